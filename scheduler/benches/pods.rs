@@ -3,7 +3,7 @@
 //! Measured is the processor time of decoding, planning and placing, from the thread's own clock: wall time varies with
 //! the load of a shared machine.
 
-use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Snapshot};
+use holdfast_scheduler::{Configuration, Key, Kind, PlanOutcome, Planner, Snapshot};
 use holdfast_value::{Value, json};
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ fn preempt(nodes: usize, pods: usize) {
         let start = clock();
         let plan = planner.plan(&snapshot, profile, &waiting);
         finding += clock() - start;
-        let Outcome::Unschedulable(why) = plan.outcome else { continue };
+        let PlanOutcome::Unschedulable(why) = plan.outcome else { continue };
         let Some(victims) = why.victims else { continue };
         let start = clock();
         snapshot.nominate(&key, Some(victims.node));
@@ -100,8 +100,8 @@ fn preempt(nodes: usize, pods: usize) {
         }
         let waiting = snapshot.pod(&key).unwrap().clone();
         let plan = planner.plan(&snapshot, profile, &waiting);
-        if let Outcome::Bind { node, promise } = plan.outcome {
-            snapshot.assume(&key, &node, &promise);
+        if let PlanOutcome::Bind { node, reservation } = plan.outcome {
+            snapshot.assume(&key, &node, &reservation);
             bound += 1;
         }
         placing += clock() - start;
@@ -161,10 +161,10 @@ fn run(name: &str, nodes: usize, pods: usize, mut snapshot: Snapshot, shape: Sha
         let start = clock();
         let plan = planner.plan(&snapshot, (0, &configuration.profiles[0]), &waiting);
         planning += clock() - start;
-        let Outcome::Bind { node, promise } = plan.outcome else { continue };
+        let PlanOutcome::Bind { node, reservation } = plan.outcome else { continue };
         bound += 1;
         let start = clock();
-        snapshot.assume(&key, &node, &promise);
+        snapshot.assume(&key, &node, &reservation);
         placing += clock() - start;
     }
     let each = |time: Duration| time.as_secs_f64() * 1e6 / pods as f64;

@@ -1,16 +1,16 @@
-//! A decision, explained to people: why a node is refused, or how well it scores and how each plug-in scores it.
+//! A decision, explained to people: why a node is rejected, or how well it scores and how each plug-in scores it.
 
 use crate::object::Text;
 use crate::object::pod::Pod;
-use crate::plan::{Outcome, Plan, Scores, plan};
-use crate::plugin::{Cycle, Point};
+use crate::plan::{Plan, PlanOutcome, Scores, plan};
+use crate::plugin::{ExtensionPoint, SchedulingCycle};
 use crate::profile::Profile;
 use crate::snapshot::Snapshot;
 
 /// Where a pod would be scheduled in one state of the cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explained {
-    /// Feasible nodes before refused ones; higher scores first.
+    /// Feasible nodes before rejected ones; higher scores first.
     pub nodes: Vec<Node>,
     /// The message of the condition `PodScheduled` if no node is feasible.
     pub message: Option<String>,
@@ -20,8 +20,7 @@ pub struct Explained {
     pub gate: Option<(&'static str, String)>,
     /// The node that the pod is nominated to: victims are leaving it.
     pub nominated: Option<Text>,
-    /// Nodes with nominated pods that go before this pod (equal or higher priority): each node is judged as if these
-    /// pods were on it.
+    /// Nodes with nominated pods of equal or higher priority: each node is checked as if these pods were on it.
     pub promised: Vec<(Text, Vec<String>)>,
 }
 
@@ -36,8 +35,8 @@ pub enum Verdict {
     /// The node is feasible: the sum of its scores, and each plug-in's share: its score from 0 to 100, and the score's
     /// weight.
     Fits { total: i64, scores: Vec<(&'static str, i64, i64)> },
-    /// This plug-in refused the node. `others_may_go`: evicting pods might help.
-    Refused { plugin: &'static str, reasons: Vec<String>, others_may_go: bool },
+    /// This plug-in rejected the node. `preemption_may_help`: evicting pods might help.
+    Rejected { plugin: &'static str, reasons: Vec<String>, preemption_may_help: bool },
 }
 
 /// Explains where a waiting pod would be scheduled now.
@@ -52,21 +51,21 @@ pub fn explain(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Explained {
     }
     fits.sort_by_key(|node| match &node.verdict {
         Verdict::Fits { total, .. } => (-total, node.name.clone()),
-        Verdict::Refused { .. } => (0, node.name.clone()),
+        Verdict::Rejected { .. } => (0, node.name.clone()),
     });
-    let refused = explanation.diagnosis.refused.iter().map(|(name, refusal)| Node {
+    let rejected = explanation.diagnosis.rejected.iter().map(|(name, rejection)| Node {
         name: name.clone(),
-        verdict: Verdict::Refused {
-            plugin: refusal.plugin,
-            reasons: refusal.reasons.iter().map(ToString::to_string).collect(),
-            others_may_go: refusal.code == crate::status::Code::Unschedulable,
+        verdict: Verdict::Rejected {
+            plugin: rejection.plugin,
+            reasons: rejection.reasons.iter().map(ToString::to_string).collect(),
+            preemption_may_help: rejection.code == crate::status::Code::Unschedulable,
         },
     });
-    let mut refused: Vec<Node> = refused.collect();
-    refused.sort_by(|one, other| one.name.cmp(&other.name));
+    let mut rejected: Vec<Node> = rejected.collect();
+    rejected.sort_by(|one, other| one.name.cmp(&other.name));
     let (message, victims) = match outcome {
-        Outcome::Bind { .. } => (None, None),
-        Outcome::Unschedulable(why) => (Some(why.message), why.victims),
+        PlanOutcome::Bind { .. } => (None, None),
+        PlanOutcome::Unschedulable(why) => (Some(why.message), why.victims),
     };
     let preemption = victims.map(|victims| {
         let names = victims.pods.iter().map(|pod| pod.key.to_string()).collect();
@@ -78,7 +77,7 @@ pub fn explain(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Explained {
         (!names.is_empty()).then(|| (node.clone(), names))
     };
     Explained {
-        nodes: fits.into_iter().chain(refused).collect(),
+        nodes: fits.into_iter().chain(rejected).collect(),
         message,
         preemption,
         gate: gate(snapshot, profile, pod),
@@ -88,9 +87,9 @@ pub fn explain(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Explained {
 }
 
 fn gate(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Option<(&'static str, String)> {
-    let mut plugins = profile.at(Point::PreEnqueue).iter();
-    let refusal = plugins.find_map(|enabled| enabled.plugin.pre_enqueue(Cycle { snapshot, pod }))?;
-    Some((refusal.plugin, refusal.message()))
+    let mut plugins = profile.at(ExtensionPoint::PreEnqueue).iter();
+    let rejection = plugins.find_map(|enabled| enabled.plugin.pre_enqueue(SchedulingCycle { snapshot, pod }))?;
+    Some((rejection.plugin, rejection.message()))
 }
 
 #[cfg(test)]
@@ -100,7 +99,7 @@ mod tests {
     use holdfast_value::json;
 
     #[test]
-    fn every_node_is_accounted_for() {
+    fn every_node_has_a_verdict() {
         let mut snapshot = Snapshot::new();
         for (name, cpu) in [("small", "1"), ("large", "8"), ("larger", "16")] {
             let node = json!({"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "pods": "10"}}});
@@ -114,9 +113,9 @@ mod tests {
         assert_eq!(names, ["larger", "large", "small"]);
         let Verdict::Fits { total, scores } = &explained.nodes[0].verdict else { panic!("it fits") };
         assert_eq!(*total, scores.iter().map(|(_, score, weight)| score * weight).sum::<i64>());
-        let Verdict::Refused { plugin, reasons, others_may_go } = &explained.nodes[2].verdict else { panic!() };
+        let Verdict::Rejected { plugin, reasons, preemption_may_help } = &explained.nodes[2].verdict else { panic!() };
         assert_eq!(
-            (*plugin, &reasons[..], *others_may_go),
+            (*plugin, &reasons[..], *preemption_may_help),
             ("NodeResourcesFit", &["Insufficient cpu".into()][..], false)
         );
         assert_eq!(explained.message, None);

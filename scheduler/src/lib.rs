@@ -2,15 +2,14 @@
 //!
 //! A caller that builds a scheduler on this crate needs five things:
 //! - [`Snapshot`]: everything that decisions rest on. Feed it one object at a time with [`Snapshot::apply`] (kinds and
-//!   their resources: [`object::KINDS`]); each call returns an [`Event`], which goes to [`Queue::event`].
+//!   their resources: [`object::KINDS`]); each call returns a [`ClusterEvent`], which goes to [`Queue::handle_event`].
 //! - [`Configuration`]: read with [`Configuration::read`], which reports all errors at once; it has the profiles.
-//! - [`Queue`]: which pod is next. It is told of pods, events and the time, and knows back-off, gates and hints.
+//! - [`Queue`]: which pod is next, by events, hints, gates and back-off.
 //! - [`Planner::plan`], or the plain [`plan`]: a [`Plan`] for a pod: bind it, or why it cannot be scheduled and which
 //!   pods must be evicted for it.
 //! - [`Snapshot::assume`], after a decision to bind, and [`Snapshot::forget`], when the binding failed.
 //!
-//! [`Scheduler`] has these together: it is told of changes, answers and the time, and returns the requests to send to
-//! other servers, until every pod that fits somewhere is bound. The caller reads and writes objects, takes part in the
+//! [`Scheduler`] combines these: the caller passes changes, outcomes of requests and the time, and sends the requests that the scheduler returns, until every pod that fits on a node is bound. The caller reads and writes objects, takes part in the
 //! leader election, and brings the time.
 
 pub mod clock;
@@ -32,9 +31,9 @@ pub mod status;
 pub use clock::Clock;
 pub use configuration::Configuration;
 pub use object::{Key, Kind};
-pub use plan::{Outcome, Plan, plan};
+pub use plan::{Plan, PlanOutcome, plan};
 pub use planner::Planner;
 pub use profile::Profile;
 pub use queue::Queue;
 pub use scheduler::Scheduler;
-pub use snapshot::{Event, Snapshot};
+pub use snapshot::{ClusterEvent, Snapshot};

@@ -1,29 +1,28 @@
-//! The plain search: which node a pod goes to, or why none is feasible. Pure and without memory: it checks all nodes
-//! one after the other. [`crate::planner`] comes to the same decisions faster.
+//! One scheduling cycle: chooses a node for a pod, or finds out why none is feasible. Pure and without a cache: it checks all nodes one after the other. [`crate::planner`] makes the same decisions faster.
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Text};
-use crate::plugin::{Alike, Cycle, Filter, Point, PreFilter};
+use crate::plugin::{EqualNodes, ExtensionPoint, Filter, PreFilterResult, SchedulingCycle};
 use crate::plugins::default_preemption::{self, Candidate, Preemption, Victims};
 use crate::plugins::dynamic_resources;
 use crate::profile::Profile;
 use crate::snapshot::Snapshot;
-use crate::snapshot::assume::Promise;
+use crate::snapshot::assume::Reservation;
 use crate::snapshot::node_info::{NodeId, NodeInfo};
-use crate::status::{Code, Diagnosis, Refusal};
+use crate::status::{Code, Diagnosis, Rejection};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 #[derive(Debug, Clone)]
 pub struct Plan {
-    pub outcome: Outcome,
+    pub outcome: PlanOutcome,
     pub explanation: Explanation,
 }
 
 #[derive(Debug, Clone)]
-pub enum Outcome {
-    /// The pod goes to a node. `promise`: the volumes and devices that were chosen with the node.
-    Bind { node: Text, promise: Promise },
+pub enum PlanOutcome {
+    /// The pod goes to a node. `reservation`: the volumes and devices that were chosen with the node.
+    Bind { node: Text, reservation: Reservation },
     /// No node is feasible now.
     Unschedulable(Unschedulable),
 }
@@ -34,8 +33,7 @@ pub struct Unschedulable {
     pub reason: &'static str,
     /// The message of the condition and of the event `FailedScheduling`.
     pub message: String,
-    /// Plug-ins that refused nodes. An event wakes the pod when one of them hopes for something from the event; without
-    /// rejectors the pod is tried again after a back-off.
+    /// Plug-ins that rejected nodes. An event wakes the pod if the queueing hint of one of them is `Queue`; without rejectors the pod is tried again after a back-off.
     pub rejectors: Vec<&'static str>,
     /// What becomes of `status.nominatedNodeName`.
     pub nomination: Nomination,
@@ -83,40 +81,45 @@ pub struct Scores {
 pub const UNSCHEDULABLE: &str = "Unschedulable";
 pub const SCHEDULER_ERROR: &str = "SchedulerError";
 
-/// What extenders, which are called over HTTP, said about nodes for one pod.
+/// The answers of extenders, which are called over HTTP, for one pod.
 #[derive(Debug, Clone, Default)]
-pub struct Outside {
-    /// Whether extenders refused the nominated node when it was tried alone: it is now filtered like all others.
+pub struct ExtenderResults {
+    /// Whether extenders rejected the nominated node when it was tried alone: it is now filtered like all others.
     pub nomination_failed: bool,
     /// The only nodes that extenders left feasible; `None`: they were not called yet.
-    pub left: Option<BTreeSet<Text>>,
-    /// Nodes that extenders refused with a reason.
-    pub refused: BTreeMap<Text, Refusal>,
+    pub remaining: Option<BTreeSet<Text>>,
+    /// Nodes that extenders rejected with a reason.
+    pub rejected: BTreeMap<Text, Rejection>,
     /// What extenders add to the scores of nodes.
     pub scores: BTreeMap<Text, i64>,
     /// The only candidates for preemption that extenders left; `None`: they were not called yet.
     pub candidates: Option<Vec<Candidate>>,
 }
 
-/// Chooses a node for the pod, or says why none is feasible and what can be done about it.
+/// Chooses a node for the pod, or returns why none is feasible and which pods to evict.
 pub fn plan(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Plan {
-    plan_with(snapshot, profile, pod, &Outside::default())
+    plan_with_extenders(snapshot, profile, pod, &ExtenderResults::default())
 }
 
 /// As [`plan`], with the answers of extenders.
-pub fn plan_with(snapshot: &Snapshot, profile: &Profile, pod: &Pod, outside: &Outside) -> Plan {
-    let cycle = Cycle { snapshot, pod };
+pub fn plan_with_extenders(
+    snapshot: &Snapshot,
+    profile: &Profile,
+    pod: &Pod,
+    extender_results: &ExtenderResults,
+) -> Plan {
+    let cycle = SchedulingCycle { snapshot, pod };
     if snapshot.node_count() == 0 {
         return Plan::failed(UNSCHEDULABLE, "no nodes available to schedule pods".into());
     }
-    let mut search = Search::begin(cycle, profile, outside);
-    if search.diagnosis.before.is_none() && search.error.is_none() {
+    let mut search = NodeSearch::begin(cycle, profile, extender_results);
+    if search.diagnosis.pre_filter_message.is_none() && search.error.is_none() {
         search.filter();
     }
     if let Some(error) = search.error.take() {
         return Plan::failed(SCHEDULER_ERROR, error);
     }
-    if search.feasible.is_empty() { search.give_up() } else { search.choose() }
+    if search.feasible.is_empty() { search.run_post_filter() } else { search.select_node() }
 }
 
 impl Plan {
@@ -130,14 +133,14 @@ impl Plan {
             victims: None,
             deallocate: None,
         };
-        Plan { outcome: Outcome::Unschedulable(unschedulable), explanation: Explanation::default() }
+        Plan { outcome: PlanOutcome::Unschedulable(unschedulable), explanation: Explanation::default() }
     }
 
     /// The node that the pod goes to.
     pub fn node(&self) -> Option<&Text> {
         match &self.outcome {
-            Outcome::Bind { node, .. } => Some(node),
-            Outcome::Unschedulable(_) => None,
+            PlanOutcome::Bind { node, .. } => Some(node),
+            PlanOutcome::Unschedulable(_) => None,
         }
     }
 
@@ -151,12 +154,12 @@ impl Plan {
 }
 
 /// A search for a node, under way.
-pub struct Search<'a> {
-    pub cycle: Cycle<'a>,
+pub struct NodeSearch<'a> {
+    pub cycle: SchedulingCycle<'a>,
     pub profile: &'a Profile,
-    pub outside: &'a Outside,
+    pub extender_results: &'a ExtenderResults,
     /// Plug-ins whose `pre_filter` was called.
-    pub asked: Vec<&'static str>,
+    pub pre_filtered: Vec<&'static str>,
     pub filters: Filters,
     pub skipped: Vec<&'static str>,
     /// The only nodes that may be feasible, because plug-ins named them in `pre_filter`.
@@ -166,15 +169,15 @@ pub struct Search<'a> {
     error: Option<String>,
 }
 
-impl<'a> Search<'a> {
+impl<'a> NodeSearch<'a> {
     /// Calls `pre_filter` of all plug-ins.
-    pub fn begin(cycle: Cycle<'a>, profile: &'a Profile, outside: &'a Outside) -> Self {
-        let mut search = Search {
+    pub fn begin(cycle: SchedulingCycle<'a>, profile: &'a Profile, extender_results: &'a ExtenderResults) -> Self {
+        let mut search = NodeSearch {
             cycle,
             profile,
-            outside,
-            asked: Vec::new(),
-            filters: Filters { list: Vec::new(), all: profile.check_all },
+            extender_results,
+            pre_filtered: Vec::new(),
+            filters: Filters { list: Vec::new(), check_all: profile.check_all },
             skipped: Vec::new(),
             only: None,
             feasible: Vec::new(),
@@ -186,42 +189,42 @@ impl<'a> Search<'a> {
     }
 
     fn pre_filter(&mut self) {
-        let mut made: Vec<(&'static str, Option<Box<dyn Filter>>)> = Vec::new();
-        let mut narrowing: BTreeSet<&'static str> = BTreeSet::new();
-        for enabled in self.profile.at(Point::PreFilter) {
+        let mut filters: Vec<(&'static str, Option<Box<dyn Filter>>)> = Vec::new();
+        let mut narrowed_by: BTreeSet<&'static str> = BTreeSet::new();
+        for enabled in self.profile.at(ExtensionPoint::PreFilter) {
             let name = enabled.plugin.name();
-            self.asked.push(name);
+            self.pre_filtered.push(name);
             match enabled.plugin.pre_filter(self.cycle) {
-                PreFilter::Refuse(refusal) => return self.refuse_all(refusal),
-                PreFilter::Skip => made.push((name, None)),
-                PreFilter::Judge(filter, only) => {
+                PreFilterResult::Reject(rejection) => return self.reject_all(rejection),
+                PreFilterResult::Skip => filters.push((name, None)),
+                PreFilterResult::Filter(filter, only) => {
                     if let Some(only) = only {
-                        narrowing.insert(name);
+                        narrowed_by.insert(name);
                         self.only = Some(self.only.take().map_or(only.clone(), |own| &own & &only));
                     }
                     let idle = filter.is_idle();
-                    made.push((name, (!idle).then_some(filter)));
+                    filters.push((name, (!idle).then_some(filter)));
                 }
             }
         }
-        self.skipped = made.iter().filter(|(_, filter)| filter.is_none()).map(|(name, _)| *name).collect();
+        self.skipped = filters.iter().filter(|(_, filter)| filter.is_none()).map(|(name, _)| *name).collect();
         self.skipped.sort_unstable();
-        self.narrow(&narrowing);
-        for enabled in self.profile.at(Point::Filter) {
+        self.restrict_nodes(&narrowed_by);
+        for enabled in self.profile.at(ExtensionPoint::Filter) {
             let name = enabled.plugin.name();
-            match made.iter_mut().find(|(own, _)| *own == name) {
+            match filters.iter_mut().find(|(own, _)| *own == name) {
                 Some((_, filter)) => self.filters.list.extend(filter.take()),
                 None => match enabled.plugin.pre_filter(self.cycle) {
-                    PreFilter::Judge(filter, _) => self.filters.list.push(filter),
-                    PreFilter::Refuse(refusal) => return self.refuse_all(refusal),
-                    PreFilter::Skip => {}
+                    PreFilterResult::Filter(filter, _) => self.filters.list.push(filter),
+                    PreFilterResult::Reject(rejection) => return self.reject_all(rejection),
+                    PreFilterResult::Skip => {}
                 },
             }
         }
     }
 
     /// Records why nodes outside of the named ones are infeasible. `by`: the plug-ins that named nodes.
-    fn narrow(&mut self, by: &BTreeSet<&'static str>) {
+    fn restrict_nodes(&mut self, by: &BTreeSet<&'static str>) {
         let Some(only) = &self.only else { return };
         let names: Vec<_> = by.iter().copied().collect();
         if only.is_empty() {
@@ -229,25 +232,25 @@ impl<'a> Search<'a> {
                 [one] => format!("node(s) didn't satisfy plugin {one}"),
                 more => format!("node(s) didn't satisfy plugin(s) [{}] simultaneously", more.join(" ")),
             };
-            return self.refuse_all(Refusal::hard("", reason));
+            return self.reject_all(Rejection::unresolvable("", reason));
         }
         let reason = format!("node(s) didn't satisfy plugin(s) [{}]", names.join(" "));
-        self.diagnosis.absent = Some(Refusal::hard("", reason));
+        self.diagnosis.absent = Some(Rejection::unresolvable("", reason));
         self.diagnosis.narrowed_by = names;
     }
 
-    fn refuse_all(&mut self, refusal: Refusal) {
-        if refusal.code == Code::Error {
-            self.error = Some(format!("running PreFilter plugin \"{}\": {}", refusal.plugin, refusal.message()));
+    fn reject_all(&mut self, rejection: Rejection) {
+        if rejection.code == Code::Error {
+            self.error = Some(format!("running PreFilter plugin \"{}\": {}", rejection.plugin, rejection.message()));
         }
-        self.diagnosis.before = Some(refusal.message());
-        self.diagnosis.absent = Some(refusal);
+        self.diagnosis.pre_filter_message = Some(rejection.message());
+        self.diagnosis.absent = Some(rejection);
     }
 
     /// Filters nodes: the nominated node alone if it is feasible, otherwise all.
     fn filter(&mut self) {
         let snapshot = self.cycle.snapshot;
-        let nominated = self.cycle.pod.nominated.as_ref().filter(|_| !self.outside.nomination_failed);
+        let nominated = self.cycle.pod.nominated.as_ref().filter(|_| !self.extender_results.nomination_failed);
         if let Some(node) = nominated.and_then(|name| snapshot.node_named(name))
             && self.check(node).is_ok_and(|left| left)
         {
@@ -260,22 +263,22 @@ impl<'a> Search<'a> {
         for node in nodes {
             match self.check(node) {
                 Ok(true) => self.feasible.push(node),
-                Ok(false) => self.diagnosis.left_out = true,
-                Err(refusal) if refusal.code == Code::Error => {
-                    let message = refusal.message();
-                    return self.error = Some(format!("running \"{}\" filter plugin: {message}", refusal.plugin));
+                Ok(false) => self.diagnosis.extender_excluded = true,
+                Err(rejection) if rejection.code == Code::Error => {
+                    let message = rejection.message();
+                    return self.error = Some(format!("running \"{}\" filter plugin: {message}", rejection.plugin));
                 }
-                Err(refusal) => self.diagnosis.refused.push((node.node.name.clone(), refusal)),
+                Err(rejection) => self.diagnosis.rejected.push((node.node.name.clone(), rejection)),
             }
         }
     }
 
     /// Whether a node is feasible; `Ok(false)`: an extender left it out without a reason.
-    fn check(&mut self, node: &NodeInfo) -> Result<bool, Refusal> {
+    fn check(&mut self, node: &NodeInfo) -> Result<bool, Rejection> {
         self.filters.check(self.cycle, node)?;
-        match self.outside.refused.get(&node.node.name) {
-            Some(refusal) => Err(refusal.clone()),
-            None => Ok(self.outside.left.as_ref().is_none_or(|left| left.contains(&node.node.name))),
+        match self.extender_results.rejected.get(&node.node.name) {
+            Some(rejection) => Err(rejection.clone()),
+            None => Ok(self.extender_results.remaining.as_ref().is_none_or(|left| left.contains(&node.node.name))),
         }
     }
 
@@ -291,46 +294,46 @@ impl<'a> Search<'a> {
     }
 
     /// Chooses the feasible node with the highest score.
-    fn choose(self) -> Plan {
+    fn select_node(self) -> Plan {
         let several = self.feasible.len() > 1;
-        let before = self.profile.at(Point::PreScore).iter().filter(|_| several);
-        if let Some(refusal) = before.filter_map(|enabled| enabled.plugin.pre_score(self.cycle)).next() {
-            let message = format!("running PreScore plugin \"{}\": {}", refusal.plugin, refusal.message());
+        let before = self.profile.at(ExtensionPoint::PreScore).iter().filter(|_| several);
+        if let Some(rejection) = before.filter_map(|enabled| enabled.plugin.pre_score(self.cycle)).next() {
+            let message = format!("running PreScore plugin \"{}\": {}", rejection.plugin, rejection.message());
             return Plan::failed(SCHEDULER_ERROR, message);
         }
         let (scores, totals) = if several { self.score() } else { Default::default() };
         let most = totals.iter().copied().max();
         let at = totals.iter().position(|total| Some(*total) == most).unwrap_or(0);
         let node = self.feasible[at];
-        let mut promise = Promise::default();
+        let mut reservation = Reservation::default();
         for filter in &self.filters.list {
-            if let Err(refusal) = filter.reserve(self.cycle, node, &mut promise) {
-                return self.reservation_failed(refusal);
+            if let Err(rejection) = filter.reserve(self.cycle, node, &mut reservation) {
+                return self.reservation_failed(rejection);
             }
         }
-        let outcome = Outcome::Bind { node: node.node.name.clone(), promise };
+        let outcome = PlanOutcome::Bind { node: node.node.name.clone(), reservation };
         Plan { outcome, explanation: self.explanation(scores, totals, None) }
     }
 
-    /// A refusal at the point `reserve` is reported as if the chosen node were the only one, as in Kubernetes.
-    fn reservation_failed(self, refusal: Refusal) -> Plan {
-        let mut plan = Plan::failed(UNSCHEDULABLE, format!("0/1 nodes are available: 1 {}.", refusal.message()));
-        if let Outcome::Unschedulable(unschedulable) = &mut plan.outcome {
-            if refusal.code == Code::Error {
+    /// A rejection at the point `reserve` is reported as if the chosen node were the only one, as in Kubernetes.
+    fn reservation_failed(self, rejection: Rejection) -> Plan {
+        let mut plan = Plan::failed(UNSCHEDULABLE, format!("0/1 nodes are available: 1 {}.", rejection.message()));
+        if let PlanOutcome::Unschedulable(unschedulable) = &mut plan.outcome {
+            if rejection.code == Code::Error {
                 unschedulable.reason = SCHEDULER_ERROR;
-                unschedulable.message = refusal.message();
+                unschedulable.message = rejection.message();
             }
-            unschedulable.rejectors = vec![refusal.plugin];
+            unschedulable.rejectors = vec![rejection.plugin];
         }
         plan.explanation = self.explanation(Vec::new(), Vec::new(), None);
         plan
     }
 
     fn score(&self) -> (Vec<Scores>, Vec<i64>) {
-        let nodes: Vec<Alike> = self.feasible.iter().map(|node| Alike::alone(node.id)).collect();
+        let nodes: Vec<EqualNodes> = self.feasible.iter().map(|node| EqualNodes::single(node.id)).collect();
         let mut totals = vec![0i64; nodes.len()];
         let mut all = Vec::new();
-        for enabled in self.profile.at(Point::Score) {
+        for enabled in self.profile.at(ExtensionPoint::Score) {
             let Some(score) = enabled.plugin.score(self.cycle).filter(|score| !score.is_idle()) else { continue };
             let raw = score.scores(self.cycle, &nodes);
             let mut normalized = raw.clone();
@@ -341,78 +344,79 @@ impl<'a> Search<'a> {
             all.push(Scores { plugin: enabled.plugin.name(), weight: enabled.weight, raw, normalized });
         }
         for (total, node) in totals.iter_mut().zip(&self.feasible) {
-            *total = total.saturating_add(self.outside.scores.get(&node.node.name).copied().unwrap_or(0));
+            *total = total.saturating_add(self.extender_results.scores.get(&node.node.name).copied().unwrap_or(0));
         }
         (all, totals)
     }
 
     /// Says why no node is feasible, and runs the plug-ins of the point `postFilter`, which may make room.
-    fn give_up(self) -> Plan {
-        let mut said = Said::default();
-        for enabled in self.profile.at(Point::PostFilter) {
+    fn run_post_filter(self) -> Plan {
+        let mut result = PostFilterResult::default();
+        for enabled in self.profile.at(ExtensionPoint::PostFilter) {
             match enabled.plugin.name() {
-                dynamic_resources::NAME => self.free_devices(&mut said),
-                default_preemption::NAME => self.preempt(&mut said),
+                dynamic_resources::NAME => self.post_filter_devices(&mut result),
+                default_preemption::NAME => self.post_filter_preemption(&mut result),
                 _ => {}
             }
-            if said.done {
+            if result.stop {
                 break;
             }
         }
-        let waits_for_time = dynamic_resources::passes_with_time(&self.diagnosis);
-        let rejectors = if waits_for_time { Vec::new() } else { self.diagnosis.rejectors() };
-        let unschedulable = said.unschedulable(self.diagnosis.message(&said.reasons.join(", ")), rejectors);
-        let explanation = self.explanation(Vec::new(), Vec::new(), said.preemption);
-        Plan { outcome: Outcome::Unschedulable(unschedulable), explanation }
+        let is_over_budget = dynamic_resources::is_over_budget(&self.diagnosis);
+        let rejectors = if is_over_budget { Vec::new() } else { self.diagnosis.rejectors() };
+        let unschedulable = result.unschedulable(self.diagnosis.message(&result.reasons.join(", ")), rejectors);
+        let explanation = self.explanation(Vec::new(), Vec::new(), result.preemption);
+        Plan { outcome: PlanOutcome::Unschedulable(unschedulable), explanation }
     }
 
-    fn free_devices(&self, said: &mut Said) {
-        if !self.asked.contains(&dynamic_resources::NAME) && self.profile.has(Point::PreFilter, dynamic_resources::NAME)
+    fn post_filter_devices(&self, result: &mut PostFilterResult) {
+        if !self.pre_filtered.contains(&dynamic_resources::NAME)
+            && self.profile.has(ExtensionPoint::PreFilter, dynamic_resources::NAME)
         {
             // In Kubernetes the plug-in looks for the state that its `PreFilter` writes. It was not called, because
-            // another plug-in refused the pod before it, so there is none.
-            said.reasons = vec!["not found".into()];
-            said.done = true;
+            // another plug-in rejected the pod before it, so there is none.
+            result.reasons = vec!["not found".into()];
+            result.stop = true;
             return;
         }
-        let has_claims = dynamic_resources::is_concerned(self.cycle);
-        let stale = self.cycle.snapshot.extended_claim(&self.cycle.pod.uid).filter(|_| has_claims);
-        let refused_itself =
-            self.diagnosis.absent.as_ref().is_some_and(|refusal| refusal.plugin == dynamic_resources::NAME);
-        said.reasons.push(if !has_claims || refused_itself {
+        let has_claims = dynamic_resources::uses_devices(self.cycle);
+        let stale_claim = self.cycle.snapshot.extended_claim(&self.cycle.pod.uid).filter(|_| has_claims);
+        let rejected_by_devices =
+            self.diagnosis.absent.as_ref().is_some_and(|rejection| rejection.plugin == dynamic_resources::NAME);
+        result.reasons.push(if !has_claims || rejected_by_devices {
             dynamic_resources::NO_NEW_CLAIMS.into()
-        } else if let Some(claim) = stale {
-            said.deallocate = Some(claim.clone());
+        } else if let Some(claim) = stale_claim {
+            result.deallocate = Some(claim.clone());
             "deletion of ResourceClaim completed".into()
-        } else if let Some(claim) = dynamic_resources::claim_in_the_way(self.cycle, &self.diagnosis) {
-            said.deallocate = Some(claim);
+        } else if let Some(claim) = dynamic_resources::claim_to_deallocate(self.cycle, &self.diagnosis) {
+            result.deallocate = Some(claim);
             "deallocation of ResourceClaim completed".into()
         } else {
             "still not schedulable".into()
         });
     }
 
-    fn preempt(&self, said: &mut Said) {
+    fn post_filter_preemption(&self, result: &mut PostFilterResult) {
         let Some(preemption) = &self.profile.preemption else { return };
-        said.preempted(preemption.find(self));
+        result.add_preemption(preemption.find(self));
     }
 }
 
-/// What the plug-ins of the point `postFilter` said.
+/// The result of the plug-ins of the point `postFilter`.
 #[derive(Default)]
-pub(crate) struct Said {
+pub(crate) struct PostFilterResult {
     pub reasons: Vec<String>,
     deallocate: Option<Key>,
     preemption: Option<Preemption>,
     /// Whether the remaining plug-ins are not called.
-    pub done: bool,
+    pub stop: bool,
 }
 
-impl Said {
-    pub fn preempted(&mut self, found: Preemption) {
+impl PostFilterResult {
+    pub fn add_preemption(&mut self, found: Preemption) {
         // With victims, or after an error, the reasons of plug-ins before this one are left out.
-        self.done = found.victims.is_some() || found.failed;
-        if self.done {
+        self.stop = found.victims.is_some() || found.failed;
+        if self.stop {
             self.reasons.clear();
         }
         if found.victims.is_none() {
@@ -438,41 +442,41 @@ impl Said {
 /// The filters of one search, in their order.
 pub struct Filters {
     pub list: Vec<Box<dyn Filter>>,
-    /// Whether every filter checks a node, even after one has refused it.
-    pub all: bool,
+    /// Whether every filter checks a node, even after one has rejected it.
+    pub check_all: bool,
 }
 
 impl Filters {
-    pub fn copy(&self) -> Self {
-        Filters { list: self.list.iter().map(|filter| filter.copy()).collect(), all: self.all }
+    pub fn clone_box(&self) -> Self {
+        Filters { list: self.list.iter().map(|filter| filter.clone_box()).collect(), check_all: self.check_all }
     }
 
-    pub fn placed(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
-        self.list.iter_mut().for_each(|filter| filter.placed(cycle, pod, node));
+    pub fn add_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
+        self.list.iter_mut().for_each(|filter| filter.add_pod(cycle, pod, node));
     }
 
-    pub fn left(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
-        self.list.iter_mut().for_each(|filter| filter.left(cycle, pod, node));
+    pub fn remove_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
+        self.list.iter_mut().for_each(|filter| filter.remove_pod(cycle, pod, node));
     }
 
     /// Whether a node is feasible, with and without the pods that are nominated to it and go before this one.
-    pub fn check(&mut self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
-        if let Some(fuller) = with_nominated(cycle, node) {
-            let nominated = &fuller.pods[node.pods.len()..];
-            nominated.iter().for_each(|pod| self.placed(cycle, pod, node.id));
-            let checked = self.check_alone(cycle, &fuller);
-            nominated.iter().for_each(|pod| self.left(cycle, pod, node.id));
+    pub fn check(&mut self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        if let Some(full_node) = with_nominated_pods(cycle, node) {
+            let nominated = &full_node.pods[node.pods.len()..];
+            nominated.iter().for_each(|pod| self.add_pod(cycle, pod, node.id));
+            let checked = self.check_alone(cycle, &full_node);
+            nominated.iter().for_each(|pod| self.remove_pod(cycle, pod, node.id));
             checked?;
         }
         self.check_alone(cycle, node)
     }
 
-    fn check_alone(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
-        if !self.all {
+    fn check_alone(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        if !self.check_all {
             return self.list.iter().try_for_each(|filter| filter.check(cycle, node));
         }
-        let refusals = self.list.iter().filter_map(|filter| filter.check(cycle, node).err());
-        let merged = refusals.reduce(|one, other| Refusal {
+        let rejections = self.list.iter().filter_map(|filter| filter.check(cycle, node).err());
+        let merged = rejections.reduce(|one, other| Rejection {
             code: one.code.max(other.code),
             plugin: one.plugin,
             reasons: one.reasons.into_iter().chain(other.reasons).collect(),
@@ -483,17 +487,17 @@ impl Filters {
 
 /// Pods nominated to a node that this pod must respect: their priority is at least its own. At most as many as the node
 /// may hold: the node is full with that many.
-pub fn nominated_before<'a>(cycle: Cycle<'a>, node: &NodeInfo) -> impl Iterator<Item = &'a Arc<Pod>> {
+pub fn nominated_pods_ahead<'a>(cycle: SchedulingCycle<'a>, node: &NodeInfo) -> impl Iterator<Item = &'a Arc<Pod>> {
     let most = usize::try_from(node.node.allocatable.pods).unwrap_or(0).max(1);
-    let Cycle { snapshot, pod } = cycle;
+    let SchedulingCycle { snapshot, pod } = cycle;
     snapshot.nominated_to(&node.node.name, pod.priority).filter(|one| one.uid != pod.uid).take(most)
 }
 
 /// The node with those pods on it; `None`: there are none.
-pub fn with_nominated(cycle: Cycle<'_>, node: &NodeInfo) -> Option<NodeInfo> {
-    let mut nominated = nominated_before(cycle, node).peekable();
+pub fn with_nominated_pods(cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Option<NodeInfo> {
+    let mut nominated = nominated_pods_ahead(cycle, node).peekable();
     nominated.peek()?;
-    let mut fuller = node.clone();
-    nominated.for_each(|pod| fuller.add(pod.clone()));
-    Some(fuller)
+    let mut full_node = node.clone();
+    nominated.for_each(|pod| full_node.add(pod.clone()));
+    Some(full_node)
 }

@@ -1,26 +1,31 @@
 //! Deliberate bugs of the scheduler, planted one at a time, to prove that the simulation finds each. Never in a normal
 //! build.
 //!
-//! A bug is active in the thread that planted it. The code at its place asks `planted(Bug::…)`, which is `false` at
+//! A bug is active in the thread that planted it. The code at that point calls `planted(Bug::…)`, which is `false` at
 //! compile time without the feature `planted`.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
     /// The node of a decided pod counts as free until the binding is seen.
-    PlaceNotTaken,
+    NodeNotAssumed,
     /// The node stays reserved for a pod whose binding failed.
-    PlaceKept,
+    AssumedPodKept,
     /// A pod that could not be bound is never tried again.
-    RefusedForgotten,
+    FailedPodDropped,
     /// A pod is bound while the write of its status is under way; the two may arrive in either order.
-    BoundBeforeTold,
+    BoundBeforeStatus,
     /// A pod whose victims are being evicted is never tried again.
-    EvictionNeverEnds,
+    PreemptorDropped,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 5] =
-        [Bug::PlaceNotTaken, Bug::PlaceKept, Bug::RefusedForgotten, Bug::BoundBeforeTold, Bug::EvictionNeverEnds];
+    pub const ALL: [Bug; 5] = [
+        Bug::NodeNotAssumed,
+        Bug::AssumedPodKept,
+        Bug::FailedPodDropped,
+        Bug::BoundBeforeStatus,
+        Bug::PreemptorDropped,
+    ];
 }
 
 #[cfg(feature = "planted")]
@@ -28,7 +33,7 @@ thread_local! {
     static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
 }
 
-/// Plants a bug in this thread, or takes it away.
+/// Plants a bug in this thread; `None` removes it.
 #[cfg(feature = "planted")]
 pub fn plant(bug: Option<Bug>) {
     PLANTED.set(bug);

@@ -1,31 +1,29 @@
 //! What a plug-in is: a small value with a method for each point of the scheduling of a pod.
 //!
 //! At the beginning of a cycle a plug-in looks at the pod and makes a [`Filter`] and a [`Score`], which hold all that
-//! can be known before a node is looked at. They can be kept for the next pod of the same template: filters and scores
-//! that count pods over many nodes are told of pods that come and go. Preemption uses the same calls to ask whether a
-//! node would be feasible without some pods.
+//! can be known before a node is looked at. They can be kept for the next pod of the same template: filters and scores that count pods over many nodes are updated when pods come and go. Preemption uses the same calls to check a node without some of its pods.
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
 use crate::plugins::node_resources_fit::NodeResourcesFit;
-use crate::snapshot::assume::Promise;
+use crate::snapshot::assume::Reservation;
 use crate::snapshot::node_info::{NodeId, NodeInfo};
-use crate::snapshot::{Event, Seen, Snapshot};
-use crate::status::Refusal;
+use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
+use crate::status::Rejection;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 /// A pod for which a node is sought.
 #[derive(Debug, Clone, Copy)]
-pub struct Cycle<'a> {
+pub struct SchedulingCycle<'a> {
     pub snapshot: &'a Snapshot,
     pub pod: &'a Pod,
 }
 
 /// The points at which plug-ins can be enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Point {
+pub enum ExtensionPoint {
     PreEnqueue,
     QueueSort,
     PreFilter,
@@ -41,34 +39,34 @@ pub enum Point {
 }
 
 /// All points, with their names in configurations and in messages.
-pub const POINTS: [(Point, &str, &str); 12] = [
-    (Point::PreEnqueue, "preEnqueue", "PreEnqueuePlugin"),
-    (Point::QueueSort, "queueSort", "QueueSortPlugin"),
-    (Point::PreFilter, "preFilter", "PreFilterPlugin"),
-    (Point::Filter, "filter", "FilterPlugin"),
-    (Point::PostFilter, "postFilter", "PostFilterPlugin"),
-    (Point::PreScore, "preScore", "PreScorePlugin"),
-    (Point::Score, "score", "ScorePlugin"),
-    (Point::Reserve, "reserve", "ReservePlugin"),
-    (Point::Permit, "permit", "PermitPlugin"),
-    (Point::PreBind, "preBind", "PreBindPlugin"),
-    (Point::Bind, "bind", "BindPlugin"),
-    (Point::PostBind, "postBind", "PostBindPlugin"),
+pub const POINTS: [(ExtensionPoint, &str, &str); 12] = [
+    (ExtensionPoint::PreEnqueue, "preEnqueue", "PreEnqueuePlugin"),
+    (ExtensionPoint::QueueSort, "queueSort", "QueueSortPlugin"),
+    (ExtensionPoint::PreFilter, "preFilter", "PreFilterPlugin"),
+    (ExtensionPoint::Filter, "filter", "FilterPlugin"),
+    (ExtensionPoint::PostFilter, "postFilter", "PostFilterPlugin"),
+    (ExtensionPoint::PreScore, "preScore", "PreScorePlugin"),
+    (ExtensionPoint::Score, "score", "ScorePlugin"),
+    (ExtensionPoint::Reserve, "reserve", "ReservePlugin"),
+    (ExtensionPoint::Permit, "permit", "PermitPlugin"),
+    (ExtensionPoint::PreBind, "preBind", "PreBindPlugin"),
+    (ExtensionPoint::Bind, "bind", "BindPlugin"),
+    (ExtensionPoint::PostBind, "postBind", "PostBindPlugin"),
 ];
 
 /// The answer of a plug-in before nodes are looked at.
-pub enum PreFilter {
+pub enum PreFilterResult {
     /// The plug-in has nothing to check for this pod, however nodes and other pods change.
     Skip,
     /// No node is feasible.
-    Refuse(Refusal),
+    Reject(Rejection),
     /// The filter that checks nodes, and, if the plug-in knows them, the only nodes that may be feasible.
-    Judge(Box<dyn Filter>, Option<BTreeSet<Text>>),
+    Filter(Box<dyn Filter>, Option<BTreeSet<Text>>),
 }
 
-impl PreFilter {
-    pub fn judge(filter: impl Filter + 'static) -> Self {
-        PreFilter::Judge(Box::new(filter), None)
+impl PreFilterResult {
+    pub fn filter(filter: impl Filter + 'static) -> Self {
+        PreFilterResult::Filter(Box::new(filter), None)
     }
 }
 
@@ -76,26 +74,26 @@ pub trait Plugin: Debug + Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Why the pod must stay out of the active queue.
-    fn pre_enqueue(&self, _: Cycle<'_>) -> Option<Refusal> {
+    fn pre_enqueue(&self, _: SchedulingCycle<'_>) -> Option<Rejection> {
         None
     }
 
-    fn pre_filter(&self, _: Cycle<'_>) -> PreFilter {
-        PreFilter::Skip
+    fn pre_filter(&self, _: SchedulingCycle<'_>) -> PreFilterResult {
+        PreFilterResult::Skip
     }
 
     /// Why the pod cannot be scored.
-    fn pre_score(&self, _: Cycle<'_>) -> Option<Refusal> {
+    fn pre_score(&self, _: SchedulingCycle<'_>) -> Option<Rejection> {
         None
     }
 
     /// The score of nodes; `None`: all nodes are equal to this plug-in.
-    fn score(&self, _: Cycle<'_>) -> Option<Box<dyn Score>> {
+    fn score(&self, _: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         None
     }
 
     /// Whether the filter and the score that were made for pods like this one may be wrong after this object changed.
-    fn rests_on(&self, _: Cycle<'_>, _: Kind, _: &Key) -> bool {
+    fn depends_on(&self, _: SchedulingCycle<'_>, _: Kind, _: &Key) -> bool {
         false
     }
 
@@ -105,40 +103,40 @@ pub trait Plugin: Debug + Send + Sync {
     }
 
     /// How many seconds a pod waits, before it is bound, for its volumes or devices to become ready.
-    fn patience_seconds(&self) -> Option<i64> {
+    fn pre_bind_timeout_seconds(&self) -> Option<i64> {
         None
     }
 
     /// Whether an event may matter to pods that it is not about. Thousands of different pods may wait: if a plug-in
-    /// answers `false` here, `hint` is called for none of the pods that it refused.
-    fn hears(&self, event: &Event) -> bool {
-        !matches!(event.seen, Seen::Pod(..))
+    /// answers `false` here, `queueing_hint` is called for none of the pods that it rejected.
+    fn concerns_other_pods(&self, event: &ClusterEvent) -> bool {
+        !matches!(event.change, ObjectChange::Pod(..))
     }
 
-    /// Whether an event may make a pod schedulable that this plug-in refused.
-    fn hint(&self, _: Cycle<'_>, _: &Event) -> Hint {
-        Hint::Skip
+    /// Whether an event may make a pod schedulable that this plug-in rejected.
+    fn queueing_hint(&self, _: SchedulingCycle<'_>, _: &ClusterEvent) -> QueueingHint {
+        QueueingHint::Skip
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hint {
+pub enum QueueingHint {
     Skip,
     Queue,
 }
 
-impl Hint {
+impl QueueingHint {
     pub fn queue_if(condition: bool) -> Self {
-        if condition { Hint::Queue } else { Hint::Skip }
+        if condition { QueueingHint::Queue } else { QueueingHint::Skip }
     }
 }
 
 /// How a plug-in filters nodes for one pod, or for all pods of its template.
 pub trait Filter: Send {
-    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal>;
+    fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection>;
 
     /// Whether a node of the snapshot is feasible, without the reason.
-    fn passes(&self, cycle: Cycle<'_>, node: NodeId) -> bool {
+    fn passes(&self, cycle: SchedulingCycle<'_>, node: NodeId) -> bool {
         cycle.snapshot.node(node).is_some_and(|node| self.check(cycle, node).is_ok())
     }
 
@@ -152,58 +150,56 @@ pub trait Filter: Send {
         false
     }
 
-    fn placed(&mut self, _: Cycle<'_>, _: &Pod, _: NodeId) {}
+    fn add_pod(&mut self, _: SchedulingCycle<'_>, _: &Pod, _: NodeId) {}
 
-    fn left(&mut self, _: Cycle<'_>, _: &Pod, _: NodeId) {}
+    fn remove_pod(&mut self, _: SchedulingCycle<'_>, _: &Pod, _: NodeId) {}
 
-    /// A node was added, removed, relabelled or tainted otherwise; `placed` and `left` were already called for all pods
+    /// A node was added, removed, relabelled or tainted otherwise; `add_pod` and `remove_pod` were already called for all pods
     /// that came to it and left it. Counts the pods that are on it now in its new topology domains, and adds other
-    /// nodes whose marks change by that to the touched ones. `false`: the filter must be made anew.
-    fn reshaped(&mut self, _: Cycle<'_>, _: NodeId, _touched: &mut Vec<NodeId>) -> bool {
+    /// nodes whose marks change by that to the touched ones. `false`: the filter must be rebuilt.
+    fn update_topology(&mut self, _: SchedulingCycle<'_>, _: NodeId, _touched: &mut Vec<NodeId>) -> bool {
         true
     }
 
-    /// How many distinct things the filter tells nodes apart by, if it looks beyond single nodes. When the number
-    /// changes, the marks of all nodes are made anew.
+    /// How many distinct properties the filter distinguishes nodes by, if it looks at more than one node. When the number changes, the marks of all nodes are recomputed.
     fn mark_count(&self) -> usize {
         1
     }
 
-    /// Appends the node's marks: numbers, equal for nodes that the filter cannot tell apart. A pod that comes to a node
+    /// Appends the node's marks: numbers, equal for nodes that are equal to the filter. A pod that comes to a node
     /// or leaves it may change the marks of that node, but of no other.
     fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
-        marks.push(unlike_all(node.id));
+        marks.push(unique_mark(node.id));
     }
 
     /// Appends the marks for the pods that are nominated to a node: what they would count for, if anything.
-    fn mark_nominated(&self, _: Cycle<'_>, node: &NodeInfo, _pods: &[&Arc<Pod>], marks: &mut Vec<i64>) {
-        marks.push(unlike_all(node.id));
+    fn mark_nominated(&self, _: SchedulingCycle<'_>, node: &NodeInfo, _pods: &[&Arc<Pod>], marks: &mut Vec<i64>) {
+        marks.push(unique_mark(node.id));
     }
 
-    /// Chooses the volumes and devices that the pod gets with the node, and adds them to the promise.
-    fn reserve(&self, _: Cycle<'_>, _: &NodeInfo, _: &mut Promise) -> Result<(), Refusal> {
+    /// Chooses the volumes and devices that the pod gets with the node, and adds them to the reservation.
+    fn reserve(&self, _: SchedulingCycle<'_>, _: &NodeInfo, _: &mut Reservation) -> Result<(), Rejection> {
         Ok(())
     }
 
-    fn copy(&self) -> Box<dyn Filter>;
+    fn clone_box(&self) -> Box<dyn Filter>;
 }
 
-/// Nodes with equal marks, which no plug-in that looks beyond single nodes can tell apart: one of them, and their
-/// count.
+/// Nodes with equal marks, which are equal to all plug-ins that look at more than one node: one of them, and their count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Alike {
+pub struct EqualNodes {
     pub node: NodeId,
     pub count: usize,
 }
 
-impl Alike {
-    pub fn alone(node: NodeId) -> Self {
-        Alike { node, count: 1 }
+impl EqualNodes {
+    pub fn single(node: NodeId) -> Self {
+        EqualNodes { node, count: 1 }
     }
 }
 
 /// The mark of a node that is like no other.
-pub fn unlike_all(node: NodeId) -> i64 {
+pub fn unique_mark(node: NodeId) -> i64 {
     i64::try_from(node).unwrap_or(i64::MAX)
 }
 
@@ -211,27 +207,27 @@ pub const MAX_SCORE: i64 = 100;
 
 /// How a plug-in scores nodes for one pod, or for all pods of its template.
 pub trait Score: Send {
-    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64;
+    fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64;
 
     /// The scores of all feasible nodes.
-    fn scores(&self, cycle: Cycle<'_>, nodes: &[Alike]) -> Vec<i64> {
-        let score = |alike: &Alike| cycle.snapshot.node(alike.node).map_or(0, |node| self.score(cycle, node));
+    fn scores(&self, cycle: SchedulingCycle<'_>, nodes: &[EqualNodes]) -> Vec<i64> {
+        let score = |group: &EqualNodes| cycle.snapshot.node(group.node).map_or(0, |node| self.score(cycle, node));
         nodes.iter().map(score).collect()
     }
 
-    fn scale(&self) -> Scale {
-        Scale::AsItIs
+    fn normalization(&self) -> Normalization {
+        Normalization::None
     }
 
     /// Brings scores into the range from 0 to 100.
-    fn normalize(&self, _: Cycle<'_>, _: &[Alike], scores: &mut [i64]) {
+    fn normalize(&self, _: SchedulingCycle<'_>, _: &[EqualNodes], scores: &mut [i64]) {
         let most = scores.iter().copied().max().unwrap_or(0);
         for score in scores {
-            *score = self.scale().apply(*score, most);
+            *score = self.normalization().apply(*score, most);
         }
     }
 
-    /// Whether `score` looks at nothing but the pod and the node, and scores are brought into range by [`Score::scale`]
+    /// Whether `score` looks at nothing but the pod and the node, and scores are brought into range by [`Score::normalization`]
     /// alone.
     fn is_local(&self) -> bool {
         true
@@ -242,12 +238,12 @@ pub trait Score: Send {
         false
     }
 
-    fn placed(&mut self, _: Cycle<'_>, _: &Pod, _: NodeId) {}
+    fn add_pod(&mut self, _: SchedulingCycle<'_>, _: &Pod, _: NodeId) {}
 
-    fn left(&mut self, _: Cycle<'_>, _: &Pod, _: NodeId) {}
+    fn remove_pod(&mut self, _: SchedulingCycle<'_>, _: &Pod, _: NodeId) {}
 
-    /// As [`Filter::reshaped`].
-    fn reshaped(&mut self, _: Cycle<'_>, _: NodeId, _touched: &mut Vec<NodeId>) -> bool {
+    /// As [`Filter::update_topology`].
+    fn update_topology(&mut self, _: SchedulingCycle<'_>, _: NodeId, _touched: &mut Vec<NodeId>) -> bool {
         true
     }
 
@@ -258,28 +254,28 @@ pub trait Score: Send {
 
     /// As [`Filter::mark`].
     fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
-        marks.push(unlike_all(node.id));
+        marks.push(unique_mark(node.id));
     }
 }
 
 /// How scores are brought into the range from 0 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scale {
-    AsItIs,
+pub enum Normalization {
+    None,
     /// In proportion to the highest score.
     ByHighest,
     /// In proportion to the highest score, reversed: the highest becomes 0.
     ByHighestReversed,
 }
 
-impl Scale {
+impl Normalization {
     pub fn apply(self, score: i64, highest: i64) -> i64 {
         match self {
-            Scale::AsItIs => score,
-            Scale::ByHighest if highest == 0 => score,
-            Scale::ByHighest => MAX_SCORE.saturating_mul(score) / highest,
-            Scale::ByHighestReversed if highest == 0 => MAX_SCORE,
-            Scale::ByHighestReversed => MAX_SCORE - MAX_SCORE.saturating_mul(score) / highest,
+            Normalization::None => score,
+            Normalization::ByHighest if highest == 0 => score,
+            Normalization::ByHighest => MAX_SCORE.saturating_mul(score) / highest,
+            Normalization::ByHighestReversed if highest == 0 => MAX_SCORE,
+            Normalization::ByHighestReversed => MAX_SCORE - MAX_SCORE.saturating_mul(score) / highest,
         }
     }
 }
@@ -311,14 +307,14 @@ pub fn extremes(scores: impl Iterator<Item = i64>) -> Option<(i64, i64)> {
 
 /// A filter that is a plain function of pod and node.
 #[derive(Clone, Copy)]
-pub struct Check(pub fn(Cycle<'_>, &NodeInfo) -> Result<(), Refusal>);
+pub struct FilterFn(pub fn(SchedulingCycle<'_>, &NodeInfo) -> Result<(), Rejection>);
 
-impl Filter for Check {
-    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+impl Filter for FilterFn {
+    fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         (self.0)(cycle, node)
     }
 
-    fn copy(&self) -> Box<dyn Filter> {
+    fn clone_box(&self) -> Box<dyn Filter> {
         Box::new(*self)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::object::Text;
 use crate::object::pod::DEFAULT_SCHEDULER;
-use crate::plugin::{Plugin, Point};
+use crate::plugin::{ExtensionPoint, Plugin};
 use crate::plugins;
 use crate::plugins::default_preemption::DefaultPreemption;
 use holdfast_value::Value;
@@ -17,19 +17,19 @@ pub struct Profile {
     /// cheap because results are kept from pod to pod.
     pub percentage_of_nodes_to_score: Option<i64>,
     /// The plug-ins of each point in their order, with their weights at the point `score`.
-    pub points: BTreeMap<Point, Vec<Enabled>>,
-    /// Whether every filter checks a node, even after one has refused it.
+    pub points: BTreeMap<ExtensionPoint, Vec<EnabledPlugin>>,
+    /// Whether every filter checks a node, even after one has rejected it.
     pub check_all: bool,
     /// How preemption looks for victims, if the plug-in is enabled.
     pub preemption: Option<DefaultPreemption>,
-    pub written: Written,
+    pub document: ProfileDocument,
 }
 
 /// A profile as it was configured, in the words of a document of version v1.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Written {
+pub struct ProfileDocument {
     /// Enabled and disabled plug-ins, by the points' names in documents.
-    pub sets: BTreeMap<&'static str, Set>,
+    pub sets: BTreeMap<&'static str, PluginSet>,
     /// The arguments of plug-ins, by name.
     pub arguments: Vec<(String, Value)>,
     /// Which of `plugins` and `pluginConfig` the document itself contained.
@@ -39,7 +39,7 @@ pub struct Written {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Set {
+pub struct PluginSet {
     /// Names with weights; 0: the plug-in's own weight.
     pub enabled: Vec<(String, i64)>,
     pub disabled: Vec<String>,
@@ -48,32 +48,32 @@ pub struct Set {
 /// The set `multiPoint`, which enables a plug-in at all points that it implements.
 pub const MULTI_POINT: &str = "multiPoint";
 
-/// Plug-ins that score only if their arguments ask for it: their weight is not written.
+/// Plug-ins that score only if their arguments enable it: their weight is not written.
 const UNWEIGHTED: [&str; 1] = [plugins::volume_binding::NAME];
 
-impl Written {
+impl ProfileDocument {
     /// The plug-ins that are enabled without any configuration.
-    pub fn usual() -> Written {
-        let sets = BTreeMap::from([(MULTI_POINT, Set { enabled: usual_plugins(), disabled: Vec::new() })]);
-        Written { sets, ..Written::default() }
+    pub fn default_configuration() -> ProfileDocument {
+        let sets = BTreeMap::from([(MULTI_POINT, PluginSet { enabled: default_plugins(), disabled: Vec::new() })]);
+        ProfileDocument { sets, ..ProfileDocument::default() }
     }
 }
 
 /// The plug-ins that are enabled by default, with their weights.
-pub fn usual_plugins() -> Vec<(String, i64)> {
+pub fn default_plugins() -> Vec<(String, i64)> {
     let rows = plugins::PLUGINS.iter().filter(|row| row.by_default);
-    let weight = |row: &plugins::Row| if UNWEIGHTED.contains(&row.name) { 0 } else { row.weight };
+    let weight = |row: &plugins::PluginEntry| if UNWEIGHTED.contains(&row.name) { 0 } else { row.weight };
     rows.map(|row| (row.name.to_owned(), weight(row))).collect()
 }
 
 #[derive(Debug, Clone)]
-pub struct Enabled {
+pub struct EnabledPlugin {
     pub plugin: Arc<dyn Plugin>,
     pub weight: i64,
 }
 
 impl Profile {
-    pub fn at(&self, point: Point) -> &[Enabled] {
+    pub fn at(&self, point: ExtensionPoint) -> &[EnabledPlugin] {
         self.points.get(&point).map(Vec::as_slice).unwrap_or_default()
     }
 
@@ -83,7 +83,7 @@ impl Profile {
         all.into_iter().find(|plugin| plugin.name() == name)
     }
 
-    pub fn has(&self, point: Point, name: &str) -> bool {
+    pub fn has(&self, point: ExtensionPoint, name: &str) -> bool {
         self.at(point).iter().any(|enabled| enabled.plugin.name() == name)
     }
 }
@@ -91,11 +91,11 @@ impl Profile {
 impl Default for Profile {
     /// The profile that applies without any configuration.
     fn default() -> Self {
-        let mut points: BTreeMap<Point, Vec<Enabled>> = BTreeMap::new();
+        let mut points: BTreeMap<ExtensionPoint, Vec<EnabledPlugin>> = BTreeMap::new();
         for row in plugins::PLUGINS.iter().filter(|row| row.by_default) {
             let plugin = (row.build)();
             for point in row.points {
-                points.entry(*point).or_default().push(Enabled { plugin: plugin.clone(), weight: row.weight });
+                points.entry(*point).or_default().push(EnabledPlugin { plugin: plugin.clone(), weight: row.weight });
             }
         }
         Profile {
@@ -104,7 +104,7 @@ impl Default for Profile {
             points,
             check_all: false,
             preemption: Some(DefaultPreemption::default()),
-            written: Written::usual(),
+            document: ProfileDocument::default_configuration(),
         }
     }
 }

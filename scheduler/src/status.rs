@@ -1,18 +1,18 @@
-//! How a plug-in refuses, and the text that tells people why a pod is not scheduled.
+//! Rejections of nodes and pods by plug-ins, and the message of an unschedulable pod.
 
 use crate::object::Text;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The name under which extenders refuse nodes. Every event may help pods that they refused.
+/// The name under which extenders reject nodes. Every event may help pods that they rejected.
 pub const EXTENDER: &str = "Extender";
 
-/// How final a refusal is.
+/// How final a rejection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
-    /// Refused as things are; evicting pods may help.
+    /// Rejected as things are; evicting pods may help.
     Unschedulable,
-    /// Refused whichever pods are evicted.
+    /// Rejected whichever pods are evicted.
     UnschedulableAndUnresolvable,
     /// Something missing is on its way; once it arrives, the pod is tried again without a back-off.
     Pending,
@@ -33,32 +33,32 @@ impl Code {
 
 pub type Reason = Cow<'static, str>;
 
-/// A plug-in's refusal of a pod, or of a pod on a node.
+/// A plug-in's rejection of a pod, or of a pod on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Refusal {
+pub struct Rejection {
     pub code: Code,
-    /// The plug-in that refuses; empty if several do.
+    /// The plug-in that rejects; empty if several do.
     pub plugin: &'static str,
     pub reasons: Vec<Reason>,
 }
 
-impl Refusal {
+impl Rejection {
     pub fn new(code: Code, plugin: &'static str, reason: impl Into<Reason>) -> Self {
-        Refusal { code, plugin, reasons: vec![reason.into()] }
+        Rejection { code, plugin, reasons: vec![reason.into()] }
     }
 
-    /// A refusal that may be resolved by evicting pods.
-    pub fn soft(plugin: &'static str, reason: impl Into<Reason>) -> Self {
-        Refusal::new(Code::Unschedulable, plugin, reason)
+    /// A rejection that may be resolved by evicting pods.
+    pub fn unschedulable(plugin: &'static str, reason: impl Into<Reason>) -> Self {
+        Rejection::new(Code::Unschedulable, plugin, reason)
     }
 
-    /// A refusal that evicting pods cannot resolve.
-    pub fn hard(plugin: &'static str, reason: impl Into<Reason>) -> Self {
-        Refusal::new(Code::UnschedulableAndUnresolvable, plugin, reason)
+    /// A rejection that evicting pods cannot resolve.
+    pub fn unresolvable(plugin: &'static str, reason: impl Into<Reason>) -> Self {
+        Rejection::new(Code::UnschedulableAndUnresolvable, plugin, reason)
     }
 
     pub fn error(plugin: &'static str, reason: impl Into<Reason>) -> Self {
-        Refusal::new(Code::Error, plugin, reason)
+        Rejection::new(Code::Error, plugin, reason)
     }
 
     pub fn message(&self) -> String {
@@ -66,59 +66,59 @@ impl Refusal {
     }
 }
 
-/// The refusals of one search: by node, and for all nodes that were not looked at.
+/// The rejections of one search: by node, and for all nodes that were not looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diagnosis {
     /// The number of nodes in the cluster.
     pub nodes: usize,
-    /// Refused nodes, in their order.
-    pub refused: Vec<(Text, Refusal)>,
+    /// Rejected nodes, in their order.
+    pub rejected: Vec<(Text, Rejection)>,
     /// Why the remaining nodes were not looked at.
-    pub absent: Option<Refusal>,
+    pub absent: Option<Rejection>,
     /// Plug-ins that named the only nodes that may be feasible.
     pub narrowed_by: Vec<&'static str>,
     /// Whether extenders left nodes out without a reason.
-    pub left_out: bool,
-    /// A refusal of the pod before any node was looked at.
-    pub before: Option<String>,
+    pub extender_excluded: bool,
+    /// A rejection of the pod before any node was looked at.
+    pub pre_filter_message: Option<String>,
 }
 
 impl Diagnosis {
-    /// The plug-ins that refused.
+    /// The plug-ins that rejected.
     pub fn rejectors(&self) -> Vec<&'static str> {
-        let absent = self.absent.iter().map(|refusal| refusal.plugin);
-        let mut names: Vec<_> = self.refused.iter().map(|(_, refusal)| refusal.plugin).chain(absent).collect();
+        let absent = self.absent.iter().map(|rejection| rejection.plugin);
+        let mut names: Vec<_> = self.rejected.iter().map(|(_, rejection)| rejection.plugin).chain(absent).collect();
         names.extend(&self.narrowed_by);
-        names.extend(self.left_out.then_some(EXTENDER));
+        names.extend(self.extender_excluded.then_some(EXTENDER));
         names.sort_unstable();
         names.dedup();
         names.retain(|name| !name.is_empty());
         names
     }
 
-    /// How final the refusal of a node is: a node that was not looked at stays refused whichever pods are evicted.
+    /// How final the rejection of a node is: a node that was not looked at stays rejected whichever pods are evicted.
     pub fn code(&self, node: &str) -> Code {
-        let refused = self.refused.iter().find(|(name, _)| **name == *node).map(|(_, refusal)| refusal.code);
-        let absent = self.absent.as_ref().map(|refusal| refusal.code);
-        refused.or(absent).unwrap_or(Code::UnschedulableAndUnresolvable)
+        let rejected = self.rejected.iter().find(|(name, _)| **name == *node).map(|(_, rejection)| rejection.code);
+        let absent = self.absent.as_ref().map(|rejection| rejection.code);
+        rejected.or(absent).unwrap_or(Code::UnschedulableAndUnresolvable)
     }
 
-    /// The message of the pod's condition and Event. `after`: what the plug-ins of the point `postFilter` said.
+    /// The message of the pod's condition and Event. `after`: the reasons of the plug-ins of the point `postFilter`.
     pub fn message(&self, after: &str) -> String {
-        if let Some(before) = &self.before {
+        if let Some(before) = &self.pre_filter_message {
             return text(self.nodes, &format!(" {before}."), after);
         }
-        let others = self.nodes.saturating_sub(self.refused.len());
-        let refused = self.refused.iter().map(|(_, refusal)| (refusal, 1));
-        message(self.nodes, refused.chain(self.absent.iter().map(|refusal| (refusal, others))), after)
+        let others = self.nodes.saturating_sub(self.rejected.len());
+        let rejected = self.rejected.iter().map(|(_, rejection)| (rejection, 1));
+        message(self.nodes, rejected.chain(self.absent.iter().map(|rejection| (rejection, others))), after)
     }
 }
 
-/// As [`Diagnosis::message`], from the number of nodes for each refusal.
-pub fn message<'a>(nodes: usize, refused: impl Iterator<Item = (&'a Refusal, usize)>, after: &str) -> String {
+/// As [`Diagnosis::message`], from the number of nodes for each rejection.
+pub fn message<'a>(nodes: usize, rejected: impl Iterator<Item = (&'a Rejection, usize)>, after: &str) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for (refusal, nodes) in refused {
-        for reason in &refusal.reasons {
+    for (rejection, nodes) in rejected {
+        for reason in &rejection.reasons {
             *counts.entry(reason).or_default() += nodes;
         }
     }

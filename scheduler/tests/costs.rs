@@ -1,8 +1,8 @@
 //! The planner's work for a change, as counts that do not depend on the machine.
 
-use holdfast_scheduler::plugin::Point;
-use holdfast_scheduler::scheduler::Observed;
-use holdfast_scheduler::{Clock, Configuration, Key, Kind, Outcome, Planner, Scheduler, Snapshot};
+use holdfast_scheduler::plugin::ExtensionPoint;
+use holdfast_scheduler::scheduler::MetricSample;
+use holdfast_scheduler::{Clock, Configuration, Key, Kind, PlanOutcome, Planner, Scheduler, Snapshot};
 use holdfast_value::{Value, json};
 use std::time::Duration;
 
@@ -47,8 +47,8 @@ impl Cluster {
         self.snapshot.apply(Kind::Pod, &key, Some(&pod));
         let waiting = self.snapshot.pod(&key).expect("the pod").clone();
         let plan = self.planner.plan(&self.snapshot, (0, &self.configuration.profiles[0]), &waiting);
-        let Outcome::Bind { node, promise } = plan.outcome else { panic!("{name} has no place") };
-        self.snapshot.assume(&key, &node, &promise);
+        let PlanOutcome::Bind { node, reservation } = plan.outcome else { panic!("{name} has no place") };
+        self.snapshot.assume(&key, &node, &reservation);
     }
 
     fn service(&mut self, namespace: &str) {
@@ -58,7 +58,7 @@ impl Cluster {
 }
 
 #[test]
-fn pods_are_counted_anew_for_a_change_that_their_own_place_rests_on_alone() {
+fn caches_are_rebuilt_only_for_objects_that_the_pods_depend_on() {
     let mut cluster = Cluster::new();
     cluster.set("a", 50, 0, "a");
     cluster.set("b", 50, 0, "b");
@@ -68,24 +68,24 @@ fn pods_are_counted_anew_for_a_change_that_their_own_place_rests_on_alone() {
         cluster.set("a", 50, ready, "a");
         cluster.set("b", 50, ready, "b");
     }
-    assert_eq!(cluster.planner.judged_all(), 2, "statuses are nothing to go by");
+    assert_eq!(cluster.planner.full_evaluations(), 2, "statuses are nothing to go by");
     cluster.set("c", 1, 0, "c");
     cluster.service("elsewhere");
     cluster.place("a");
     cluster.place("b");
-    assert_eq!(cluster.planner.judged_all(), 2, "nor are others' owners");
+    assert_eq!(cluster.planner.full_evaluations(), 2, "nor are others' owners");
     cluster.set("a", 50, 20, "other");
     cluster.place("a");
     cluster.place("b");
-    assert_eq!(cluster.planner.judged_all(), 3, "another selector is for its own pods");
+    assert_eq!(cluster.planner.full_evaluations(), 3, "another selector is for its own pods");
     cluster.service("default");
     cluster.place("a");
     cluster.place("b");
-    assert_eq!(cluster.planner.judged_all(), 5, "a Service is for whoever it may select");
+    assert_eq!(cluster.planner.full_evaluations(), 5, "a Service is for whoever it may select");
 }
 
 #[test]
-fn a_place_is_found_among_groups_of_nodes_and_not_among_nodes() {
+fn nodes_are_compared_by_group() {
     let selector = json!({"matchLabels": {"app": "a"}});
     let spread = |key: &str, action: &str| json!({"topologySpreadConstraints": [{"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": action, "labelSelector": selector}]});
     let term = |key: &str| json!({"topologyKey": key, "labelSelector": selector});
@@ -112,34 +112,36 @@ fn a_place_is_found_among_groups_of_nodes_and_not_among_nodes() {
         for _ in 0..100 {
             cluster.place("a");
         }
-        let compared = cluster.planner.compared();
-        assert!(compared <= 100 * groups, "{name}: {compared} groups of {NODES} nodes for 100 pods");
+        let groups_compared = cluster.planner.groups_compared();
+        assert!(groups_compared <= 100 * groups, "{name}: {groups_compared} groups of {NODES} nodes for 100 pods");
     }
 }
 
 #[test]
-fn plug_ins_are_asked_about_nodes_that_changed() {
+fn plug_ins_are_called_for_changed_nodes_only() {
     let mut cluster = Cluster::new();
     for _ in 0..10 {
         cluster.place("a");
     }
-    let asked = |planner: &mut Planner, point: Point, plugin: &'static str| {
+    let asked = |planner: &mut Planner, point: ExtensionPoint, plugin: &'static str| {
         planner.evaluations().get(&(0, point, plugin)).copied().unwrap_or(0)
     };
     let planner = &mut cluster.planner;
     // All nodes for the first pod; for each of the others only the node of the pod before.
-    assert_eq!(asked(planner, Point::Filter, "NodeResourcesFit"), NODES as u64 + 9);
-    for (point, plugin) in
-        [(Point::PreFilter, "NodeResourcesFit"), (Point::PreScore, "NodeAffinity"), (Point::Score, "ImageLocality")]
-    {
+    assert_eq!(asked(planner, ExtensionPoint::Filter, "NodeResourcesFit"), NODES as u64 + 9);
+    for (point, plugin) in [
+        (ExtensionPoint::PreFilter, "NodeResourcesFit"),
+        (ExtensionPoint::PreScore, "NodeAffinity"),
+        (ExtensionPoint::Score, "ImageLocality"),
+    ] {
         let wanted = if plugin == "NodeAffinity" { 0 } else { 10 };
         assert_eq!(asked(planner, point, plugin), wanted, "{plugin}");
     }
-    assert_eq!(asked(planner, Point::Filter, "NodePorts"), 0, "it has nothing to say");
+    assert_eq!(asked(planner, ExtensionPoint::Filter, "NodePorts"), 0, "it has nothing to say");
 }
 
 #[test]
-fn labels_that_no_node_has_cost_nothing_for_each_node() {
+fn topology_keys_that_no_node_has_cost_nothing_per_node() {
     let mut cluster = Cluster::new();
     let selector = json!({"matchLabels": {"app": "a"}});
     let terms: Vec<Value> = (0..300)
@@ -154,11 +156,11 @@ fn labels_that_no_node_has_cost_nothing_for_each_node() {
     for _ in 0..10 {
         cluster.place("a");
     }
-    assert_eq!(cluster.planner.compared(), 10, "they tell no node from another");
+    assert_eq!(cluster.planner.groups_compared(), 10, "they tell no node from another");
 }
 
 #[test]
-fn what_pods_say_of_pods_of_their_own_namespace_costs_those_of_others_nothing() {
+fn affinity_within_a_namespace_costs_other_namespaces_nothing() {
     let mut cluster = Cluster::new();
     let labels = json!({"matchLabels": {"app": "a"}});
     let term = |at: usize, more: &Value| {
@@ -228,7 +230,7 @@ fn claims_a_device(snapshot: &mut Snapshot, namespace: &str, name: &str, express
     Key::new(namespace, name)
 }
 
-fn try_to_place(snapshot: &Snapshot, planner: &mut Planner, pod: &Key) -> Outcome {
+fn try_to_place(snapshot: &Snapshot, planner: &mut Planner, pod: &Key) -> PlanOutcome {
     let configuration = Configuration::default();
     let pod = snapshot.pod(pod).expect("the pod").clone();
     planner.plan(snapshot, (0, &configuration.profiles[0]), &pod).outcome
@@ -241,37 +243,39 @@ fn an_expression_is_evaluated_once_for_each_version_of_a_device() {
     for attempt in 0..3 {
         for name in ["a", "b", "c"] {
             let pod = claims_a_device(&mut snapshot, "default", name, absent);
-            assert!(matches!(try_to_place(&snapshot, &mut planner, &pod), Outcome::Unschedulable(_)));
+            assert!(matches!(try_to_place(&snapshot, &mut planner, &pod), PlanOutcome::Unschedulable(_)));
         }
         assert_eq!(snapshot.searches.evaluated(), 80, "in attempt {attempt}");
-        assert_eq!(planner.judged_all(), 0, "nodes are searched once for a pod that claims devices");
+        assert_eq!(planner.full_evaluations(), 0, "nodes are searched once for a pod that claims devices");
     }
     slice(&mut snapshot, 7, 4);
     let pod = claims_a_device(&mut snapshot, "other", "d", absent);
     try_to_place(&snapshot, &mut planner, &pod);
     assert_eq!(snapshot.searches.evaluated(), 84, "one slice is a new one");
     let pod = claims_a_device(&mut snapshot, "default", "e", "device.driver == 'd.example'");
-    assert!(matches!(try_to_place(&snapshot, &mut planner, &pod), Outcome::Bind { .. }));
+    assert!(matches!(try_to_place(&snapshot, &mut planner, &pod), PlanOutcome::Bind { .. }));
     assert_eq!(snapshot.searches.evaluated(), 104, "another expression, which holds for the first device of each node");
 }
 
 #[test]
-fn the_pools_of_devices_are_looked_through_once_for_each_version() {
+fn device_pools_are_scanned_once_for_each_version() {
     let (mut snapshot, mut planner) = (with_devices(20, 1), Planner::new());
     for at in 0..20 {
         let pod = claims_a_device(&mut snapshot, "default", &format!("p{at}"), "true");
-        let Outcome::Bind { node, promise } = try_to_place(&snapshot, &mut planner, &pod) else { panic!("a place") };
-        snapshot.assume(&pod, &node, &promise);
-        assert_eq!(snapshot.pools_gathered(), 20, "for pod {at}");
+        let PlanOutcome::Bind { node, reservation } = try_to_place(&snapshot, &mut planner, &pod) else {
+            panic!("a place")
+        };
+        snapshot.assume(&pod, &node, &reservation);
+        assert_eq!(snapshot.pool_scans(), 20, "for pod {at}");
     }
     slice(&mut snapshot, 7, 2);
     let pod = claims_a_device(&mut snapshot, "default", "last", "true");
-    let Outcome::Bind { node, .. } = try_to_place(&snapshot, &mut planner, &pod) else { panic!("a place") };
-    assert_eq!((&*node, snapshot.pools_gathered()), ("node-7", 21), "all other devices are in use");
+    let PlanOutcome::Bind { node, .. } = try_to_place(&snapshot, &mut planner, &pod) else { panic!("a place") };
+    assert_eq!((&*node, snapshot.pool_scans()), ("node-7", 21), "all other devices are in use");
 }
 
 #[test]
-fn searches_without_end_of_one_namespace_cost_those_of_others_nothing() {
+fn endless_searches_of_one_namespace_do_not_delay_others() {
     let (mut snapshot, mut planner) = (with_devices(100, 12), Planner::new());
     snapshot.clock = Clock::new(|| Duration::from_secs(1));
     let requests = |counts: &[i64]| -> Vec<Value> {
@@ -284,22 +288,22 @@ fn searches_without_end_of_one_namespace_cost_those_of_others_nothing() {
             "spec": {"devices": {"requests": requests(counts)}}});
         snapshot.apply(Kind::ResourceClaim, &Key::new(namespace, name), Some(&claim));
         let outcome = try_to_place(&snapshot, &mut planner, &pod);
-        (outcome, snapshot.searches.tried())
+        (outcome, snapshot.searches.tries())
     };
     let mut tried = 0;
     for at in 0..40 {
         // There are hundreds of ways to choose the first devices, and none leaves enough for the second claim.
         let (outcome, so_far) = place("hostile", &format!("p{at}"), &[6, 7]);
-        assert!(matches!(outcome, Outcome::Unschedulable(why) if why.rejectors.is_empty()), "p{at}");
+        assert!(matches!(outcome, PlanOutcome::Unschedulable(why) if why.rejectors.is_empty()), "p{at}");
         tried = so_far;
     }
     assert!(tried < 700_000, "{tried}");
     let (outcome, _) = place("other", "q", &[6, 6]);
-    assert!(matches!(outcome, Outcome::Bind { .. }));
+    assert!(matches!(outcome, PlanOutcome::Bind { .. }));
 }
 
 #[test]
-fn costly_expressions_of_one_namespace_cost_those_of_others_nothing() {
+fn costly_expressions_of_one_namespace_do_not_delay_others() {
     let (mut snapshot, mut planner) = (with_devices(100, 10), Planner::new());
     // A real clock whose time does not pass.
     snapshot.clock = Clock::new(|| Duration::from_secs(1));
@@ -307,14 +311,16 @@ fn costly_expressions_of_one_namespace_cost_those_of_others_nothing() {
     let costly = |at: usize| format!("!{ten}.all(a, {ten}.all(b, {ten}.all(c, a + b + c < {})))", 100 + at);
     for at in 0..40 {
         let pod = claims_a_device(&mut snapshot, "hostile", &format!("p{at}"), &costly(at));
-        let Outcome::Unschedulable(why) = try_to_place(&snapshot, &mut planner, &pod) else { panic!("it has a place") };
+        let PlanOutcome::Unschedulable(why) = try_to_place(&snapshot, &mut planner, &pod) else {
+            panic!("it has a place")
+        };
         let spent = why.message.contains("too much was searched for devices of this namespace lately");
         assert_eq!((why.rejectors.is_empty(), spent), (true, true), "p{at}: {}", why.message);
     }
     let evaluated = snapshot.searches.evaluated();
     assert!((10..2000).contains(&evaluated), "{evaluated} of 40,000");
     let pod = claims_a_device(&mut snapshot, "other", "q", "device.driver == 'd.example'");
-    assert!(matches!(try_to_place(&snapshot, &mut planner, &pod), Outcome::Bind { .. }));
+    assert!(matches!(try_to_place(&snapshot, &mut planner, &pod), PlanOutcome::Bind { .. }));
 }
 
 /// A scheduler with nodes and a pod on each; its output so far is dropped.
@@ -325,7 +331,7 @@ fn at_work(nodes: usize) -> Scheduler {
         let (name, node) = (format!("p{at}"), format!("node-{at}"));
         let pod = json!({"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": {"nodeName": node,
             "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
-        scheduler.see(Kind::Pod, &Key::new("default", &name), Some(&pod), 0);
+        scheduler.apply_object(Kind::Pod, &Key::new("default", &name), Some(&pod), 0);
     }
     scheduler
 }
@@ -337,7 +343,7 @@ fn heartbeat(scheduler: &mut Scheduler, at: usize, second: usize) {
         json!({"type": "Ready", "status": "True", "lastHeartbeatTime": format!("2026-01-01T00:00:{second:02}Z")});
     let node = json!({"metadata": {"name": name, "resourceVersion": second.to_string(), "labels": {"zone": "z"}},
         "status": {"allocatable": {"cpu": "4", "pods": "110"}, "conditions": [ready]}});
-    scheduler.see(Kind::Node, &Key::cluster(&name), Some(&node), 0);
+    scheduler.apply_object(Kind::Node, &Key::cluster(&name), Some(&node), 0);
 }
 
 fn waiting(name: &str, cpu: &str) -> Value {
@@ -346,8 +352,8 @@ fn waiting(name: &str, cpu: &str) -> Value {
 }
 
 fn attempts(scheduler: &mut Scheduler) -> usize {
-    while scheduler.turn(0) {}
-    scheduler.observed().iter().filter(|observed| matches!(observed, Observed::Attempt { .. })).count()
+    while scheduler.schedule_one(0) {}
+    scheduler.take_samples().iter().filter(|samples| matches!(samples, MetricSample::Attempt { .. })).count()
 }
 
 #[test]
@@ -358,31 +364,31 @@ fn an_idle_cluster_costs_nothing() {
         (0..NODES).for_each(|at| heartbeat(&mut scheduler, at, second));
     }
     assert_eq!(scheduler.snapshot().changes().next(), before, "heartbeats change nothing that is looked at");
-    assert!(!scheduler.turn(0) && scheduler.wakes_at().is_none(), "there is nothing to wake up for");
-    assert!(scheduler.orders(0).is_empty() && scheduler.observed().is_empty());
+    assert!(!scheduler.schedule_one(0) && scheduler.next_wakeup().is_none(), "there is nothing to wake up for");
+    assert!(scheduler.take_requests(0).is_empty() && scheduler.take_samples().is_empty());
 }
 
 #[test]
 fn a_pod_that_cannot_fit_is_tried_again_when_it_might() {
     let mut scheduler = at_work(NODES);
-    scheduler.see(Kind::Pod, &Key::new("default", "big"), Some(&waiting("big", "8")), 0);
+    scheduler.apply_object(Kind::Pod, &Key::new("default", "big"), Some(&waiting("big", "8")), 0);
     assert_eq!(attempts(&mut scheduler), 1);
     for at in 0..NODES {
         heartbeat(&mut scheduler, at, 1);
         let name = format!("q{at}");
         let mut pod = waiting(&name, "1");
         pod["spec"]["nodeName"] = format!("node-{at}").into();
-        scheduler.see(Kind::Pod, &Key::new("default", &name), Some(&pod), 0);
+        scheduler.apply_object(Kind::Pod, &Key::new("default", &name), Some(&pod), 0);
         let labels = json!({"metadata": {"name": name, "labels": {"a": name}}});
-        scheduler.see(Kind::Namespace, &Key::cluster(&name), Some(&labels), 0);
+        scheduler.apply_object(Kind::Namespace, &Key::cluster(&name), Some(&labels), 0);
         let node = json!({"metadata": {"name": "small", "labels": {"at": name}},
             "status": {"allocatable": {"cpu": "4", "pods": "110"}}});
-        scheduler.see(Kind::Node, &Key::cluster("small"), Some(&node), 0);
+        scheduler.apply_object(Kind::Node, &Key::cluster("small"), Some(&node), 0);
     }
     assert_eq!(attempts(&mut scheduler), 0, "nothing of that makes room for it");
     let node = json!({"metadata": {"name": "small"}, "status": {"allocatable": {"cpu": "16", "pods": "110"}}});
-    scheduler.see(Kind::Node, &Key::cluster("small"), Some(&node), 0);
-    while scheduler.turn(0) {}
+    scheduler.apply_object(Kind::Node, &Key::cluster("small"), Some(&node), 0);
+    while scheduler.schedule_one(0) {}
     assert_eq!(scheduler.snapshot().assumed_count(), 1, "this does");
 }
 
@@ -416,10 +422,10 @@ fn an_event_on_one_node_costs_the_work_of_one_node() {
         cluster.set("a", 100, 0, "a");
         cluster.place("a");
         let looked = |cluster: &mut Cluster| {
-            cluster.planner.evaluations().get(&(0, Point::Filter, "NodeResourcesFit")).copied().unwrap_or(0)
+            cluster.planner.evaluations().get(&(0, ExtensionPoint::Filter, "NodeResourcesFit")).copied().unwrap_or(0)
         };
         let before = looked(&mut cluster);
-        assert_eq!((before, cluster.planner.judged_all()), (NODES as u64, 1), "{name}");
+        assert_eq!((before, cluster.planner.full_evaluations()), (NODES as u64, 1), "{name}");
         // Nodes get a taint, move to another zone, pull an image, are added and removed.
         for at in 0..40 {
             let node = if at % 5 < 3 { format!("node-{at}") } else { "node-that-comes".to_owned() };
@@ -433,13 +439,13 @@ fn an_event_on_one_node_costs_the_work_of_one_node() {
             cluster.place("a");
         }
         let asked = looked(&mut cluster) - before;
-        assert_eq!(cluster.planner.judged_all(), 1, "{name}: all nodes were counted anew");
+        assert_eq!(cluster.planner.full_evaluations(), 1, "{name}: all nodes were counted anew");
         assert!(asked <= 100, "{name}: {asked} nodes were looked at for 40 events and 40 pods");
     }
 }
 
 #[test]
-fn a_label_that_terms_name_and_no_node_had_is_counted_when_one_has_it() {
+fn a_topology_key_is_counted_once_a_node_has_it() {
     let mut cluster = Cluster::new();
     let term = json!({"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "a"}}});
     cluster.more = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}});
@@ -454,15 +460,15 @@ fn a_label_that_terms_name_and_no_node_had_is_counted_when_one_has_it() {
     for node in 10..20 {
         rack(&mut cluster, node, &format!("other-{node}"));
     }
-    assert_eq!(cluster.planner.judged_all(), 1, "of these labels nobody speaks");
+    assert_eq!(cluster.planner.full_evaluations(), 1, "of these labels nobody speaks");
     for node in 20..30 {
         rack(&mut cluster, node, "rack");
     }
-    assert_eq!(cluster.planner.judged_all(), 2);
+    assert_eq!(cluster.planner.full_evaluations(), 2);
 }
 
 /// Full nodes, each with nominated pods of higher priority, and a pod that fits another node.
-fn with_nominated(nodes: usize, to_each: usize, more: &Value) -> Cluster {
+fn with_nominated_pods(nodes: usize, to_each: usize, more: &Value) -> Cluster {
     let mut cluster = Cluster::new();
     cluster.more = more.clone();
     for at in 0..nodes * to_each {
@@ -477,28 +483,28 @@ fn with_nominated(nodes: usize, to_each: usize, more: &Value) -> Cluster {
 }
 
 #[test]
-fn nodes_with_nominated_pods_are_compared_as_groups() {
+fn nodes_with_nominated_pods_are_compared_by_group() {
     let selector = json!({"matchLabels": {"app": "a"}});
     let spread = json!({"topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 900, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}]});
     let term = json!({"topologyKey": "zone", "labelSelector": selector});
     let near = json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}});
     for (name, more) in [("spread", spread), ("near others", near)] {
-        let mut cluster = with_nominated(NODES - 10, 3, &more);
+        let mut cluster = with_nominated_pods(NODES - 10, 3, &more);
         for _ in 0..20 {
             cluster.place("a");
         }
-        let compared = cluster.planner.compared();
-        assert!(compared <= 20 * 9, "{name}: {compared} groups of {NODES} nodes for 20 pods");
-        assert_eq!(cluster.planner.judged_all(), 1, "{name}");
+        let groups_compared = cluster.planner.groups_compared();
+        assert!(groups_compared <= 20 * 9, "{name}: {groups_compared} groups of {NODES} nodes for 20 pods");
+        assert_eq!(cluster.planner.full_evaluations(), 1, "{name}");
     }
 }
 
 #[test]
-fn pods_nominated_in_masses_are_found_one_by_one() {
+fn checks_respect_at_most_as_many_nominated_pods_as_fit() {
     // Most of them are nominated to one node, which holds 110 pods.
-    let mut cluster = with_nominated(1, 2000, &json!({}));
+    let mut cluster = with_nominated_pods(1, 2000, &json!({}));
     let asked = |cluster: &mut Cluster| {
-        cluster.planner.evaluations().get(&(0, Point::Filter, "NodeResourcesFit")).copied().unwrap_or(0)
+        cluster.planner.evaluations().get(&(0, ExtensionPoint::Filter, "NodeResourcesFit")).copied().unwrap_or(0)
     };
     cluster.place("a");
     let before = asked(&mut cluster);
@@ -506,13 +512,13 @@ fn pods_nominated_in_masses_are_found_one_by_one() {
         let key = Key::new("default", &format!("nominated-{at}"));
         let pod = cluster.snapshot.pod(&key).expect("the pod").clone();
         let plan = cluster.planner.plan(&cluster.snapshot, (0, &cluster.configuration.profiles[0]), &pod);
-        let Outcome::Bind { node, promise } = plan.outcome else { panic!("it has a place") };
-        cluster.snapshot.assume(&key, &node, &promise);
+        let PlanOutcome::Bind { node, reservation } = plan.outcome else { panic!("it has a place") };
+        cluster.snapshot.assume(&key, &node, &reservation);
     };
     for at in 0..100 {
         try_one(&mut cluster, at);
     }
-    assert_eq!(cluster.planner.judged_all(), 2, "once for each of the two templates");
+    assert_eq!(cluster.planner.full_evaluations(), 2, "once for each of the two templates");
     let asked = asked(&mut cluster) - before;
     assert!(asked <= (NODES + 400) as u64, "{asked} nodes were looked at for 100 pods");
 }

@@ -2,7 +2,7 @@
 
 use holdfast_scheduler::object::pod::Pod;
 use holdfast_scheduler::plan::Plan;
-use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Profile, Snapshot, plan};
+use holdfast_scheduler::{Configuration, Key, Kind, PlanOutcome, Planner, Profile, Snapshot, plan};
 use holdfast_value::{Value, json};
 use std::sync::Arc;
 
@@ -66,13 +66,13 @@ impl World {
 
 fn message(plan: &Plan) -> String {
     match &plan.outcome {
-        Outcome::Bind { .. } => String::new(),
-        Outcome::Unschedulable(why) => format!("{}: {}", why.reason, why.message),
+        PlanOutcome::Bind { .. } => String::new(),
+        PlanOutcome::Unschedulable(why) => format!("{}: {}", why.reason, why.message),
     }
 }
 
 #[test]
-fn a_label_that_is_compared_with_no_number_is_an_error_where_nodes_are_scored() {
+fn a_comparison_with_a_non_number_fails_scoring() {
     let mut world = World::new();
     let term = |value: &str| {
         let expressions =
@@ -100,7 +100,7 @@ fn a_label_that_is_compared_with_no_number_is_an_error_where_nodes_are_scored() 
 
 /// A preference may name values that are no valid label values: the API accepts it.
 #[test]
-fn a_preference_for_a_label_that_there_cannot_be_is_an_error_where_nodes_are_scored() {
+fn a_preference_for_an_invalid_label_value_fails_scoring() {
     let mut world = World::new();
     world.node("a", json!({})).node("b", json!({}));
     let told = |world: &mut World, operator: &str, values: Vec<&str>| {
@@ -126,7 +126,7 @@ fn a_preference_for_a_label_that_there_cannot_be_is_an_error_where_nodes_are_sco
 }
 
 #[test]
-fn zones_of_a_volume_are_a_list_or_none() {
+fn zone_labels_of_a_volume_are_a_list() {
     let zone = "topology.kubernetes.io/zone";
     for (value, expected) in [("b", false), ("a__b", true), ("b____c", true), ("", true), ("__", true), ("b__c", false)]
     {
@@ -150,7 +150,7 @@ fn zones_of_a_volume_are_a_list_or_none() {
 }
 
 #[test]
-fn a_claim_of_one_pod_is_free_when_the_node_of_that_pod_is_gone() {
+fn a_read_write_once_pod_claim_is_free_once_the_users_node_is_gone() {
     let mut world = World::new();
     world.node("n", json!({})).node("m", json!({}));
     let claim = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
@@ -173,7 +173,7 @@ fn a_claim_of_one_pod_is_free_when_the_node_of_that_pod_is_gone() {
 }
 
 #[test]
-fn each_host_is_asked_for_its_own_pods_whatever_it_calls_itself() {
+fn host_spread_counts_each_node_whatever_its_hostname_label() {
     let mut world = World::new();
     let host = "kubernetes.io/hostname";
     world.node("a", json!({host: "same"})).node("b", json!({host: "same"})).node("c", json!({host: "c"}));
@@ -188,7 +188,7 @@ fn each_host_is_asked_for_its_own_pods_whatever_it_calls_itself() {
 
 /// A node may list a name twice, for images of different sizes: the image counts once, with the first size.
 #[test]
-fn an_image_that_a_node_lists_twice_is_there_once() {
+fn an_image_listed_twice_counts_once() {
     let mut world = World::new();
     let images = |sizes: &[i64]| -> Value {
         sizes.iter().map(|mebibytes| json!({"names": ["app:1", "app:1"], "sizeBytes": mebibytes << 20})).collect()
@@ -205,7 +205,7 @@ fn an_image_that_a_node_lists_twice_is_there_once() {
 
 /// The pods that a pod without constraints is spread among follow from its owner.
 #[test]
-fn owners_are_known_by_their_version_too() {
+fn owners_are_matched_by_api_version() {
     for (api_version, kind, spreads) in [
         ("apps/v1", "ReplicaSet", true),
         ("v1", "ReplicaSet", false),
@@ -231,7 +231,7 @@ fn owners_are_known_by_their_version_too() {
 }
 
 #[test]
-fn nodes_that_hold_what_a_pod_may_use_at_most_are_a_little_better() {
+fn nodes_with_room_for_a_pods_limits_score_higher() {
     let scores = json!({"score": {"disabled": [{"name": "*"}], "enabled": [{"name": "NodeResourceLimits"}]}});
     let mut world = World::with(json!({"plugins": scores}));
     world.node("a", json!({})).node("b", json!({}));
@@ -253,7 +253,7 @@ fn nodes_that_hold_what_a_pod_may_use_at_most_are_a_little_better() {
 
 /// A pod's requests may exceed 64 bits, and any user of a node may create such a pod.
 #[test]
-fn what_others_hold_is_not_forgotten_when_a_pod_goes_that_asks_for_more_than_can_be_counted() {
+fn removing_a_pod_with_saturating_requests_keeps_the_requests_of_others() {
     let mut world = World::new();
     world.node("n", json!({}));
     let asks = |cpu: &str| json!({"nodeName": "n", "containers": [{"resources": {"requests": {"cpu": cpu}}}]});
@@ -271,7 +271,7 @@ fn what_others_hold_is_not_forgotten_when_a_pod_goes_that_asks_for_more_than_can
 
 /// Devices that satisfy a resource are used up from one pod to the next, while the planner caches scores.
 #[test]
-fn nodes_are_scored_by_the_devices_that_are_in_use_now() {
+fn scores_use_the_devices_in_use() {
     let resources = json!([{"name": "example.com/gpu"}]);
     let strategy = json!({"scoringStrategy": {"type": "LeastAllocated", "resources": resources}});
     let only = json!({"score": {"disabled": [{"name": "*"}], "enabled": [{"name": "NodeResourcesFit"}]},
@@ -300,7 +300,7 @@ fn nodes_are_scored_by_the_devices_that_are_in_use_now() {
 }
 
 #[test]
-fn a_claim_that_is_not_there_is_told_by_whoever_looks_it_up() {
+fn a_missing_claim_is_reported_by_the_plug_in_that_reads_it() {
     let disabled = ["VolumeRestrictions", "VolumeBinding", "VolumeZone"].map(|name| json!({"name": name}));
     let mut world = World::with(json!({"plugins": {"multiPoint": {"disabled": disabled}}}));
     world.node("n", json!({}));
@@ -312,7 +312,7 @@ fn a_claim_that_is_not_there_is_told_by_whoever_looks_it_up() {
 }
 
 #[test]
-fn a_pod_that_needs_none_of_its_claims_is_told_what_pods_without_claims_are() {
+fn a_pod_that_needs_none_of_its_claims_gets_the_message_of_pods_without_claims() {
     for (status, skipped, told) in [
         (json!([{"name": "a"}]), true, "no new claims to deallocate"),
         (json!([]), false, "pod \"default/p\": ResourceClaim not created yet. no new claims to deallocate"),
@@ -358,7 +358,7 @@ impl World {
 
 /// The feasible nodes for a pod of the application `x` with this node selector.
 #[test]
-fn pods_of_a_service_lie_where_the_first_of_them_lies() {
+fn service_affinity_follows_the_first_peer() {
     let (x, more) = (json!({"app": "x"}), json!({"app": "x", "more": "1"}));
     let at = |node: &str| json!({"nodeName": node});
     let all = ["a1", "a2", "b1", "bare"];
@@ -431,7 +431,7 @@ fn pods_of_a_service_lie_where_the_first_of_them_lies() {
 }
 
 #[test]
-fn a_node_where_others_of_a_service_do_not_lie_is_refused_with_a_reason() {
+fn service_affinity_rejects_nodes_with_other_label_values() {
     let mut world = world_with_service_affinity(json!(["zone"]), json!([]));
     world.node("a", json!({"zone": "a"})).node("b", json!({"zone": "b"})).service("default", "s", json!({"app": "x"}));
     let spec = |node: &str, priority: i64| {
@@ -445,7 +445,7 @@ fn a_node_where_others_of_a_service_do_not_lie_is_refused_with_a_reason() {
     let plan = world.plan(&pod);
     let why = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match service affinity.";
     assert!(message(&plan).contains(why), "{}", message(&plan));
-    let Outcome::Unschedulable(told) = &plan.outcome else { panic!("it lies nowhere") };
+    let PlanOutcome::Unschedulable(told) = &plan.outcome else { panic!("it lies nowhere") };
     let goes: Vec<_> = told.victims.iter().flat_map(|victims| &victims.pods).map(|pod| &*pod.key.name).collect();
     assert_eq!((goes, &told.rejectors[..]), (vec!["first"], &["NodeResourcesFit", "ServiceAffinity"][..]));
     // Without the first peer, the pod would follow the second one, which stays.
@@ -456,7 +456,7 @@ fn a_node_where_others_of_a_service_do_not_lie_is_refused_with_a_reason() {
 }
 
 #[test]
-fn pods_of_a_service_are_spread_by_labels_of_nodes() {
+fn service_anti_affinity_spreads_pods_by_node_labels() {
     let x = || json!({"app": "x"});
     for (labels, selector, raw, normalized) in [
         (json!(["zone"]), Some(x()), [2, 1, 1, 0, 0], [25, 25, 75, 100, 0]),

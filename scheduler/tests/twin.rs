@@ -4,9 +4,9 @@
 use holdfast_scheduler::object::Text;
 use holdfast_scheduler::object::pod::Pod;
 use holdfast_scheduler::plan::Plan;
-use holdfast_scheduler::plugin::Cycle;
+use holdfast_scheduler::plugin::SchedulingCycle;
 use holdfast_scheduler::plugins::default_preemption::{DefaultPreemption, Victims};
-use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Snapshot, plan};
+use holdfast_scheduler::{Configuration, Key, Kind, PlanOutcome, Planner, Snapshot, plan};
 use holdfast_value::{Value, json};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ enum Step {
     Nominated(u8, u8, PodShape, u8),
     Service(u8, bool),
     /// A budget for the pods of an application, with so many allowed disruptions.
-    Budget(u8, Option<u8>),
+    DisruptionBudget(u8, Option<u8>),
     /// A bound pod gets a start time.
     Started(u8, u8),
     Namespace(u8),
@@ -100,7 +100,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (0..60u8, 0..10u8, pod_shape(), 0..3u8).prop_map(|(pod, node, shape, priority)| Step::Placed(pod, node, shape, priority)),
         2 => (0..60u8).prop_map(Step::PodGone),
         2 => (0..60u8, 0..9u8).prop_map(|(pod, second)| Step::Started(pod, second)),
-        1 => (0..3u8, prop::option::of(0..2u8)).prop_map(|(app, left)| Step::Budget(app, left)),
+        1 => (0..3u8, prop::option::of(0..2u8)).prop_map(|(app, left)| Step::DisruptionBudget(app, left)),
         1 => (0..60u8, 0..10u8, pod_shape(), 0..3u8).prop_map(|(pod, node, shape, priority)| Step::Nominated(pod, node, shape, priority)),
         1 => (0..60u8).prop_map(Step::Leaves),
         4 => (0..60u8).prop_map(Step::Retried),
@@ -251,7 +251,7 @@ impl World {
                     self.snapshot.apply(Kind::Pod, key, Some(object));
                 }
             }
-            Step::Budget(app, left) => {
+            Step::DisruptionBudget(app, left) => {
                 let selector = json!({"matchLabels": {"app": format!("a{app}")}});
                 let object =
                     left.map(|left| json!({"spec": {"selector": selector}, "status": {"disruptionsAllowed": left}}));
@@ -313,12 +313,12 @@ impl World {
         let fast = self.planner.plan(&self.snapshot, (0, profile), &pod);
         self.compare_nodes(&slow, &pod)?;
         match (&slow.outcome, &fast.outcome) {
-            (Outcome::Bind { .. }, Outcome::Bind { node, promise }) => {
+            (PlanOutcome::Bind { .. }, PlanOutcome::Bind { node, reservation }) => {
                 let good = good(&slow);
                 prop_assert!(good.contains(&&**node), "{node} is not one of the best {good:?}");
-                self.snapshot.assume(key, node, promise);
+                self.snapshot.assume(key, node, reservation);
             }
-            (Outcome::Unschedulable(slow), Outcome::Unschedulable(fast)) => {
+            (PlanOutcome::Unschedulable(slow), PlanOutcome::Unschedulable(fast)) => {
                 prop_assert_eq!(&slow.message, &fast.message);
                 prop_assert_eq!(&slow.rejectors, &fast.rejectors);
                 prop_assert_eq!(&slow.nomination, &fast.nomination);
@@ -361,26 +361,26 @@ const COUNTING: [&str; 3] = ["PodTopologySpread", "InterPodAffinity", "ServiceAf
 
 impl World {
     /// The cache of each node must be equal to the plain search, which counts every pod for each planned pod: the
-    /// refusals, and each plug-in's scores.
+    /// rejections, and each plug-in's scores.
     fn compare_nodes(&self, slow: &Plan, pod: &Pod) -> Result<(), TestCaseError> {
-        let (cycle, explanation) = (Cycle { snapshot: &self.snapshot, pod }, &slow.explanation);
+        let (cycle, explanation) = (SchedulingCycle { snapshot: &self.snapshot, pod }, &slow.explanation);
         let id = |name: &Text| self.snapshot.node_named(name).unwrap().id;
         let feasible: Vec<_> = explanation.feasible.iter().map(id).collect();
-        let Some((refused, scores)) = self.planner.recalls(0, cycle, &feasible) else { return Ok(()) };
+        let Some((rejected, scores)) = self.planner.cached_results(0, cycle, &feasible) else { return Ok(()) };
         // If the nominated node is feasible, the plain search looks at no other node.
-        let all = explanation.feasible.len() + explanation.diagnosis.refused.len() == self.snapshot.node_count();
-        if all && explanation.diagnosis.before.is_none() {
-            let found = explanation.diagnosis.refused.iter().map(|(name, refusal)| (id(name), refusal.clone()));
+        let all = explanation.feasible.len() + explanation.diagnosis.rejected.len() == self.snapshot.node_count();
+        if all && explanation.diagnosis.pre_filter_message.is_none() {
+            let found = explanation.diagnosis.rejected.iter().map(|(name, rejection)| (id(name), rejection.clone()));
             let mut found: Vec<_> = found.collect();
             found.sort_by_key(|(node, _)| *node);
-            prop_assert_eq!(refused, found);
+            prop_assert_eq!(rejected, found);
         }
         for node in self.snapshot.nodes().filter(|_| pod.nominated.is_none()) {
-            let Some(remembered) = self.planner.remembers(0, pod, node.id) else { continue };
-            match explanation.diagnosis.refused.iter().find(|(name, _)| *name == node.node.name) {
-                None => prop_assert!(remembered, "{} will do", node.node.name),
-                Some((_, refusal)) if COUNTING.contains(&refusal.plugin) => {}
-                Some((_, refusal)) => prop_assert!(!remembered, "{} is refused: {refusal:?}", node.node.name),
+            let Some(cached) = self.planner.is_cached_feasible(0, pod, node.id) else { continue };
+            match explanation.diagnosis.rejected.iter().find(|(name, _)| *name == node.node.name) {
+                None => prop_assert!(cached, "{} will do", node.node.name),
+                Some((_, rejection)) if COUNTING.contains(&rejection.plugin) => {}
+                Some((_, rejection)) => prop_assert!(!cached, "{} is rejected: {rejection:?}", node.node.name),
             }
         }
         if !explanation.scores.is_empty() {

@@ -1,10 +1,10 @@
 //! A configuration of any version that is written and read again is the same configuration.
 
 use holdfast_scheduler::Configuration;
-use holdfast_scheduler::configuration::Switches;
-use holdfast_scheduler::plugin::{POINTS, Point};
+use holdfast_scheduler::configuration::GlobalOptions;
+use holdfast_scheduler::plugin::{ExtensionPoint, POINTS};
 use holdfast_scheduler::plugins::PLUGINS;
-use holdfast_scheduler::profile::Written;
+use holdfast_scheduler::profile::ProfileDocument;
 use holdfast_value::{Value, json};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -33,7 +33,7 @@ fn arguments() -> Vec<Value> {
 }
 
 /// The plug-ins that are enabled and disabled at a point, or in `multiPoint`.
-fn set(point: Option<Point>) -> impl Strategy<Value = Value> {
+fn set(point: Option<ExtensionPoint>) -> impl Strategy<Value = Value> {
     let rows = PLUGINS.iter().filter(move |row| point.is_none_or(|point| row.points.contains(&point)));
     let mut names: Vec<&'static str> = rows.map(|row| row.name).collect();
     let most = names.len().min(4);
@@ -135,10 +135,10 @@ fn meaning(mut configuration: Configuration) -> String {
     // The document has no fields for these, as `unwritten` tells.
     configuration.healthz_bind_address = None;
     configuration.metrics_bind_address = None;
-    configuration.switches = Switches::default();
+    configuration.global_options = GlobalOptions::default();
     for profile in &mut configuration.profiles {
-        profile.written = Written::default();
-        for (_, plugins) in profile.points.iter_mut().filter(|(point, _)| **point != Point::Score) {
+        profile.document = ProfileDocument::default();
+        for (_, plugins) in profile.points.iter_mut().filter(|(point, _)| **point != ExtensionPoint::Score) {
             plugins.iter_mut().for_each(|enabled| enabled.weight = 0);
         }
         profile.points.retain(|_, plugins| !plugins.is_empty());

@@ -136,7 +136,7 @@ impl Components {
         }
         let listening = Arc::new(Mutex::new(listening));
         let mut scheduling = Configuration::default();
-        scheduling.take_gates(|name| gates.enabled(name));
+        scheduling.apply_feature_gates(|name| gates.enabled(name));
         let bytes_a_second = args.controller_bytes_per_second.unwrap_or(rates::BYTES_A_SECOND);
         let (cloud, elections) = (Arc::new(Mutex::new(cloud)), Elections::new(&args.election));
         Ok(Components {

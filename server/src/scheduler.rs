@@ -110,7 +110,7 @@ pub fn run(args: Args, flags: Vec<(String, String)>) -> Result<()> {
 
 async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     let mut configuration = configure(&args).map_err(|faults| anyhow::Error::msg(joined(&faults)))?;
-    for why in &configuration.passed_over {
+    for why in &configuration.ignored_fields {
         tracing::warn!(why, "the configuration is read without what nobody knows");
     }
     // The signal is caught from here on, so that it does not end the process.
@@ -124,7 +124,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     if let Some(PolicySource::ConfigMap { namespace, name }) = configuration.policy.take() {
         let api = component.api_as(kubeconfig.as_deref(), AGENT, None, rate).await?;
         let text = policy_of(&api, &namespace, &name).await?;
-        configuration.take_policy(&text).map_err(|faults| {
+        configuration.apply_policy(&text).map_err(|faults| {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
             anyhow::Error::msg(joined(&faults)).context(format!("ConfigMap {namespace}/{name}"))
         })?;
@@ -183,8 +183,8 @@ fn work(
         let act = Arc::new(RemoteAct::new(Arc::new(One(client.clone())), client, false));
         let feed = RemoteFeed::new(news, resources(), Sight::None);
         let (configuration, pod_resources) = (Arc::new(configuration), Some(pod_resources));
-        let (host, hands) = (host(), Handle::current());
-        let work = Work { configuration, act, metrics, leads, synced, host, dump, hands, pod_resources };
+        let (host, request_runtime) = (host(), Handle::current());
+        let work = Work { configuration, act, metrics, leads, synced, host, dump, request_runtime, pod_resources };
         tokio::spawn(run_scheduler(work, feed))
     };
     let mut begin = Some(begin);
@@ -232,7 +232,7 @@ fn configure(args: &Args) -> Result<Configuration, Vec<String>> {
     };
     // This comes before a Policy, which may override the weight.
     match args.hard_pod_affinity_symmetric_weight {
-        Some(weight @ 0..=100) => configuration.weigh_hard_affinity(weight),
+        Some(weight @ 0..=100) => configuration.set_hard_pod_affinity_weight(weight),
         Some(weight) => {
             faults.push(format!("hardPodAffinitySymmetricWeight: Invalid value: {weight}: not in valid range [0-100]"))
         }
@@ -241,7 +241,7 @@ fn configure(args: &Args) -> Result<Configuration, Vec<String>> {
     faults.extend(take_algorithm(args, &mut configuration));
     faults.extend(take_options(args, &mut configuration));
     if let Ok(gates) = args.component.gates.gates() {
-        configuration.take_gates(|name| gates.enabled(name));
+        configuration.apply_feature_gates(|name| gates.enabled(name));
         if gates.enabled(COORDINATED) {
             faults.push(format!("cannot set feature gate {COORDINATED} to true: the scheduler takes its lease itself"));
         }
@@ -268,7 +268,7 @@ fn take_algorithm(args: &Args, configuration: &mut Configuration) -> Vec<String>
         let namespace = args.policy_configmap_namespace.clone();
         configuration.policy = Some(PolicySource::ConfigMap { namespace, name: name.clone() });
     } else if let Some(provider) = &args.algorithm_provider
-        && let Err(fault) = configuration.take_provider(provider)
+        && let Err(fault) = configuration.apply_provider(provider)
     {
         return vec![fault.to_string()];
     }
@@ -278,7 +278,7 @@ fn take_algorithm(args: &Args, configuration: &mut Configuration) -> Vec<String>
         Ok(text) => text,
         Err(error) => return vec![format!("missing policy config file {file}: {error}")],
     };
-    let taken = configuration.take_policy(&text);
+    let taken = configuration.apply_policy(&text);
     taken.err().into_iter().flatten().map(|fault| format!("{file}: {fault}")).collect()
 }
 
@@ -462,7 +462,7 @@ mod tests {
         let policy = file("kind: Policy\npredicates: []\npriorities: [{name: ImageLocalityPriority, weight: 5}]");
         let policy = option("policy-config-file", &policy);
         let scores = |configuration: &Configuration| {
-            let scores = configuration.profiles[0].at(holdfast_scheduler::plugin::Point::Score);
+            let scores = configuration.profiles[0].at(holdfast_scheduler::plugin::ExtensionPoint::Score);
             scores.iter().map(|enabled| (enabled.plugin.name(), enabled.weight)).collect::<Vec<_>>()
         };
         assert_eq!(scores(&outcome(&[&policy]).unwrap()), [("ImageLocality", 5)]);
@@ -526,7 +526,7 @@ mod tests {
             let from_file = outcome(&[&option("policy-config-file", &in_file), weight]).unwrap();
             assert_eq!(worth(&from_file), expected, "{policy}");
             let mut from_map = outcome(&["--policy-configmap=p", weight]).unwrap();
-            from_map.take_policy(policy).unwrap();
+            from_map.apply_policy(policy).unwrap();
             assert_eq!(worth(&from_map), expected, "{policy}");
         }
         assert_eq!(worth(&outcome(&[weight]).unwrap()), Some(44));
@@ -535,15 +535,15 @@ mod tests {
     #[test]
     fn gates_are_switches() {
         let scores = |configuration: &Configuration| {
-            let scores = configuration.profiles[0].at(holdfast_scheduler::plugin::Point::Score);
+            let scores = configuration.profiles[0].at(holdfast_scheduler::plugin::ExtensionPoint::Score);
             scores.iter().any(|enabled| enabled.plugin.name() == "NodeResourceLimits")
         };
         let usual = outcome(&[]).unwrap();
-        assert!(usual.pops_from_backoff && usual.tells_expected_nodes && !scores(&usual));
+        assert!(usual.pops_from_backoff && usual.nominates_expected_nodes && !scores(&usual));
         let gates =
             "SchedulerPopFromBackoffQ=false,NominatedNodeNameForExpectation=false,ResourceLimitsPriorityFunction=true";
         let turned = outcome(&[&format!("--feature-gates={gates}")]).unwrap();
-        assert!(!turned.pops_from_backoff && !turned.tells_expected_nodes && scores(&turned));
+        assert!(!turned.pops_from_backoff && !turned.nominates_expected_nodes && scores(&turned));
         for gate in ["SchedulerAsyncPreemption=false", "StorageCapacityScoring=true", "VolumeLimitScaling=true"] {
             let told = outcome(&[&format!("--feature-gates={gate}")]).expect_err("it cannot be turned");
             assert!(told.contains(gate.split('=').next().unwrap()), "{told}");

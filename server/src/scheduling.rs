@@ -37,10 +37,11 @@ impl InProcess {
             let act = Arc::new(Charged::new(InsideAct::new(&transport), rates));
             let feed = InsideFeed::new(transport.service().engine().clone(), resources(), Sight::None);
             drop(transport);
-            let (synced, dump, host, hands) = (Arc::default(), Arc::default(), host(), Handle::current());
+            let (synced, dump, host, request_runtime) = (Arc::default(), Arc::default(), host(), Handle::current());
             // It runs only while it leads.
             let (_leads, leads) = watch::channel(true);
-            let work = Work { configuration, act, metrics, leads, synced, host, dump, hands, pod_resources: None };
+            let work =
+                Work { configuration, act, metrics, leads, synced, host, dump, request_runtime, pod_resources: None };
             apart("scheduler", move || run(work, feed)).await;
         }
     }

@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result<()> {
             })?
         }
     };
-    configuration.take_gates(|name| gates.enabled(name));
+    configuration.apply_feature_gates(|name| gates.enabled(name));
     args.common.run(&[], |view| look(view, args, &configuration))
 }
 
@@ -232,8 +232,8 @@ impl Report for Told {
                     .collect();
                 json!({"node": &*node.name, "fits": true, "total": total, "scores": scores})
             }
-            Verdict::Refused { plugin, reasons, others_may_go } => json!({
-                "node": &*node.name, "fits": false, "plugin": plugin, "reasons": reasons, "preemptionMayHelp": others_may_go,
+            Verdict::Rejected { plugin, reasons, preemption_may_help } => json!({
+                "node": &*node.name, "fits": false, "plugin": plugin, "reasons": reasons, "preemptionMayHelp": preemption_may_help,
             }),
         };
         let nodes: Vec<Value> = self.explained.nodes.iter().map(node).collect();
@@ -264,7 +264,7 @@ fn row(node: &Node) -> Vec<String> {
                 shares.map(|(plugin, score, weight)| format!("{plugin} {score}×{weight}")).collect();
             (total.to_string(), shares.join(", "))
         }
-        Verdict::Refused { plugin, reasons, .. } => ("-".into(), format!("{} ({plugin})", reasons.join(", "))),
+        Verdict::Rejected { plugin, reasons, .. } => ("-".into(), format!("{} ({plugin})", reasons.join(", "))),
     };
     vec![node.name.to_string(), total, why]
 }

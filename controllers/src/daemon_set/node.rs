@@ -3,7 +3,7 @@
 use crate::claim;
 use crate::planted::{Bug, planted};
 use crate::subject;
-use holdfast_scheduler::object::Pool;
+use holdfast_scheduler::object::StringPool;
 use holdfast_scheduler::object::labels::Labels;
 use holdfast_scheduler::object::selector::Selector;
 use holdfast_scheduler::object::terms::{NodeSelector, Taint, Toleration, tolerated};
@@ -61,7 +61,7 @@ impl Placement {
     }
 
     pub fn of(template: &Value) -> Placement {
-        let (mut pool, spec) = (Pool::default(), &template["spec"]);
+        let (mut pool, spec) = (StringPool::default(), &template["spec"]);
         let affinity = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
         Placement {
             node_name: spec["nodeName"].as_str().unwrap_or_default().to_owned(),

@@ -4,7 +4,7 @@ use holdfast_scheduler::object::labels::Labels;
 use holdfast_scheduler::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources, is_extended};
 use holdfast_scheduler::object::selector::Selector;
 use holdfast_scheduler::object::terms::{NodeSelector, Taint, Toleration, tolerated};
-use holdfast_scheduler::object::{Pool, requests};
+use holdfast_scheduler::object::{StringPool, requests};
 use holdfast_value::{Value, json};
 use holdfast_world::{Shared, Text, Time};
 
@@ -28,7 +28,10 @@ impl Taken {
             let address = Some(text(port, "hostIP")).filter(|address| address != "0.0.0.0").unwrap_or_default();
             Some((number, text(port, "protocol"), address))
         });
-        Shared::new(Taken { resources: requests::asked(&mut Pool::default(), pod), ports: of_node.collect() })
+        Shared::new(Taken {
+            resources: requests::pod_requests(&mut StringPool::default(), pod),
+            ports: of_node.collect(),
+        })
     }
 
     fn shares_a_port(&self, other: &Taken) -> bool {
@@ -58,7 +61,7 @@ pub struct Rejection {
 
 impl Room {
     pub fn of(node: &Value) -> Room {
-        let (pool, allocatable) = (&mut Pool::default(), &node["status"]["allocatable"]);
+        let (pool, allocatable) = (&mut StringPool::default(), &node["status"]["allocatable"]);
         Room {
             name: node["metadata"]["name"].as_str().unwrap_or_default().into(),
             labels: Labels::decode(pool, &node["metadata"]["labels"]),
@@ -84,7 +87,7 @@ impl Room {
         if others.iter().any(|other| wanted.shares_a_port(other)) {
             return Some(failed("NodePorts", "node(s) didn't have free ports for the requested pod ports"));
         }
-        let tolerations = Toleration::decode_all(&mut Pool::default(), &pod["spec"]["tolerations"]);
+        let tolerations = Toleration::decode_all(&mut StringPool::default(), &pod["spec"]["tolerations"]);
         let drives_out = |taint: &&Taint| &*taint.effect == "NoExecute" && !tolerated(taint, &tolerations);
         let untolerated = self.taints.iter().find(drives_out);
         untolerated.map(|_| failed("TaintToleration", "node(s) had taints that the pod didn't tolerate"))
@@ -112,7 +115,7 @@ impl Room {
 
     /// Whether the node matches the pod's node selector and affinity.
     fn is_meant(&self, pod: &Value) -> bool {
-        let (pool, spec) = (&mut Pool::default(), &pod["spec"]);
+        let (pool, spec) = (&mut StringPool::default(), &pod["spec"]);
         let affinity = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
         let labels = Selector::of_labels(&Labels::decode(pool, &spec["nodeSelector"]));
         let affinity = NodeSelector::decode(pool, affinity);

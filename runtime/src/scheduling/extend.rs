@@ -35,9 +35,9 @@ impl Extenders {
             let client = self.client(extender)?;
             let request = Request::builder().method(Method::POST).uri(format!("/{}", verb.trim_start_matches('/')));
             let request = request.header("Content-Type", "application/json");
-            let question = body.to_string().into_bytes();
-            let most = question.len().saturating_mul(2).saturating_add(ANSWER_MAX);
-            let request = request.body(question.into()).map_err(|error| error.to_string())?;
+            let request_body = body.to_string().into_bytes();
+            let most = request_body.len().saturating_mul(2).saturating_add(ANSWER_MAX);
+            let request = request.body(request_body.into()).map_err(|error| error.to_string())?;
             let response = client.send(request).await.map_err(|error| format!("Post \"{url}\": {error}"))?;
             if response.status() != http::StatusCode::OK {
                 let code = response.status().as_u16();
@@ -77,21 +77,21 @@ fn config(extender: &Extender) -> Result<Config, String> {
     let tls = &extender.tls;
     let trusted = !(tls.ca_file.is_empty() && tls.ca_data.is_empty());
     config.accept_invalid_certs = tls.insecure || (extender.enable_https && !trusted);
-    config.root_cert = authorities(tls)?;
-    config.tls_server_name = given(&tls.server_name);
-    config.auth_info.client_certificate = given(&tls.cert_file);
-    config.auth_info.client_certificate_data = given(&tls.cert_data);
-    config.auth_info.client_key = given(&tls.key_file);
-    config.auth_info.client_key_data = given(&tls.key_data).map(Into::into);
+    config.root_cert = trusted_certificates(tls)?;
+    config.tls_server_name = non_empty(&tls.server_name);
+    config.auth_info.client_certificate = non_empty(&tls.cert_file);
+    config.auth_info.client_certificate_data = non_empty(&tls.cert_data);
+    config.auth_info.client_key = non_empty(&tls.key_file);
+    config.auth_info.client_key_data = non_empty(&tls.key_data).map(Into::into);
     Ok(config)
 }
 
-fn given(text: &str) -> Option<String> {
+fn non_empty(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// The trusted CA certificates; data in the configuration takes precedence over a file.
-fn authorities(tls: &Tls) -> Result<Option<Vec<Vec<u8>>>, String> {
+fn trusted_certificates(tls: &Tls) -> Result<Option<Vec<Vec<u8>>>, String> {
     let pem = match (tls.ca_data.is_empty(), tls.ca_file.is_empty()) {
         (false, _) => STANDARD.decode(&tls.ca_data).map_err(|error| format!("caData: {error}"))?,
         (true, false) => {
@@ -116,7 +116,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     /// The result of a call to a server that answers with `first` and then with `more` again and again.
-    async fn asked(first: &'static [u8], more: Vec<u8>) -> Result<Value, String> {
+    async fn call_result(first: &'static [u8], more: Vec<u8>) -> Result<Value, String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         tokio::spawn(async move {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_extender_is_trusted_as_it_says_itself_whoever_else_is_at_its_place() {
+    async fn each_extender_has_its_own_tls_settings() {
         let url_prefix = "https://127.0.0.1:1/".to_owned();
         let own = Extender { url_prefix, tls: Tls { insecure: true, ..Tls::default() }, ..Extender::default() };
         let ca_data = STANDARD.encode("no certificate");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_that_an_extender_does_is_waited_for_beyond_its_time_or_kept_beyond_bounds() {
+    async fn calls_of_extenders_are_bounded_in_time_and_size() {
         const ENDLESS: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n[0\r\n";
         for (what, first, more, why) in [
             ("it says nothing", &b""[..], Vec::new(), "context deadline exceeded"),
@@ -168,10 +168,10 @@ mod tests {
                 "code 307",
             ),
         ] {
-            let told = asked(first, more).await.expect_err(what);
-            assert!(told.contains(why), "{what}: {told}");
+            let error = call_result(first, more).await.expect_err(what);
+            assert!(error.contains(why), "{what}: {error}");
         }
         let good = b"HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n{\"nodeNames\":[]}\n";
-        assert_eq!(asked(good, Vec::new()).await, Ok(json!({"nodeNames": []})));
+        assert_eq!(call_result(good, Vec::new()).await, Ok(json!({"nodeNames": []})));
     }
 }

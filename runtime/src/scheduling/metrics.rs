@@ -1,8 +1,8 @@
 //! The scheduler's metrics, under kube-scheduler's names.
 
-use holdfast_scheduler::plugin::Hint as Said;
-use holdfast_scheduler::queue::Hinted;
-use holdfast_scheduler::scheduler::{Observed, Scheduler};
+use holdfast_scheduler::plugin::QueueingHint;
+use holdfast_scheduler::queue::HintCall;
+use holdfast_scheduler::scheduler::{MetricSample, Scheduler};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -12,113 +12,113 @@ use prometheus_client::registry::Registry;
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Tried {
+struct AttemptLabels {
     profile: String,
     result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct InQueue {
+struct QueueLabel {
     queue: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Came {
+struct IncomingLabels {
     queue: &'static str,
     event: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Ended {
+struct ResultLabel {
     result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
+struct StatusLabel {
     status: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RefusedBy {
+struct RejectorLabels {
     plugin: &'static str,
     profile: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct About {
+struct EventLabel {
     event: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Operation {
+struct OperationLabel {
     operation: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AtPoint {
+struct PointLabels {
     extension_point: &'static str,
     status: &'static str,
     profile: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfPlugin {
+struct PluginLabels {
     plugin: &'static str,
     extension_point: &'static str,
     status: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Hint {
+struct HintLabels {
     plugin: &'static str,
     event: &'static str,
     hint: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Evaluated {
+struct EvaluationLabels {
     plugin: &'static str,
     extension_point: &'static str,
     profile: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Attempts {
+struct AttemptsLabel {
     attempts: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Cached {
+struct CacheLabel {
     r#type: &'static str,
 }
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 pub struct Metrics {
-    attempts: Family<Tried, Counter>,
-    attempt_seconds: Histograms<Tried>,
+    attempts: Family<AttemptLabels, Counter>,
+    attempt_seconds: Histograms<AttemptLabels>,
     algorithm_seconds: Histogram,
-    pending: Family<InQueue, Gauge>,
-    incoming: Family<Came, Counter>,
+    pending: Family<QueueLabel, Gauge>,
+    incoming: Family<IncomingLabels, Counter>,
     pod_attempts: Histogram,
-    pod_seconds: Histograms<Attempts>,
-    refused: Family<RefusedBy, Gauge>,
-    kept_events: Family<About, Gauge>,
-    busy: Family<Operation, Gauge>,
+    pod_seconds: Histograms<AttemptsLabel>,
+    unschedulable_pods: Family<RejectorLabels, Gauge>,
+    in_flight_events: Family<EventLabel, Gauge>,
+    goroutines: Family<OperationLabel, Gauge>,
     victims: Histogram,
     preemptions: Counter,
-    evictions: Family<Ended, Counter>,
-    eviction_seconds: Histograms<Ended>,
-    permit_seconds: Histograms<Ended>,
-    event_seconds: Histograms<About>,
-    point_seconds: Histograms<AtPoint>,
-    plugin_seconds: Histograms<OfPlugin>,
-    evaluations: Family<Evaluated, Counter>,
-    hint_seconds: Histograms<Hint>,
-    volume_failures: Family<Operation, Counter>,
-    claims_made: Family<Outcome, Counter>,
+    evictions: Family<ResultLabel, Counter>,
+    eviction_seconds: Histograms<ResultLabel>,
+    permit_seconds: Histograms<ResultLabel>,
+    event_seconds: Histograms<EventLabel>,
+    point_seconds: Histograms<PointLabels>,
+    plugin_seconds: Histograms<PluginLabels>,
+    evaluations: Family<EvaluationLabels, Counter>,
+    hint_seconds: Histograms<HintLabels>,
+    volume_failures: Family<OperationLabel, Counter>,
+    claims_created: Family<StatusLabel, Counter>,
     after_flush: Counter,
-    cache: Family<Cached, Gauge>,
+    cache: Family<CacheLabel, Gauge>,
 }
 
 fn attempt_buckets() -> Histogram {
@@ -147,9 +147,9 @@ impl Default for Metrics {
             incoming: Family::default(),
             pod_attempts: Histogram::new(exponential_buckets(1.0, 2.0, 5)),
             pod_seconds: Family::new_with_constructor(pod_buckets),
-            refused: Family::default(),
-            kept_events: Family::default(),
-            busy: Family::default(),
+            unschedulable_pods: Family::default(),
+            in_flight_events: Family::default(),
+            goroutines: Family::default(),
             victims: Histogram::new(exponential_buckets(1.0, 2.0, 7)),
             preemptions: Counter::default(),
             evictions: Family::default(),
@@ -161,7 +161,7 @@ impl Default for Metrics {
             evaluations: Family::default(),
             hint_seconds: Family::new_with_constructor(plugin_buckets),
             volume_failures: Family::default(),
-            claims_made: Family::default(),
+            claims_created: Family::default(),
             after_flush: Counter::default(),
             cache: Family::default(),
         }
@@ -191,9 +191,17 @@ impl Metrics {
             "Time from when a pod could first be tried until it was scheduled",
             self.pod_seconds.clone(),
         );
-        own.register("unschedulable_pods", "Pods that wait, by the plug-ins that refused them", self.refused.clone());
-        own.register("inflight_events", "Events kept for pods that are being tried or bound", self.kept_events.clone());
-        own.register("goroutines", "What is under way, by what it is", self.busy.clone());
+        own.register(
+            "unschedulable_pods",
+            "Pods that wait, by the plug-ins that refused them",
+            self.unschedulable_pods.clone(),
+        );
+        own.register(
+            "inflight_events",
+            "Events kept for pods that are being tried or bound",
+            self.in_flight_events.clone(),
+        );
+        own.register("goroutines", "What is under way, by what it is", self.goroutines.clone());
         own.register("preemption_victims", "Pods that go for another", self.victims.clone());
         own.register("preemption_attempts", "Preemptions so far", self.preemptions.clone());
         own.register("preemption_goroutines_execution", "Evictions, by result", self.evictions.clone());
@@ -236,7 +244,7 @@ impl Metrics {
         own.register(
             "resourceclaim_creates",
             "Claims that were to be made for extended resources of pods, by what came of it",
-            self.claims_made.clone(),
+            self.claims_created.clone(),
         );
         own.register(
             "pod_scheduled_after_flush",
@@ -246,86 +254,88 @@ impl Metrics {
         own.register("cache_size", "Nodes and pods that are known", self.cache.clone());
     }
 
-    pub(super) fn observe(&self, observed: &Observed) {
-        match observed {
-            Observed::Attempt { profile, result, began, ended } => {
-                let tried = Tried { profile: profile.to_string(), result };
-                self.attempts.get_or_create(&tried).inc();
-                self.attempt_seconds.get_or_create(&tried).observe(seconds(ended - began));
+    pub(super) fn observe(&self, sample: &MetricSample) {
+        match sample {
+            MetricSample::Attempt { profile, result, began, ended } => {
+                let labels = AttemptLabels { profile: profile.to_string(), result };
+                self.attempts.get_or_create(&labels).inc();
+                self.attempt_seconds.get_or_create(&labels).observe(seconds(ended - began));
             }
-            Observed::Bound { attempts, first_active, flushed, at } => {
+            MetricSample::Bound { attempts, first_active, flushed, at } => {
                 self.after_flush.inc_by(u64::from(*flushed));
                 self.pod_attempts.observe(f64::from(*attempts));
                 let attempts = if *attempts < 15 { attempts.to_string() } else { "15+".to_owned() };
-                self.pod_seconds.get_or_create(&Attempts { attempts }).observe(seconds(at - first_active));
+                self.pod_seconds.get_or_create(&AttemptsLabel { attempts }).observe(seconds(at - first_active));
             }
-            Observed::PreemptionTried => _ = self.preemptions.inc(),
-            Observed::Preemption { victims } => self.victims.observe(*victims as f64),
-            Observed::Evicted { success, began, ended } => {
-                let result = Ended { result: if *success { "success" } else { "error" } };
+            MetricSample::PreemptionAttempted => _ = self.preemptions.inc(),
+            MetricSample::Preemption { victims } => self.victims.observe(*victims as f64),
+            MetricSample::Evicted { success, began, ended } => {
+                let result = ResultLabel { result: if *success { "success" } else { "error" } };
                 self.evictions.get_or_create(&result).inc();
                 self.eviction_seconds.get_or_create(&result).observe(seconds(ended - began));
             }
-            Observed::Passed { profile, point, plugin, success, began, ended } => {
+            MetricSample::ExtensionPoint { profile, point, plugin, success, began, ended } => {
                 let (extension_point, status) = (*point, if *success { "Success" } else { "Error" });
                 let took = seconds(ended - began);
-                let at = AtPoint { extension_point, status, profile: profile.to_string() };
-                self.point_seconds.get_or_create(&at).observe(took);
-                self.plugin_seconds.get_or_create(&OfPlugin { plugin, extension_point, status }).observe(took);
+                let labels = PointLabels { extension_point, status, profile: profile.to_string() };
+                self.point_seconds.get_or_create(&labels).observe(took);
+                self.plugin_seconds.get_or_create(&PluginLabels { plugin, extension_point, status }).observe(took);
             }
-            Observed::Hinted(Hinted { plugin, event, hint, took }) => {
-                let hint = if *hint == Said::Queue { "Queue" } else { "QueueSkip" };
-                self.hint_seconds.get_or_create(&Hint { plugin, event, hint }).observe(took.as_secs_f64());
+            MetricSample::HintCall(HintCall { plugin, event, hint, took }) => {
+                let hint = if *hint == QueueingHint::Queue { "Queue" } else { "QueueSkip" };
+                self.hint_seconds.get_or_create(&HintLabels { plugin, event, hint }).observe(took.as_secs_f64());
             }
-            Observed::VolumesFailed => {
-                self.volume_failures.get_or_create(&Operation { operation: "bind" }).inc();
+            MetricSample::VolumeBindingFailed => {
+                self.volume_failures.get_or_create(&OperationLabel { operation: "bind" }).inc();
             }
-            Observed::ClaimMade { success } => {
+            MetricSample::ClaimCreated { success } => {
                 let status = if *success { "success" } else { "failure" };
-                self.claims_made.get_or_create(&Outcome { status }).inc();
+                self.claims_created.get_or_create(&StatusLabel { status }).inc();
             }
-            Observed::Waited { result, began, ended } => {
-                self.permit_seconds.get_or_create(&Ended { result }).observe(seconds(ended - began));
+            MetricSample::PermitWait { result, began, ended } => {
+                self.permit_seconds.get_or_create(&ResultLabel { result }).observe(seconds(ended - began));
             }
         }
     }
 
-    pub(super) fn planned(&self, took: Duration) {
+    pub(super) fn observe_planning(&self, took: Duration) {
         self.algorithm_seconds.observe(took.as_secs_f64());
     }
 
-    pub(super) fn handled(&self, event: &'static str, took: Duration) {
-        self.event_seconds.get_or_create(&About { event }).observe(took.as_secs_f64());
+    pub(super) fn observe_event(&self, event: &'static str, took: Duration) {
+        self.event_seconds.get_or_create(&EventLabel { event }).observe(took.as_secs_f64());
     }
 
-    pub(super) fn lengths(&self, scheduler: &mut Scheduler) {
+    pub(super) fn observe_queue(&self, scheduler: &mut Scheduler) {
         for (profile, extension_point, plugin, count) in scheduler.evaluations() {
-            let label = Evaluated { plugin, extension_point, profile: profile.to_string() };
+            let label = EvaluationLabels { plugin, extension_point, profile: profile.to_string() };
             let counter = self.evaluations.get_or_create(&label);
             counter.inc_by(count.saturating_sub(counter.get()));
         }
 
-        let lengths = scheduler.lengths();
+        let pending = scheduler.pending_pods();
         let queues = [
-            ("active", lengths.active),
-            ("backoff", lengths.backoff),
-            ("unschedulable", lengths.unschedulable),
-            ("gated", lengths.gated),
+            ("active", pending.active),
+            ("backoff", pending.backoff),
+            ("unschedulable", pending.unschedulable),
+            ("gated", pending.gated),
         ];
         for (queue, pods) in queues {
-            self.pending.get_or_create(&InQueue { queue }).set(gauge(pods));
+            self.pending.get_or_create(&QueueLabel { queue }).set(gauge(pods));
         }
-        for (queue, event, count) in scheduler.incoming() {
-            let counter = self.incoming.get_or_create(&Came { queue, event });
+        for (queue, event, count) in scheduler.incoming_pods() {
+            let counter = self.incoming.get_or_create(&IncomingLabels { queue, event });
             counter.inc_by(count.saturating_sub(counter.get()));
         }
-        for (plugin, scheduler, pods) in scheduler.refused() {
-            self.refused.get_or_create(&RefusedBy { plugin, profile: scheduler.to_string() }).set(gauge(pods));
+        for (plugin, scheduler, pods) in scheduler.unschedulable_pods() {
+            self.unschedulable_pods
+                .get_or_create(&RejectorLabels { plugin, profile: scheduler.to_string() })
+                .set(gauge(pods));
         }
-        for (event, kept) in scheduler.kept_events() {
-            self.kept_events.get_or_create(&About { event }).set(gauge(kept));
+        for (event, count) in scheduler.in_flight_event_counts() {
+            self.in_flight_events.get_or_create(&EventLabel { event }).set(gauge(count));
         }
-        self.busy.get_or_create(&Operation { operation: "binding" }).set(gauge(scheduler.binding()));
+        self.goroutines.get_or_create(&OperationLabel { operation: "binding" }).set(gauge(scheduler.binding_count()));
         let snapshot = scheduler.snapshot();
         let sizes = [
             ("nodes", snapshot.node_count()),
@@ -333,7 +343,7 @@ impl Metrics {
             ("assumed_pods", snapshot.assumed_count()),
         ];
         for (r#type, size) in sizes {
-            self.cache.get_or_create(&Cached { r#type }).set(gauge(size));
+            self.cache.get_or_create(&CacheLabel { r#type }).set(gauge(size));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Runs a [`Scheduler`]: brings it news, answers and the time, and carries its orders out, many at a time.
+//! Runs a [`Scheduler`]: passes it changes, outcomes of requests and the time, and sends its requests, many at a time.
 //!
 //! It uses the same two traits as controllers: a [`Feed`] and [`Act`], in the API server's own process or over HTTPS
 //! elsewhere.
@@ -15,7 +15,7 @@ use holdfast_core::authz::User;
 use holdfast_core::object::Body;
 use holdfast_scheduler::object::{KINDS, Kind};
 use holdfast_scheduler::queue::Time;
-use holdfast_scheduler::scheduler::{Answer, Ask, Order};
+use holdfast_scheduler::scheduler::{OutgoingRequest, RequestContent, RequestOutcome};
 use holdfast_scheduler::{Clock, Configuration, Scheduler};
 use holdfast_value::Value;
 use holdfast_world::{Actor, Key, Resource};
@@ -34,15 +34,14 @@ use tokio::sync::{Notify, watch};
 const USER: &str = "system:kube-scheduler";
 const FIELD_MANAGER: &str = "kube-scheduler";
 
-/// With so many unanswered orders no more pods are tried: enough for a full batch of the API server's log and the next
-/// one behind it.
-const UNANSWERED_MAX: usize = 1024;
+/// With so many pending requests no more pods are tried: enough for two full batches of the API server's log.
+const PENDING_REQUESTS_MAX: usize = 1024;
 /// How many changes are applied at a time.
-const CHANGES_MAX: usize = 256;
-/// With so many changes waiting here, the feed is not asked for more.
-const NEWS_MAX: usize = 4096;
+const CHANGES_AT_ONCE: usize = 256;
+/// With so many changes waiting here, the feed is not read.
+const WAITING_CHANGES_MAX: usize = 4096;
 /// How long pods are tried before other tasks of this thread run.
-const TURN: Duration = Duration::from_millis(1);
+const SCHEDULING_TIME: Duration = Duration::from_millis(1);
 
 /// The resources that a scheduler watches.
 pub fn resources() -> Vec<Resource> {
@@ -62,34 +61,37 @@ pub struct Work {
     pub host: String,
     /// A notification makes the scheduler log its nodes and queue.
     pub dump: Arc<Notify>,
-    /// The runtime that carries out orders.
-    pub hands: Handle,
+    /// The runtime that sends requests.
+    pub request_runtime: Handle,
     /// Receives all pods, if their resources are to be served as metrics.
     pub pod_resources: Option<Arc<PodResources>>,
 }
 
 /// Schedules pods until it is dropped.
 pub async fn run(work: Work, feed: impl Feed) {
-    let (answer, answers) = unbounded_channel();
+    let (outcomes, received_outcomes) = unbounded_channel();
     let user = Arc::new(User::new(USER, &["system:authenticated"]));
     let mut scheduler = Scheduler::with_clock(work.configuration.clone(), Clock::new(elapsed));
-    scheduler.runs_on(&work.host);
+    scheduler.set_host(&work.host);
     if work.pod_resources.is_some() {
         scheduler.read_limits();
     }
     let mut runner = Runner {
         scheduler,
-        kinds: KINDS.iter().map(|kind| (kind.resource(), Known { kind: kind.kind, keys: HashSet::new() })).collect(),
-        news: VecDeque::new(),
+        kinds: KINDS
+            .iter()
+            .map(|kind| (kind.resource(), KnownObjects { kind: kind.kind, keys: HashSet::new() }))
+            .collect(),
+        changes: VecDeque::new(),
         feed,
-        answers,
-        hands: Hands {
+        outcomes: received_outcomes,
+        sender: RequestSender {
             act: work.act,
             actor: Actor { user, field_manager: FIELD_MANAGER },
             extenders: Extenders::default(),
             configuration: work.configuration,
-            handle: work.hands,
-            answer,
+            handle: work.request_runtime,
+            outcomes,
         }
         .into(),
         metrics: work.metrics,
@@ -106,11 +108,11 @@ pub async fn run(work: Work, feed: impl Feed) {
 struct Runner<F> {
     scheduler: Scheduler,
     feed: F,
-    kinds: HashMap<Resource, Known>,
+    kinds: HashMap<Resource, KnownObjects>,
     /// Changes that are not applied yet.
-    news: VecDeque<Change>,
-    answers: UnboundedReceiver<(u64, Answer)>,
-    hands: Arc<Hands>,
+    changes: VecDeque<ObjectChange>,
+    outcomes: UnboundedReceiver<(u64, RequestOutcome)>,
+    sender: Arc<RequestSender>,
     metrics: Arc<Metrics>,
     leads: watch::Receiver<bool>,
     /// Whether all objects that existed at the start are known. Until then nodes look emptier than they are, so no pod
@@ -121,13 +123,13 @@ struct Runner<F> {
 }
 
 /// The keys of a kind, so that a new list shows which objects are gone.
-struct Known {
+struct KnownObjects {
     kind: Kind,
     keys: HashSet<Key>,
 }
 
 /// A changed object; without a body it is gone.
-struct Change {
+struct ObjectChange {
     kind: Kind,
     key: Key,
     body: Option<Body>,
@@ -136,60 +138,60 @@ struct Change {
 impl<F: Feed> Runner<F> {
     /// Applies changes, tries pods for a while, and waits if there is nothing to do.
     async fn step(&mut self) {
-        let taken = self.take_in();
-        let more = self.try_pods();
-        self.send_out();
-        if taken || more {
-            // News is taken without waiting, so that pods are tried on the newest state. While many changes wait here,
+        let applied = self.apply_changes();
+        let more = self.schedule_pods();
+        self.send_requests();
+        if applied || more {
+            // News is read without waiting, so that pods are tried on the newest state. While many changes wait here,
             // news stays in the feed, which bounds it.
-            if self.news.len() < NEWS_MAX
+            if self.changes.len() < WAITING_CHANGES_MAX
                 && let Some(news) = self.feed.next().now_or_never()
             {
-                self.hear(news);
+                self.receive(news);
             }
             return tokio::task::yield_now().await;
         }
-        self.metrics.lengths(&mut self.scheduler);
-        let sleep = self.until_due();
+        self.metrics.observe_queue(&mut self.scheduler);
+        let sleep = self.sleep_until_due();
         tokio::select! {
-            news = self.feed.next() => self.hear(news),
-            Some((number, answer)) = self.answers.recv() => self.scheduler.answer(number, answer, now()),
+            news = self.feed.next() => self.receive(news),
+            Some((number, outcome)) = self.outcomes.recv() => self.scheduler.handle_outcome(number, outcome, now()),
             Ok(()) = self.leads.changed() => {}
             () = self.dump.notified() => self.write_dump(),
             () = sleep => {}
         }
     }
 
-    fn hear(&mut self, news: Vec<News>) {
+    fn receive(&mut self, news: Vec<News>) {
         match news.iter().any(News::is_heavy) {
-            true => heavy(|| self.sort(news)),
-            false => self.sort(news),
+            true => heavy(|| self.queue_changes(news)),
+            false => self.queue_changes(news),
         }
     }
 
-    /// Puts the changes that concern the scheduler into `news`.
-    fn sort(&mut self, news: Vec<News>) {
+    /// Puts the changes that concern the scheduler into `changes`.
+    fn queue_changes(&mut self, news: Vec<News>) {
         for news in news {
             match news {
                 News::Changed { resource, key, body, .. } => {
-                    let Some(Known { kind, keys }) = self.kinds.get_mut(&resource) else { continue };
+                    let Some(KnownObjects { kind, keys }) = self.kinds.get_mut(&resource) else { continue };
                     match body {
                         Some(_) => _ = keys.replace(key.clone()),
                         None => _ = keys.remove(&key),
                     }
-                    self.news.push_back(Change { kind: *kind, key, body });
+                    self.changes.push_back(ObjectChange { kind: *kind, key, body });
                 }
                 News::Replaced { resource, objects, .. } => {
                     let Some(known) = self.kinds.get_mut(&resource) else { continue };
-                    self.news.extend(known.replace(objects));
+                    self.changes.extend(known.replace(objects));
                 }
                 News::Dropped(resource) => {
                     let Some(known) = self.kinds.get_mut(&resource) else { continue };
-                    self.news.extend(known.replace(Vec::new()));
+                    self.changes.extend(known.replace(Vec::new()));
                 }
                 News::Complete => {
                     // All that existed at the start comes before `Complete`.
-                    while self.take_in() {}
+                    while self.apply_changes() {}
                     self.synced.store(true, Ordering::Relaxed);
                 }
                 News::Served(_) | News::Reached(..) | News::ReachedAll(_) => {}
@@ -197,28 +199,28 @@ impl<F: Feed> Runner<F> {
         }
     }
 
-    fn take_in(&mut self) -> bool {
+    fn apply_changes(&mut self) -> bool {
         let mut any = false;
-        for _ in 0..CHANGES_MAX {
-            let Some(change) = self.news.pop_front() else { break };
-            self.see(change);
+        for _ in 0..CHANGES_AT_ONCE {
+            let Some(change) = self.changes.pop_front() else { break };
+            self.apply_change(change);
             any = true;
         }
-        while let Ok((number, answer)) = self.answers.try_recv() {
-            self.scheduler.answer(number, answer, now());
+        while let Ok((number, outcome)) = self.outcomes.try_recv() {
+            self.scheduler.handle_outcome(number, outcome, now());
             any = true;
         }
         any
     }
 
-    fn see(&mut self, Change { kind, key, body }: Change) {
-        let began = Instant::now();
+    fn apply_change(&mut self, ObjectChange { kind, key, body }: ObjectChange) {
+        let start = Instant::now();
         let json = body.map(|body| body.bytes());
-        if let Some(event) = self.scheduler.see_stored(kind, &key, json.as_deref(), now()) {
-            self.metrics.handled(event, began.elapsed());
+        if let Some(event) = self.scheduler.apply_stored_object(kind, &key, json.as_deref(), now()) {
+            self.metrics.observe_event(event, start.elapsed());
         }
         if let Some(resources) = self.pod_resources.as_ref().filter(|_| kind == Kind::Pod) {
-            resources.see(&key, self.scheduler.snapshot().pod(&key));
+            resources.apply_pod(&key, self.scheduler.snapshot().pod(&key));
         }
     }
 
@@ -228,45 +230,45 @@ impl<F: Feed> Runner<F> {
         }
     }
 
-    fn may_try(&self) -> bool {
+    fn may_schedule(&self) -> bool {
         self.synced.load(Ordering::Relaxed) && *self.leads.borrow()
     }
 
     /// Tries pods; returns whether more can be tried.
-    fn try_pods(&mut self) -> bool {
-        if !self.may_try() {
+    fn schedule_pods(&mut self) -> bool {
+        if !self.may_schedule() {
             return false;
         }
         let began = Instant::now();
-        while began.elapsed() < TURN {
-            if self.scheduler.unanswered() >= UNANSWERED_MAX {
+        while began.elapsed() < SCHEDULING_TIME {
+            if self.scheduler.pending_requests() >= PENDING_REQUESTS_MAX {
                 return false;
             }
             let start = Instant::now();
-            if !self.scheduler.turn(now()) {
+            if !self.scheduler.schedule_one(now()) {
                 return false;
             }
-            self.metrics.planned(start.elapsed());
+            self.metrics.observe_planning(start.elapsed());
         }
         true
     }
 
-    fn send_out(&mut self) {
-        for observed in self.scheduler.observed() {
-            self.metrics.observe(&observed);
+    fn send_requests(&mut self) {
+        for sample in self.scheduler.take_samples() {
+            self.metrics.observe(&sample);
         }
-        for Order { number, ask } in self.scheduler.orders(now()) {
-            let hands = self.hands.clone();
-            self.hands.handle.spawn(async move {
-                let told = hands.carry_out(ask).await;
+        for OutgoingRequest { number, content } in self.scheduler.take_requests(now()) {
+            let sender = self.sender.clone();
+            self.sender.handle.spawn(async move {
+                let outcome = sender.send(content).await;
                 // The receiver is gone if the scheduler has ended; the answer is dropped then.
-                let _ = hands.answer.send((number, told));
+                let _ = sender.outcomes.send((number, outcome));
             });
         }
     }
 
-    fn until_due(&self) -> impl Future<Output = ()> + use<F> {
-        let due = self.scheduler.wakes_at().filter(|_| self.may_try());
+    fn sleep_until_due(&self) -> impl Future<Output = ()> + use<F> {
+        let due = self.scheduler.next_wakeup().filter(|_| self.may_schedule());
         async move {
             match due {
                 Some(at) => tokio::time::sleep(until(at)).await,
@@ -276,40 +278,40 @@ impl<F: Feed> Runner<F> {
     }
 }
 
-impl Known {
+impl KnownObjects {
     /// Replaces the known objects by a list, and returns the changes.
-    fn replace(&mut self, objects: Vec<(Key, Body, u64)>) -> Vec<Change> {
+    fn replace(&mut self, objects: Vec<(Key, Body, u64)>) -> Vec<ObjectChange> {
         let kind = self.kind;
         let keys = objects.iter().map(|(key, ..)| key.clone()).collect();
         let before = std::mem::replace(&mut self.keys, keys);
         let gone = before.into_iter().filter(|key| !self.keys.contains(key));
-        let mut news: Vec<Change> = gone.map(|key| Change { kind, key, body: None }).collect();
-        news.extend(objects.into_iter().map(|(key, body, _)| Change { kind, key, body: Some(body) }));
-        news
+        let mut changes: Vec<ObjectChange> = gone.map(|key| ObjectChange { kind, key, body: None }).collect();
+        changes.extend(objects.into_iter().map(|(key, body, _)| ObjectChange { kind, key, body: Some(body) }));
+        changes
     }
 }
 
-/// Carries out the scheduler's orders.
-struct Hands {
+/// Sends the scheduler's requests.
+struct RequestSender {
     act: Arc<dyn Act>,
     actor: Actor,
     extenders: Extenders,
     configuration: Arc<Configuration>,
     handle: Handle,
-    answer: UnboundedSender<(u64, Answer)>,
+    outcomes: UnboundedSender<(u64, RequestOutcome)>,
 }
 
-impl Hands {
-    async fn carry_out(&self, ask: Ask) -> Answer {
-        match ask {
-            Ask::Api(action) => match self.act.act(&self.actor, &action).await {
-                Ok(_) => Answer::Done(Value::Null),
-                Err(refusal) => Answer::Refused(refusal),
+impl RequestSender {
+    async fn send(&self, content: RequestContent) -> RequestOutcome {
+        match content {
+            RequestContent::Api(action) => match self.act.act(&self.actor, &action).await {
+                Ok(_) => RequestOutcome::Succeeded(Value::Null),
+                Err(refusal) => RequestOutcome::Refused(refusal),
             },
-            Ask::Extender { extender, verb, body } => {
+            RequestContent::Extender { extender, verb, body } => {
                 match self.extenders.call(&self.configuration.extenders[extender], &verb, &body).await {
-                    Ok(said) => Answer::Done(said),
-                    Err(why) => Answer::Failed(why),
+                    Ok(body) => RequestOutcome::Succeeded(body),
+                    Err(why) => RequestOutcome::Failed(why),
                 }
             }
         }
@@ -336,12 +338,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_list_tells_what_is_gone() {
-        let mut known = Known { kind: Kind::Node, keys: HashSet::new() };
+    fn a_new_list_shows_deleted_objects() {
+        let mut known = KnownObjects { kind: Kind::Node, keys: HashSet::new() };
         let list = |names: &[&str]| names.iter().map(|name| (Key::cluster(name), Body::from(&b"{}"[..]), 1)).collect();
-        let shown = |news: Vec<Change>| {
-            let one = |news: &Change| format!("{}{}", if news.body.is_some() { '+' } else { '-' }, news.key.name);
-            news.iter().map(one).collect::<Vec<String>>()
+        let shown = |changes: Vec<ObjectChange>| {
+            let one =
+                |change: &ObjectChange| format!("{}{}", if change.body.is_some() { '+' } else { '-' }, change.key.name);
+            changes.iter().map(one).collect::<Vec<String>>()
         };
         assert_eq!(shown(known.replace(list(&["a", "b"]))), ["+a", "+b"]);
         assert_eq!(shown(known.replace(list(&["b", "c"]))), ["-a", "+b", "+c"]);

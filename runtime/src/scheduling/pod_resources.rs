@@ -20,7 +20,7 @@ pub struct PodResources {
 
 impl PodResources {
     /// Applies the new state of a pod.
-    pub(super) fn see(&self, key: &Key, pod: Option<&Arc<Pod>>) {
+    pub(super) fn apply_pod(&self, key: &Key, pod: Option<&Arc<Pod>>) {
         let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         match pod {
             Some(pod) => _ = pods.insert(key.clone(), pod.clone()),
@@ -42,7 +42,7 @@ impl PodResources {
         let mut text = String::new();
         let families: [Family; 2] = [
             ("kube_pod_resource_limit", "What a pod may use at most of a resource", |pod| &pod.template.limits),
-            ("kube_pod_resource_request", "What a pod asks for of a resource", |pod| &pod.template.asked),
+            ("kube_pod_resource_request", "What a pod asks for of a resource", |pod| &pod.template.requests),
         ];
         for (name, help, resources) in families {
             _ = write!(text, "# HELP {name} [STABLE] {help}, in the unit of that\n# TYPE {name} gauge\n");
@@ -105,7 +105,7 @@ mod tests {
             "containers": [container, {"resources": {"requests": {"hugepages-2Mi": "2Mi"}}}]}});
         let key = Key::new("default", "p");
         snapshot.apply(Kind::Pod, &key, Some(&object));
-        resources.see(&key, snapshot.pod(&key));
+        resources.apply_pod(&key, snapshot.pod(&key));
         let labels = |resource: &str, unit: &str| {
             format!(
                 "{{namespace=\"default\",node=\"n\",pod=\"p\",priority=\"7\",resource=\"{resource}\",\
@@ -124,7 +124,7 @@ mod tests {
                 format!("kube_pod_resource_request{} 1073741825", labels("memory", "bytes")),
             ]
         );
-        resources.see(&key, None);
+        resources.apply_pod(&key, None);
         assert!(resources.render().lines().all(|line| line.starts_with('#')));
     }
 }

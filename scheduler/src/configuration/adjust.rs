@@ -1,19 +1,19 @@
 //! Changes that command line options make to a configuration from a file.
 
 use super::arguments::Arguments;
-use super::profiles::hard_affinity;
+use super::profiles::hard_affinity_arguments;
 use super::reader::Fault;
 use super::{Configuration, policy, profiles};
 use crate::plugin::POINTS;
 use crate::plugins::{self, gang_scheduling, inter_pod_affinity, legacy};
-use crate::profile::{Enabled, MULTI_POINT, Profile, Set};
+use crate::profile::{EnabledPlugin, MULTI_POINT, PluginSet, Profile};
 
 /// The feature gates that the scheduler knows.
 const GANG_SCHEDULING: &str = "GangScheduling";
 const RESOURCE_LIMITS: &str = "ResourceLimitsPriorityFunction";
 const EXTENDED_RESOURCES: &str = "DRAExtendedResource";
 const POP_FROM_BACKOFF: &str = "SchedulerPopFromBackoffQ";
-const TELL_EXPECTED_NODES: &str = "NominatedNodeNameForExpectation";
+const NOMINATE_EXPECTED_NODES: &str = "NominatedNodeNameForExpectation";
 
 impl Configuration {
     /// Renames the only profile; several profiles keep their names.
@@ -24,9 +24,9 @@ impl Configuration {
     }
 
     /// Replaces the only profile by a Policy.
-    pub fn take_policy(&mut self, text: &str) -> Result<(), Vec<Fault>> {
-        let (profile, extenders) = policy::read(text, &self.switches)?;
-        if let Some(what) = self.profiles.iter().find_map(|profile| profile.written.named.first()) {
+    pub fn apply_policy(&mut self, text: &str) -> Result<(), Vec<Fault>> {
+        let (profile, extenders) = policy::read(text, &self.global_options)?;
+        if let Some(what) = self.profiles.iter().find_map(|profile| profile.document.named.first()) {
             let message = format!("using {what} and Policy simultaneously is not supported");
             return Err(vec![Fault { path: String::new(), message }]);
         }
@@ -36,32 +36,32 @@ impl Configuration {
     }
 
     /// Replaces the only profile by the algorithm provider of this name.
-    pub fn take_provider(&mut self, name: &str) -> Result<(), Fault> {
+    pub fn apply_provider(&mut self, name: &str) -> Result<(), Fault> {
         let path = "algorithmSource.provider";
         let lists = policy::provider_named(name).map_err(|message| Fault { path: path.into(), message })?;
         let mut arguments = Arguments::default();
-        for (name, document) in self.profiles.iter().flat_map(|profile| &profile.written.arguments) {
-            arguments.usual(name, document.clone());
+        for (name, document) in self.profiles.iter().flat_map(|profile| &profile.document.arguments) {
+            arguments.set_default(name, document.clone());
         }
-        self.replace(profiles::provided(&lists, arguments, &self.switches))
+        self.replace(profiles::from_provider(&lists, arguments, &self.global_options))
     }
 
     /// Sets the default of `hardPodAffinityWeight`, which applies where neither plug-in arguments nor a Policy set it.
-    pub fn weigh_hard_affinity(&mut self, weight: i64) {
-        let before = self.switches.hard_pod_affinity_weight.replace(weight).map(hard_affinity);
+    pub fn set_hard_pod_affinity_weight(&mut self, weight: i64) {
+        let before = self.global_options.hard_pod_affinity_weight.replace(weight).map(hard_affinity_arguments);
         for profile in &mut self.profiles {
-            let own = profile.written.arguments.iter().find(|(name, _)| name == inter_pod_affinity::NAME);
+            let own = profile.document.arguments.iter().find(|(name, _)| name == inter_pod_affinity::NAME);
             if own.is_some_and(|(_, arguments)| Some(arguments) != before.as_ref()) {
                 continue;
             }
             let mut arguments = Arguments::default();
-            arguments.usual(inter_pod_affinity::NAME, hard_affinity(weight));
+            arguments.set_default(inter_pod_affinity::NAME, hard_affinity_arguments(weight));
             profiles::configure(profile, arguments);
         }
     }
 
-    /// Applies feature gates. `is_on` tells whether a gate is on.
-    pub fn take_gates(&mut self, is_on: impl Fn(&str) -> bool) {
+    /// Applies feature gates. `is_on` returns whether a gate is on.
+    pub fn apply_feature_gates(&mut self, is_on: impl Fn(&str) -> bool) {
         for (gate, plugin) in [(GANG_SCHEDULING, gang_scheduling::NAME), (RESOURCE_LIMITS, legacy::RESOURCE_LIMITS)] {
             if is_on(gate) {
                 self.enable(plugin);
@@ -69,7 +69,7 @@ impl Configuration {
         }
         self.extended_resources = is_on(EXTENDED_RESOURCES);
         self.pops_from_backoff = is_on(POP_FROM_BACKOFF);
-        self.tells_expected_nodes = is_on(TELL_EXPECTED_NODES);
+        self.nominates_expected_nodes = is_on(NOMINATE_EXPECTED_NODES);
     }
 
     /// Enables a plug-in at all of its points, in all profiles that do not disable it.
@@ -77,10 +77,10 @@ impl Configuration {
         let Some(row) = plugins::find(plugin) else { return };
         let plugin = (row.build)();
         for profile in &mut self.profiles {
-            let sets = &mut profile.written.sets;
-            let disabled = |set: &Set| set.disabled.iter().any(|name| name == "*" || name == row.name);
+            let sets = &mut profile.document.sets;
+            let disabled = |set: &PluginSet| set.disabled.iter().any(|name| name == "*" || name == row.name);
             // Versions without `multiPoint` list all plug-ins of each point.
-            let by_point = profile.written.by_point;
+            let by_point = profile.document.by_point;
             if profile.points.values().flatten().any(|enabled| enabled.plugin.name() == row.name)
                 || (!by_point && sets.get(MULTI_POINT).is_some_and(disabled))
             {
@@ -90,7 +90,7 @@ impl Configuration {
                 if sets.get(field).is_some_and(disabled) {
                     continue;
                 }
-                let enabled = Enabled { plugin: plugin.clone(), weight: 1 };
+                let enabled = EnabledPlugin { plugin: plugin.clone(), weight: 1 };
                 profile.points.entry(*point).or_default().push(enabled);
                 if by_point {
                     sets.entry(field).or_default().enabled.push((row.name.to_owned(), 1));

@@ -1,17 +1,17 @@
 //! The arguments of plug-ins: read, defaulted, validated, and made into the plug-ins.
 
 use super::reader::{Faults, Reader};
-use super::{int_that, quoted};
+use super::{checked_int, quoted};
 use crate::object::selector::{Operator, Requirement};
-use crate::object::terms::{NodeSelector, PreferredNodeTerm, Spread};
-use crate::object::{Pool, Text};
+use crate::object::terms::{NodeSelector, PreferredNodeTerm, SpreadConstraint};
+use crate::object::{StringPool, Text};
 use crate::plugin::Plugin;
-use crate::plugins::allocation::{Strategy, Weighted, usual_resources};
+use crate::plugins::allocation::{ResourceWeight, Strategy, default_resources};
 use crate::plugins::balanced_allocation::{self, BalancedAllocation};
 use crate::plugins::default_preemption::{self, DefaultPreemption};
 use crate::plugins::inter_pod_affinity::{self, InterPodAffinity};
 use crate::plugins::node_affinity::{self, NodeAffinity};
-use crate::plugins::node_resources_fit::{self, Ignored, NodeResourcesFit};
+use crate::plugins::node_resources_fit::{self, IgnoredResources, NodeResourcesFit};
 use crate::plugins::pod_topology_spread::{self, PodTopologySpread, default_constraint};
 use crate::plugins::service_affinity::{self, ServiceAffinity};
 use crate::plugins::volume_binding::{self, VolumeBinding};
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What is made from a plug-in's arguments.
-pub enum Configured {
+pub enum ConfiguredPlugin {
     Plugin(Arc<dyn Plugin>),
     Preemption(DefaultPreemption),
     /// Arguments of a plug-in that Kubernetes does not have.
@@ -33,20 +33,20 @@ pub enum Configured {
 /// The arguments of a profile's plug-ins: as parsed, and as written.
 #[derive(Default)]
 pub struct Arguments {
-    pub configured: BTreeMap<String, Configured>,
-    pub written: Vec<(String, Value)>,
+    pub plugins: BTreeMap<String, ConfiguredPlugin>,
+    pub documents: Vec<(String, Value)>,
     /// Whether PodTopologySpread defaults to `defaultingType: List`, as versions without system defaults have it.
     pub spreads_by_list: bool,
 }
 
 impl Arguments {
     pub fn has(&self, name: &str) -> bool {
-        self.configured.contains_key(name)
+        self.plugins.contains_key(name)
     }
 
     /// Adds the arguments of a plug-in from a document.
     pub fn add(&mut self, name: &str, args: Option<&Reader<'_>>, document: Option<&Value>) {
-        self.configured.insert(name.to_owned(), read(name, args, self.spreads_by_list));
+        self.plugins.insert(name.to_owned(), read(name, args, self.spreads_by_list));
         let Some(mut document) = document.cloned() else { return };
         if let Some(fields) = document.as_object_mut()
             && self.spreads_by_list
@@ -55,11 +55,11 @@ impl Arguments {
         {
             fields.insert("defaultingType", "List".into());
         }
-        self.written.push((name.to_owned(), document));
+        self.documents.push((name.to_owned(), document));
     }
 
     /// Adds arguments that are known to be valid, if the plug-in has none yet.
-    pub fn usual(&mut self, name: &str, document: Value) {
+    pub fn set_default(&mut self, name: &str, document: Value) {
         if self.has(name) {
             return;
         }
@@ -70,11 +70,11 @@ impl Arguments {
 }
 
 /// Parses the arguments of a plug-in.
-fn read(name: &str, args: Option<&Reader<'_>>, spreads_by_list: bool) -> Configured {
-    fn plugin(plugin: impl Plugin + 'static) -> Configured {
-        Configured::Plugin(Arc::new(plugin))
+fn read(name: &str, args: Option<&Reader<'_>>, spreads_by_list: bool) -> ConfiguredPlugin {
+    fn plugin(plugin: impl Plugin + 'static) -> ConfiguredPlugin {
+        ConfiguredPlugin::Plugin(Arc::new(plugin))
     }
-    let Some(args) = args else { return Configured::Foreign };
+    let Some(args) = args else { return ConfiguredPlugin::Foreign };
     for field in ["apiVersion", "kind"] {
         args.text(field);
     }
@@ -94,37 +94,37 @@ fn read(name: &str, args: Option<&Reader<'_>>, spreads_by_list: bool) -> Configu
             if let Some(seconds) = binding.filter(|seconds| *seconds < 1.0) {
                 args.invalid("bindingTimeout", quoted(seconds), "must be at least 1 second");
             }
-            let usual = dynamic_resources::DynamicResources::default();
-            let binding_timeout_seconds = binding.map_or(usual.binding_timeout_seconds, |seconds| seconds as i64);
+            let defaults = dynamic_resources::DynamicResources::default();
+            let binding_timeout_seconds = binding.map_or(defaults.binding_timeout_seconds, |seconds| seconds as i64);
             let given = filter.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-            let filter_timeout = given.unwrap_or(usual.filter_timeout);
+            let filter_timeout = given.unwrap_or(defaults.filter_timeout);
             plugin(dynamic_resources::DynamicResources { binding_timeout_seconds, filter_timeout })
         }
-        default_preemption::NAME => Configured::Preemption(preemption(args)),
+        default_preemption::NAME => ConfiguredPlugin::Preemption(preemption(args)),
         legacy::NODE_LABEL => plugin(node_label(args)),
         service_affinity::NAME => plugin(ServiceAffinity {
             same: texts(args, "affinityLabels").into(),
             different: texts(args, "antiAffinityLabelsPreference").into(),
         }),
         legacy::LEAST_ALLOCATED | legacy::MOST_ALLOCATED => {
-            let resources = resources(args, Some(100)).unwrap_or_else(usual_resources);
-            let least = name == legacy::LEAST_ALLOCATED;
-            let strategy = if least { Strategy::LeastAllocated } else { Strategy::MostAllocated };
-            let name = if least { legacy::LEAST_ALLOCATED } else { legacy::MOST_ALLOCATED };
-            plugin(legacy::Allocation { name, strategy, resources })
+            let resources = resources(args, Some(100)).unwrap_or_else(default_resources);
+            let is_least = name == legacy::LEAST_ALLOCATED;
+            let strategy = if is_least { Strategy::LeastAllocated } else { Strategy::MostAllocated };
+            let name = if is_least { legacy::LEAST_ALLOCATED } else { legacy::MOST_ALLOCATED };
+            plugin(legacy::AllocationPlugin { name, strategy, resources })
         }
-        legacy::REQUESTED_TO_CAPACITY_RATIO => plugin(legacy::Allocation {
+        legacy::REQUESTED_TO_CAPACITY_RATIO => plugin(legacy::AllocationPlugin {
             name: legacy::REQUESTED_TO_CAPACITY_RATIO,
             strategy: Strategy::RequestedToCapacityRatio(shape(args)),
-            resources: resources(args, Some(100)).unwrap_or_else(usual_resources),
+            resources: resources(args, Some(100)).unwrap_or_else(default_resources),
         }),
-        _ => Configured::Foreign,
+        _ => ConfiguredPlugin::Foreign,
     }
 }
 
 /// The resources to be scored. With `most: None` weights are fixed at 1, and a resource may be listed once.
-fn resources(args: &Reader<'_>, most: Option<i64>) -> Option<Vec<Weighted>> {
-    let mut all: Vec<Weighted> = Vec::new();
+fn resources(args: &Reader<'_>, most: Option<i64>) -> Option<Vec<ResourceWeight>> {
+    let mut all: Vec<ResourceWeight> = Vec::new();
     for one in args.list("resources")? {
         let name = one.text("name").unwrap_or("");
         let weight = one.int("weight").filter(|weight| *weight != 0).unwrap_or(1);
@@ -138,7 +138,7 @@ fn resources(args: &Reader<'_>, most: Option<i64>) -> Option<Vec<Weighted>> {
             None if weight != 1 => one.invalid("weight", weight, "must be 1"),
             _ => {}
         }
-        all.push(Weighted { name: name.into(), weight });
+        all.push(ResourceWeight { name: name.into(), weight });
     }
     (!all.is_empty()).then_some(all)
 }
@@ -163,7 +163,7 @@ fn shape(args: &Reader<'_>) -> Vec<(i64, i64)> {
 fn fit(args: &Reader<'_>) -> NodeResourcesFit {
     let texts =
         |field: &str| -> Vec<Text> { args.texts(field).unwrap_or_default().into_iter().map(Into::into).collect() };
-    let ignored = Ignored { resources: texts("ignoredResources"), groups: texts("ignoredResourceGroups") };
+    let ignored = IgnoredResources { resources: texts("ignoredResources"), groups: texts("ignoredResourceGroups") };
     for (at, name) in ignored.resources.iter().enumerate() {
         check_name(args, &format!("ignoredResources[{at}]"), name);
     }
@@ -176,7 +176,7 @@ fn fit(args: &Reader<'_>) -> NodeResourcesFit {
     }
     let mut fit = NodeResourcesFit { ignored: Arc::new(ignored), ..NodeResourcesFit::default() };
     if let Some(strategy) = args.child("scoringStrategy") {
-        fit.resources = resources(&strategy, Some(100)).unwrap_or_else(usual_resources);
+        fit.resources = resources(&strategy, Some(100)).unwrap_or_else(default_resources);
         let ratio = strategy.child("requestedToCapacityRatio");
         let kind = strategy.text("type").unwrap_or("LeastAllocated");
         fit.strategy = match (kind, &ratio) {
@@ -212,11 +212,11 @@ pub fn check_name(reader: &Reader<'_>, field: &str, name: &str) -> bool {
 }
 
 fn balanced(args: &Reader<'_>) -> BalancedAllocation {
-    BalancedAllocation { resources: resources(args, None).unwrap_or_else(usual_resources) }
+    BalancedAllocation { resources: resources(args, None).unwrap_or_else(default_resources) }
 }
 
 fn node_affinity(args: &Reader<'_>) -> NodeAffinity {
-    let (mut pool, mut affinity) = (Pool::default(), NodeAffinity::default());
+    let (mut pool, mut affinity) = (StringPool::default(), NodeAffinity::default());
     let Some(added) = args.child("addedAffinity") else { return affinity };
     let (must, may) =
         ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution");
@@ -255,7 +255,7 @@ fn check_node_term(term: &Reader<'_>) {
         }
         match operator {
             "In" | "NotIn" if values.len() == 1 => {}
-            "In" | "NotIn" => one.invalid("values", written(&one, "values"), "must have one element"),
+            "In" | "NotIn" => one.invalid("values", value_text(&one, "values"), "must have one element"),
             other => unsupported(&one, "operator", other, &["In", "NotIn"]),
         }
     }
@@ -285,7 +285,7 @@ fn check_label(one: &Reader<'_>) {
         one.invalid("key", Value::from(key), &why.join("; "));
     }
     if let Some(why) = miscounted {
-        one.invalid("values", written(one, "values"), why);
+        one.invalid("values", value_text(one, "values"), why);
     }
     for (place, why) in (Requirement { key: key.into(), operator, values }).faults() {
         one.fault(&place, why);
@@ -293,7 +293,7 @@ fn check_label(one: &Reader<'_>) {
 }
 
 /// The text of a field as it is written.
-fn written(reader: &Reader<'_>, field: &str) -> String {
+fn value_text(reader: &Reader<'_>, field: &str) -> String {
     reader.get(field).map_or_else(|| "null".to_owned(), ToString::to_string)
 }
 
@@ -327,10 +327,11 @@ fn spread(args: &Reader<'_>, by_list: bool) -> PodTopologySpread {
         }
         return PodTopologySpread::default();
     }
-    let mut defaults: Vec<Spread> = Vec::new();
+    let mut defaults: Vec<SpreadConstraint> = Vec::new();
     for one in constraints {
         let constraint = constraint(&one);
-        let same = |other: &Spread| (&other.topology_key, other.hard) == (&constraint.topology_key, constraint.hard);
+        let same =
+            |other: &SpreadConstraint| (&other.topology_key, other.hard) == (&constraint.topology_key, constraint.hard);
         if defaults.iter().any(same) {
             let key = &constraint.topology_key;
             one.fault("", format!("Duplicate value: \"{{{key}, {}}}\"", one.text("whenUnsatisfiable").unwrap_or("")));
@@ -340,7 +341,7 @@ fn spread(args: &Reader<'_>, by_list: bool) -> PodTopologySpread {
     PodTopologySpread { defaults, system }
 }
 
-fn constraint(one: &Reader<'_>) -> Spread {
+fn constraint(one: &Reader<'_>) -> SpreadConstraint {
     let skew = one.int("maxSkew").unwrap_or(0);
     if skew <= 0 {
         one.invalid("maxSkew", skew, "not in valid range (0, inf)");
@@ -363,13 +364,13 @@ fn constraint(one: &Reader<'_>) -> Spread {
     }
     let mut spread = default_constraint(key.into(), skew, action == "DoNotSchedule");
     spread.min_domains = one.int_within("minDomains", 1, i64::MAX).unwrap_or(1);
-    let honors = |field: &str, usual: bool| match one.text(field) {
-        None => usual,
+    let honors = |field: &str, defaults: bool| match one.text(field) {
+        None => defaults,
         Some("Honor") => true,
         Some("Ignore") => false,
         Some(other) => {
             unsupported(one, field, other, &["Honor", "Ignore"]);
-            usual
+            defaults
         }
     };
     spread.honor_affinity = honors("nodeAffinityPolicy", true);
@@ -383,22 +384,22 @@ fn volume_binding(args: &Reader<'_>) -> VolumeBinding {
         args.fault("shape", format!("Invalid value: {why}"));
     }
     let why = "invalid BindTimeoutSeconds, should not be a negative value";
-    VolumeBinding { bind_timeout_seconds: int_that(args, "bindTimeoutSeconds", why, |one| one >= 0).unwrap_or(600) }
+    VolumeBinding { bind_timeout_seconds: checked_int(args, "bindTimeoutSeconds", why, |one| one >= 0).unwrap_or(600) }
 }
 
 fn preemption(args: &Reader<'_>) -> DefaultPreemption {
     let percentage = args.int_within("minCandidateNodesPercentage", 0, 100);
-    let absolute = int_that(args, "minCandidateNodesAbsolute", "not in valid range [0, inf)", |one| one >= 0);
+    let absolute = checked_int(args, "minCandidateNodesAbsolute", "not in valid range [0, inf)", |one| one >= 0);
     if (percentage, absolute) == (Some(0), Some(0)) {
         let (one, other) = ("minCandidateNodesPercentage", "minCandidateNodesAbsolute");
         for (field, other) in [(one, other), (other, one)] {
             args.invalid(field, 0, &format!("cannot be zero at the same time as {other}"));
         }
     }
-    let usual = DefaultPreemption::default();
+    let defaults = DefaultPreemption::default();
     DefaultPreemption {
-        min_candidate_nodes_percentage: percentage.unwrap_or(usual.min_candidate_nodes_percentage),
-        min_candidate_nodes_absolute: absolute.unwrap_or(usual.min_candidate_nodes_absolute),
+        min_candidate_nodes_percentage: percentage.unwrap_or(defaults.min_candidate_nodes_percentage),
+        min_candidate_nodes_absolute: absolute.unwrap_or(defaults.min_candidate_nodes_absolute),
     }
 }
 

@@ -23,16 +23,16 @@ pub struct Extender {
     pub http_timeout_seconds: f64,
     pub node_cache_capable: bool,
     pub ignorable: bool,
-    pub managed_resources: Vec<Managed>,
+    pub managed_resources: Vec<ManagedResource>,
 }
 
 impl Extender {
     /// Whether the extender is called for the pod: for all pods, or only for pods that request a resource that it
     /// manages.
     pub fn is_interested_in(&self, pod: &Pod) -> bool {
-        let asked = &pod.template.asked.scalars;
+        let requests = &pod.template.requests.scalars;
         let manages = |name: &Text| self.managed_resources.iter().any(|managed| managed.name == *name);
-        self.managed_resources.is_empty() || asked.iter().any(|(name, _)| manages(name))
+        self.managed_resources.is_empty() || requests.iter().any(|(name, _)| manages(name))
     }
 }
 
@@ -49,12 +49,12 @@ pub struct Tls {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Managed {
+pub struct ManagedResource {
     pub name: Text,
     pub ignored_by_scheduler: bool,
 }
 
-const USUAL_TIMEOUT_SECONDS: f64 = 5.0;
+const DEFAULT_TIMEOUT_SECONDS: f64 = 5.0;
 
 /// The names of all fields.
 #[rustfmt::skip]
@@ -73,8 +73,8 @@ pub fn name_fields(extenders: &mut Value) {
     let named = |(name, value): (&CompactString, &Value)| {
         let mut value = value.clone();
         name_fields(&mut value);
-        let today = FIELDS.iter().find(|field| field.eq_ignore_ascii_case(name));
-        (today.map_or_else(|| name.clone(), |today| (*today).into()), value)
+        let current = FIELDS.iter().find(|field| field.eq_ignore_ascii_case(name));
+        (current.map_or_else(|| name.clone(), |current| (*current).into()), value)
     };
     *extenders = Value::Object(fields.iter().map(named).collect());
 }
@@ -134,7 +134,7 @@ fn timeout(one: &Reader<'_>) -> f64 {
         Some(_) => one.seconds("httpTimeout"),
         None => None,
     };
-    seconds.filter(|seconds| *seconds != 0.0).unwrap_or(USUAL_TIMEOUT_SECONDS)
+    seconds.filter(|seconds| *seconds != 0.0).unwrap_or(DEFAULT_TIMEOUT_SECONDS)
 }
 
 fn tls(one: &Reader<'_>) -> Tls {
@@ -165,13 +165,13 @@ fn tls(one: &Reader<'_>) -> Tls {
     read
 }
 
-fn managed(one: &Reader<'_>) -> Vec<Managed> {
+fn managed(one: &Reader<'_>) -> Vec<ManagedResource> {
     let read = |one: &Reader<'_>| {
         let name = one.text("name").unwrap_or("");
         if check_name(one, "name", name) && !is_extended(name) {
             one.invalid("name", format!("\"{name}\""), "is an invalid extended resource name");
         }
-        Managed { name: name.into(), ignored_by_scheduler: one.bool("ignoredByScheduler").unwrap_or(false) }
+        ManagedResource { name: name.into(), ignored_by_scheduler: one.bool("ignoredByScheduler").unwrap_or(false) }
     };
     one.list("managedResources").unwrap_or_default().iter().map(read).collect()
 }

@@ -19,7 +19,7 @@ use holdfast_value::Value;
 use reader::{Fault, Faults, Reader};
 use version::Version;
 
-pub use profiles::Switches;
+pub use profiles::GlobalOptions;
 
 #[derive(Debug, Clone)]
 pub struct Configuration {
@@ -37,9 +37,9 @@ pub struct Configuration {
     /// The addresses of /healthz and /metrics without client certificates, in versions before v1beta2.
     pub healthz_bind_address: Option<String>,
     pub metrics_bind_address: Option<String>,
-    /// Where the Policy that replaces the only profile is; [`Configuration::take_policy`] takes it.
+    /// Where the Policy that replaces the only profile is; [`Configuration::apply_policy`] reads it.
     pub policy: Option<PolicySource>,
-    pub switches: Switches,
+    pub global_options: GlobalOptions,
     pub profiles: Vec<Profile>,
     pub extenders: Vec<Extender>,
     /// Whether extended resources may be satisfied by devices: the feature gate DRAExtendedResource.
@@ -48,9 +48,9 @@ pub struct Configuration {
     /// SchedulerPopFromBackoffQ.
     pub pops_from_backoff: bool,
     /// Whether a pod whose binding takes long is nominated to its node: the gate NominatedNodeNameForExpectation.
-    pub tells_expected_nodes: bool,
+    pub nominates_expected_nodes: bool,
     /// Unknown fields that a lenient version ignored, as the errors of a strict version.
-    pub passed_over: Vec<String>,
+    pub ignored_fields: Vec<String>,
 }
 
 /// Where a Policy is.
@@ -126,13 +126,13 @@ impl Default for Configuration {
             healthz_bind_address: None,
             metrics_bind_address: None,
             policy: None,
-            switches: Switches::default(),
+            global_options: GlobalOptions::default(),
             profiles: vec![Profile::default()],
             extenders: Vec::new(),
             extended_resources: false,
             pops_from_backoff: true,
-            tells_expected_nodes: true,
-            passed_over: Vec::new(),
+            nominates_expected_nodes: true,
+            ignored_fields: Vec::new(),
         }
     }
 }
@@ -142,19 +142,19 @@ impl Configuration {
     pub fn read(text: &str) -> Result<Self, Vec<Fault>> {
         let fault = |message: String| vec![Fault { path: String::new(), message }];
         let decoded = decode::yaml(text.as_bytes()).map_err(|error| fault(error.to_string()))?;
-        let twice: Vec<Fault> =
+        let duplicates: Vec<Fault> =
             decoded.strict_errors().iter().flat_map(|why| fault(format!("strict decoding error: {why}"))).collect();
-        let told = match Self::of(&decoded.value) {
-            Ok(configuration) if twice.is_empty() => return Ok(configuration),
-            read => read.err().into_iter().flatten().chain(twice),
+        let errors = match Self::of(&decoded.value) {
+            Ok(configuration) if duplicates.is_empty() => return Ok(configuration),
+            read => read.err().into_iter().flatten().chain(duplicates),
         };
-        let told: Vec<Fault> = told.collect();
+        let errors: Vec<Fault> = errors.collect();
         let version = decoded.value["apiVersion"].as_str().and_then(Version::named);
         if !version.is_some_and(Version::is_lenient) {
-            return Err(told);
+            return Err(errors);
         }
         let read = Self::read_document(&decoded.value, false)?;
-        Ok(Configuration { passed_over: told.iter().map(ToString::to_string).collect(), ..read })
+        Ok(Configuration { ignored_fields: errors.iter().map(ToString::to_string).collect(), ..read })
     }
 
     /// The configuration in a document.
@@ -167,7 +167,7 @@ impl Configuration {
         let mut document = document.clone();
         let version = document["apiVersion"].as_str().and_then(Version::named);
         if let Some(extenders) = document.as_object_mut().and_then(|fields| fields.get_mut("extenders"))
-            && version.is_some_and(Version::has_extenders_of_policies)
+            && version.is_some_and(Version::has_policy_extenders)
         {
             extender::name_fields(extenders);
         }
@@ -187,20 +187,20 @@ impl Configuration {
 
 fn read(reader: &Reader<'_>) -> Option<Configuration> {
     let Some(version) = Version::of(reader) else {
-        // Only a version tells which fields are known, so without one no field is reported as unknown.
+        // The version decides which fields are known, so without one no field is reported as unknown.
         reader.ask_for_all();
         return None;
     };
-    let usual = Configuration::default();
+    let defaults = Configuration::default();
     let configuration = Configuration {
-        parallelism: int_that(reader, "parallelism", "should be an integer value greater than zero", |one| one > 0)
-            .unwrap_or(usual.parallelism),
+        parallelism: checked_int(reader, "parallelism", "should be an integer value greater than zero", |one| one > 0)
+            .unwrap_or(defaults.parallelism),
         leader_election: leader_election(reader, version),
         client_connection: client_connection(reader),
         enable_profiling: reader.bool("enableProfiling").unwrap_or(true),
         enable_contention_profiling: reader.bool("enableContentionProfiling").unwrap_or(true),
         percentage_of_nodes_to_score: percentage_of_nodes(reader).unwrap_or(0),
-        pod_initial_backoff_seconds: int_that(reader, "podInitialBackoffSeconds", "must be greater than 0", |one| {
+        pod_initial_backoff_seconds: checked_int(reader, "podInitialBackoffSeconds", "must be greater than 0", |one| {
             one > 0
         })
         .unwrap_or(1),
@@ -208,16 +208,16 @@ fn read(reader: &Reader<'_>) -> Option<Configuration> {
         delay_cache_until_active: version == Version::V1 && reader.bool("delayCacheUntilActive").unwrap_or(false),
         healthz_bind_address: version.read_address(reader, "healthzBindAddress"),
         metrics_bind_address: version.read_address(reader, "metricsBindAddress"),
-        switches: Switches::read(reader, version),
+        global_options: GlobalOptions::read(reader, version),
         extenders: extender::read_all(reader),
         profiles: Vec::new(),
-        ..usual
+        ..defaults
     };
     if configuration.pod_max_backoff_seconds < configuration.pod_initial_backoff_seconds {
         let message = "must be greater than or equal to PodInitialBackoffSeconds";
         reader.invalid("podMaxBackoffSeconds", configuration.pod_max_backoff_seconds, message);
     }
-    let (mut profiles, policy) = profiles::read_all(reader, version, &configuration.switches);
+    let (mut profiles, policy) = profiles::read_all(reader, version, &configuration.global_options);
     let ignored = configuration.extenders.iter().flat_map(|extender| &extender.managed_resources);
     let ignored: Vec<_> = ignored.filter(|one| one.ignored_by_scheduler).map(|one| one.name.clone()).collect();
     profiles::ignore_resources(&mut profiles, &ignored);
@@ -225,16 +225,16 @@ fn read(reader: &Reader<'_>) -> Option<Configuration> {
 }
 
 /// An integer; an invalid one is an error with this reason.
-fn int_that(reader: &Reader<'_>, field: &str, why: &str, is_right: impl Fn(i64) -> bool) -> Option<i64> {
+fn checked_int(reader: &Reader<'_>, field: &str, why: &str, is_valid: impl Fn(i64) -> bool) -> Option<i64> {
     let number = reader.int(field)?;
-    if !is_right(number) {
+    if !is_valid(number) {
         reader.invalid(field, number, why);
     }
     Some(number)
 }
 
 fn percentage_of_nodes(reader: &Reader<'_>) -> Option<i64> {
-    int_that(reader, "percentageOfNodesToScore", "not in valid range [0-100]", |one| (0..=100).contains(&one))
+    checked_int(reader, "percentageOfNodesToScore", "not in valid range [0-100]", |one| (0..=100).contains(&one))
 }
 
 /// A duration as errors show it.
@@ -243,28 +243,29 @@ fn quoted(seconds: f64) -> String {
 }
 
 fn leader_election(reader: &Reader<'_>, version: Version) -> LeaderElection {
-    let usual = LeaderElection { resource_lock: version.usual_lock().into(), ..LeaderElection::default() };
-    let Some(own) = reader.child("leaderElection") else { return usual };
+    let defaults = LeaderElection { resource_lock: version.default_lock().into(), ..LeaderElection::default() };
+    let Some(own) = reader.child("leaderElection") else { return defaults };
     // Empty strings and 0 mean the default, too.
-    let text = |field: &str, usual: &str| own.text(field).filter(|text| !text.is_empty()).unwrap_or(usual).to_owned();
-    let seconds = |field: &str, usual: f64| own.seconds(field).filter(|seconds| *seconds != 0.0).unwrap_or(usual);
+    let text =
+        |field: &str, defaults: &str| own.text(field).filter(|text| !text.is_empty()).unwrap_or(defaults).to_owned();
+    let seconds = |field: &str, defaults: f64| own.seconds(field).filter(|seconds| *seconds != 0.0).unwrap_or(defaults);
     let (old_name, old_namespace) = version.read_lock_object(&own);
     let election = LeaderElection {
-        leader_elect: own.bool("leaderElect").unwrap_or(usual.leader_elect),
-        lease_duration_seconds: seconds("leaseDuration", usual.lease_duration_seconds),
-        renew_deadline_seconds: seconds("renewDeadline", usual.renew_deadline_seconds),
-        retry_period_seconds: seconds("retryPeriod", usual.retry_period_seconds),
-        resource_lock: text("resourceLock", &usual.resource_lock),
-        resource_name: text("resourceName", old_name.unwrap_or(&usual.resource_name)),
-        resource_namespace: text("resourceNamespace", old_namespace.unwrap_or(&usual.resource_namespace)),
+        leader_elect: own.bool("leaderElect").unwrap_or(defaults.leader_elect),
+        lease_duration_seconds: seconds("leaseDuration", defaults.lease_duration_seconds),
+        renew_deadline_seconds: seconds("renewDeadline", defaults.renew_deadline_seconds),
+        retry_period_seconds: seconds("retryPeriod", defaults.retry_period_seconds),
+        resource_lock: text("resourceLock", &defaults.resource_lock),
+        resource_name: text("resourceName", old_name.unwrap_or(&defaults.resource_name)),
+        resource_namespace: text("resourceNamespace", old_namespace.unwrap_or(&defaults.resource_namespace)),
     };
     if election.leader_elect {
-        check_election(&own, &election);
+        check_leader_election(&own, &election);
     }
     election
 }
 
-fn check_election(own: &Reader<'_>, election: &LeaderElection) {
+fn check_leader_election(own: &Reader<'_>, election: &LeaderElection) {
     let durations = [
         ("leaseDuration", election.lease_duration_seconds),
         ("renewDeadline", election.renew_deadline_seconds),
@@ -289,24 +290,24 @@ fn check_election(own: &Reader<'_>, election: &LeaderElection) {
 }
 
 fn client_connection(reader: &Reader<'_>) -> ClientConnection {
-    let usual = ClientConnection::default();
-    let Some(own) = reader.child("clientConnection") else { return usual };
-    let text = |field: &str, usual: String| match own.text(field) {
-        None | Some("") => usual,
+    let defaults = ClientConnection::default();
+    let Some(own) = reader.child("clientConnection") else { return defaults };
+    let text = |field: &str, defaults: String| match own.text(field) {
+        None | Some("") => defaults,
         Some(text) => text.to_owned(),
     };
-    let qps = own.get("qps").map_or(Some(usual.qps), Value::as_f64);
+    let qps = own.get("qps").map_or(Some(defaults.qps), Value::as_f64);
     let qps = qps.unwrap_or_else(|| {
         own.fault("qps", "Invalid value: must be a number");
-        usual.qps
+        defaults.qps
     });
     ClientConnection {
-        kubeconfig: text("kubeconfig", usual.kubeconfig),
-        accept_content_types: text("acceptContentTypes", usual.accept_content_types),
-        content_type: text("contentType", usual.content_type),
-        qps: if qps == 0.0 { usual.qps } else { qps },
-        burst: int_that(&own, "burst", "must be non-negative", |one| one >= 0)
+        kubeconfig: text("kubeconfig", defaults.kubeconfig),
+        accept_content_types: text("acceptContentTypes", defaults.accept_content_types),
+        content_type: text("contentType", defaults.content_type),
+        qps: if qps == 0.0 { defaults.qps } else { qps },
+        burst: checked_int(&own, "burst", "must be non-negative", |one| one >= 0)
             .filter(|burst| *burst != 0)
-            .unwrap_or(usual.burst),
+            .unwrap_or(defaults.burst),
     }
 }

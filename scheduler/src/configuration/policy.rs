@@ -3,14 +3,14 @@
 use super::PolicySource;
 use super::arguments::Arguments;
 use super::extender::{self, Extender};
-use super::profiles::{List, Switches, build, hard_affinity, hard_affinity_weight};
+use super::profiles::{GlobalOptions, PluginList, build, hard_affinity_arguments, hard_affinity_weight};
 use super::reader::{Fault, Faults, Reader};
 use super::version::Version;
 use crate::object::Text;
+use crate::plugin::ExtensionPoint;
 use crate::plugin::POINTS;
-use crate::plugin::Point;
 use crate::plugins::*;
-use crate::profile::{MULTI_POINT, Profile, Set};
+use crate::profile::{MULTI_POINT, PluginSet, Profile};
 use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 
@@ -70,7 +70,7 @@ const PRIORITIES: &[(&str, &str, i64)] = &[
 /// Node labels from custom predicates and priorities: required, forbidden, preferred and disliked; and labels whose
 /// values must be equal, or should differ, for the pods of a Service.
 #[derive(Default)]
-struct Labels {
+struct NodeLabels {
     present: Vec<String>,
     absent: Vec<String>,
     present_preferred: Vec<String>,
@@ -84,14 +84,14 @@ struct Labels {
 struct Conversion {
     filters: Vec<&'static str>,
     scores: Vec<(&'static str, i64)>,
-    labels: Labels,
+    labels: NodeLabels,
     arguments: Arguments,
     /// For each kind of custom priority, the last one declared and its weight, which further ones are compared with.
     declared: BTreeMap<&'static str, (String, i64)>,
 }
 
-/// Reads a Policy in JSON or YAML: its profile and its extenders. `switches` apply where the Policy says nothing.
-pub fn read(text: &str, switches: &Switches) -> Result<(Profile, Vec<Extender>), Vec<Fault>> {
+/// Reads a Policy in JSON or YAML: its profile and its extenders. `global_options` apply where the Policy sets nothing.
+pub fn read(text: &str, global_options: &GlobalOptions) -> Result<(Profile, Vec<Extender>), Vec<Fault>> {
     let fault = |message: String| vec![Fault { path: String::new(), message }];
     let mut document: Value = serde_yaml_ng::from_str(text).map_err(|error| fault(error.to_string()))?;
     if let Some(extenders) = document.as_object_mut().and_then(|fields| fields.get_mut("extenders")) {
@@ -103,7 +103,7 @@ pub fn read(text: &str, switches: &Switches) -> Result<(Profile, Vec<Extender>),
         if reader.text("kind").is_some_and(|kind| kind != "Policy") {
             reader.fault("kind", "Invalid value: must be Policy");
         }
-        let mut profile = convert(&reader, switches);
+        let mut profile = convert(&reader, global_options);
         let extenders = extender::read_all(&reader);
         let managed = extenders.iter().flat_map(|extender| &extender.managed_resources);
         let ignored: Vec<Text> = managed.filter(|one| one.ignored_by_scheduler).map(|one| one.name.clone()).collect();
@@ -128,7 +128,7 @@ pub fn source(reader: &Reader<'_>) -> Option<PolicySource> {
 }
 
 /// The plug-ins of the provider that `algorithmSource` names.
-pub fn provider(reader: &Reader<'_>) -> Option<BTreeMap<Point, List>> {
+pub fn provider(reader: &Reader<'_>) -> Option<BTreeMap<ExtensionPoint, PluginList>> {
     let source = reader.child("algorithmSource")?;
     source.get("policy");
     let name = source.text("provider")?;
@@ -140,10 +140,10 @@ pub fn provider(reader: &Reader<'_>) -> Option<BTreeMap<Point, List>> {
 }
 
 /// The plug-ins that the provider of this name enabled at each point.
-pub fn provider_named(name: &str) -> Result<BTreeMap<Point, List>, String> {
+pub fn provider_named(name: &str) -> Result<BTreeMap<ExtensionPoint, PluginList>, String> {
     let mut conversion = Conversion::default();
-    conversion.usual_predicates();
-    conversion.usual_priorities();
+    conversion.default_predicates();
+    conversion.default_priorities();
     match name {
         "DefaultProvider" => {}
         "ClusterAutoscalerProvider" => {
@@ -156,29 +156,29 @@ pub fn provider_named(name: &str) -> Result<BTreeMap<Point, List>, String> {
     Ok(conversion.lists())
 }
 
-fn convert(reader: &Reader<'_>, switches: &Switches) -> Profile {
+fn convert(reader: &Reader<'_>, global_options: &GlobalOptions) -> Profile {
     let mut conversion = Conversion::default();
     match reader.list("predicates") {
-        None => conversion.usual_predicates(),
+        None => conversion.default_predicates(),
         Some(list) => conversion.predicates(&list),
     }
     match reader.list("priorities") {
-        None => conversion.usual_priorities(),
+        None => conversion.default_priorities(),
         Some(list) => list.iter().for_each(|one| conversion.priority(one)),
     }
     if let Some(hard_weight) = hard_affinity_weight(reader).filter(|weight| *weight > 0) {
-        conversion.arguments.usual(inter_pod_affinity::NAME, hard_affinity(hard_weight));
+        conversion.arguments.set_default(inter_pod_affinity::NAME, hard_affinity_arguments(hard_weight));
     }
-    switches.complete(&mut conversion.arguments);
-    let mut profile = switches.finish(conversion.profile());
+    global_options.add_defaults(&mut conversion.arguments);
+    let mut profile = global_options.finish(conversion.profile());
     profile.check_all = reader.bool("alwaysCheckAllPredicates").unwrap_or(false);
     profile
 }
 
-const RATIO: &str = "requestedToCapacityRatioArguments";
+const RATIO_ARGUMENTS: &str = "requestedToCapacityRatioArguments";
 
 /// The arguments of a custom predicate or priority, by kind; exactly one must be present.
-fn children<'a, const N: usize>(
+fn only_child<'a, const N: usize>(
     argument: &Reader<'a>,
     what: &str,
     name: &str,
@@ -207,13 +207,13 @@ impl Conversion {
         }
     }
 
-    fn usual_predicates(&mut self) {
+    fn default_predicates(&mut self) {
         for (_, plugins, _) in PREDICATES.iter().filter(|row| row.2) {
             plugins.iter().for_each(|plugin| self.filter(plugin));
         }
     }
 
-    fn usual_priorities(&mut self) {
+    fn default_priorities(&mut self) {
         for (_, plugin, weight) in PRIORITIES.iter().filter(|row| row.2 > 0) {
             self.score(plugin, *weight);
         }
@@ -237,7 +237,7 @@ impl Conversion {
 
     /// The predicate that a custom predicate is converted to.
     fn custom_predicate(&mut self, name: &str, argument: &Reader<'_>) -> Option<&'static str> {
-        let [labels, services] = children(argument, "predicate", name, ["labelsPresence", "serviceAffinity"])?;
+        let [labels, services] = only_child(argument, "predicate", name, ["labelsPresence", "serviceAffinity"])?;
         let reader = services.as_ref().or(labels.as_ref())?;
         let names = reader.texts("labels").unwrap_or_default().into_iter().map(str::to_owned);
         if services.is_some() {
@@ -269,10 +269,10 @@ impl Conversion {
     }
 
     fn custom_priority(&mut self, name: &str, weight: i64, argument: &Reader<'_>) {
-        let kinds = ["labelPreference", "serviceAntiAffinity", RATIO];
-        let Some([labels, services, ratio]) = children(argument, "priority", name, kinds) else { return };
+        let kinds = ["labelPreference", "serviceAntiAffinity", RATIO_ARGUMENTS];
+        let Some([labels, services, ratio]) = only_child(argument, "priority", name, kinds) else { return };
         if let Some(preference) = labels {
-            self.weighs_alike("LabelPreference", name, weight, argument);
+            self.check_equal_weights("LabelPreference", name, weight, argument);
             let label = preference.text("label").unwrap_or("").to_owned();
             match preference.bool("presence").unwrap_or(false) {
                 true => self.labels.present_preferred.push(label),
@@ -281,7 +281,7 @@ impl Conversion {
             self.score(legacy::NODE_LABEL, weight);
         }
         if let Some(services) = services {
-            self.weighs_alike("ServiceAntiAffinity", name, weight, argument);
+            self.check_equal_weights("ServiceAntiAffinity", name, weight, argument);
             self.labels.different.push(services.text("label").unwrap_or("").to_owned());
             self.score(service_affinity::NAME, weight);
         }
@@ -292,13 +292,13 @@ impl Conversion {
                 argument.fault("", why);
             }
             self.declared.entry(plugin).or_insert_with(|| (name.to_owned(), weight));
-            self.arguments.add(plugin, Some(&ratio), argument.get(RATIO));
+            self.arguments.add(plugin, Some(&ratio), argument.get(RATIO_ARGUMENTS));
             self.score(plugin, weight);
         }
     }
 
     /// Reports custom priorities of one kind with different weights: they become one plug-in with one weight.
-    fn weighs_alike(&mut self, kind: &'static str, name: &str, weight: i64, argument: &Reader<'_>) {
+    fn check_equal_weights(&mut self, kind: &'static str, name: &str, weight: i64, argument: &Reader<'_>) {
         match self.declared.get(kind) {
             Some((last, own)) if *own != weight => {
                 argument.fault("", format!("{kind}  priority \"{name}\" has a different weight with \"{last}\""));
@@ -308,23 +308,26 @@ impl Conversion {
     }
 
     /// The plug-ins enabled at each point.
-    fn lists(&self) -> BTreeMap<Point, List> {
-        let answers = |plugin: &str, point: Point| find(plugin).is_some_and(|row| row.points.contains(&point));
-        let mut points: BTreeMap<Point, List> = BTreeMap::new();
+    fn lists(&self) -> BTreeMap<ExtensionPoint, PluginList> {
+        let extends = |plugin: &str, point: ExtensionPoint| find(plugin).is_some_and(|row| row.points.contains(&point));
+        let mut points: BTreeMap<ExtensionPoint, PluginList> = BTreeMap::new();
         for plugin in [marker::PRIORITY_SORT, default_preemption::NAME, marker::DEFAULT_BINDER, scheduling_gates::NAME]
         {
             for point in find(plugin).map_or(&[][..], |row| row.points) {
                 points.entry(*point).or_default().push((plugin.into(), 0));
             }
         }
-        let elsewhere = [Point::PreFilter, Point::Filter, Point::Reserve, Point::PreBind];
+        let filter_points =
+            [ExtensionPoint::PreFilter, ExtensionPoint::Filter, ExtensionPoint::Reserve, ExtensionPoint::PreBind];
         for plugin in &self.filters {
-            for point in elsewhere.into_iter().filter(|point| answers(plugin, *point)) {
+            for point in filter_points.into_iter().filter(|point| extends(plugin, *point)) {
                 points.entry(point).or_default().push(((*plugin).into(), 0));
             }
         }
         for (plugin, weight) in &self.scores {
-            for point in [Point::PreScore, Point::Score].into_iter().filter(|point| answers(plugin, *point)) {
+            for point in
+                [ExtensionPoint::PreScore, ExtensionPoint::Score].into_iter().filter(|point| extends(plugin, *point))
+            {
                 points.entry(point).or_default().push(((*plugin).into(), *weight));
             }
         }
@@ -333,7 +336,7 @@ impl Conversion {
 
     fn profile(mut self) -> Profile {
         let points = self.lists();
-        let Labels { present, absent, present_preferred, absent_preferred, same, different } = self.labels;
+        let NodeLabels { present, absent, present_preferred, absent_preferred, same, different } = self.labels;
         let scored = self.scores.iter().map(|(plugin, _)| plugin);
         let named: Vec<_> = self.filters.iter().chain(scored).copied().collect();
         if named.contains(&legacy::NODE_LABEL) {
@@ -343,17 +346,17 @@ impl Conversion {
                 "presentLabelsPreference": present_preferred,
                 "absentLabelsPreference": absent_preferred,
             });
-            self.arguments.usual(legacy::NODE_LABEL, labels);
+            self.arguments.set_default(legacy::NODE_LABEL, labels);
         }
         if named.contains(&service_affinity::NAME) {
             let labels = json!({"affinityLabels": same, "antiAffinityLabelsPreference": different});
-            self.arguments.usual(service_affinity::NAME, labels);
+            self.arguments.set_default(service_affinity::NAME, labels);
         }
-        let mut sets: BTreeMap<&'static str, Set> = BTreeMap::new();
-        sets.insert(MULTI_POINT, Set { enabled: Vec::new(), disabled: vec!["*".into()] });
+        let mut sets: BTreeMap<&'static str, PluginSet> = BTreeMap::new();
+        sets.insert(MULTI_POINT, PluginSet { enabled: Vec::new(), disabled: vec!["*".into()] });
         for (point, field, _) in POINTS {
             let enabled = points.get(&point).cloned().unwrap_or_default();
-            sets.insert(field, Set { enabled, disabled: Vec::new() });
+            sets.insert(field, PluginSet { enabled, disabled: Vec::new() });
         }
         build((points, sets), self.arguments, Version::V1Alpha1)
     }

@@ -1,91 +1,99 @@
 //! Profiles: which plug-ins are enabled at which point, from the defaults and a document.
 
 use super::PolicySource;
-use super::arguments::{Arguments, Configured};
+use super::arguments::{Arguments, ConfiguredPlugin};
 use super::policy;
 use super::reader::Reader;
 use super::version::Version;
 use crate::object::Text;
 use crate::object::pod::DEFAULT_SCHEDULER;
-use crate::plugin::{POINTS, Plugin, Point};
+use crate::plugin::{ExtensionPoint, POINTS, Plugin};
 use crate::plugins::default_preemption::{self, DefaultPreemption};
-use crate::plugins::node_resources_fit::{self, Ignored, NodeResourcesFit};
+use crate::plugins::node_resources_fit::{self, IgnoredResources, NodeResourcesFit};
 use crate::plugins::{self, PLUGINS};
 use crate::plugins::{inter_pod_affinity, pod_topology_spread, volume_binding};
-use crate::profile::{Enabled, MULTI_POINT, Profile, Set, Written, usual_plugins};
+use crate::profile::{EnabledPlugin, MULTI_POINT, PluginSet, Profile, ProfileDocument, default_plugins};
 use holdfast_value::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Plug-ins with their weights, in order.
-pub type List = Vec<(String, i64)>;
+pub type PluginList = Vec<(String, i64)>;
 /// The plug-ins enabled at each point, and the sets in which a v1 document says so.
-type Points = (BTreeMap<Point, List>, BTreeMap<&'static str, Set>);
+type PointSets = (BTreeMap<ExtensionPoint, PluginList>, BTreeMap<&'static str, PluginSet>);
 
 /// The profiles, and the Policy that replaces the only one.
-pub fn read_all(reader: &Reader<'_>, version: Version, switches: &Switches) -> (Vec<Profile>, Option<PolicySource>) {
+pub fn read_all(
+    reader: &Reader<'_>,
+    version: Version,
+    global_options: &GlobalOptions,
+) -> (Vec<Profile>, Option<PolicySource>) {
     if version == Version::V1Alpha1 {
         let policy = policy::source(reader);
-        return (vec![read(reader, version, true, switches)], policy);
+        return (vec![read(reader, version, true, global_options)], policy);
     }
     let list = reader.list("profiles").unwrap_or_default();
-    let profiles: Vec<_> = list.iter().map(|one| read(one, version, list.len() == 1, switches)).collect();
-    check_together(reader, &profiles);
-    if profiles.is_empty() { (vec![usual(version, switches)], None) } else { (profiles, None) }
+    let profiles: Vec<_> = list.iter().map(|one| read(one, version, list.len() == 1, global_options)).collect();
+    check_profile_names(reader, &profiles);
+    if profiles.is_empty() { (vec![default_profile(version, global_options)], None) } else { (profiles, None) }
 }
 
 /// The only profile if a document has none.
-fn usual(version: Version, switches: &Switches) -> Profile {
+fn default_profile(version: Version, global_options: &GlobalOptions) -> Profile {
     let mut arguments = Arguments::default();
-    switches.complete(&mut arguments);
-    let points = points_of(None, version, &|point| usual_list(point, version));
-    switches.finish(build(points, arguments, version))
+    global_options.add_defaults(&mut arguments);
+    let points = points_of(None, version, &|point| default_list(point, version));
+    global_options.finish(build(points, arguments, version))
 }
 
 /// The profile of an algorithm provider, whose lists are the defaults.
-pub fn provided(lists: &BTreeMap<Point, List>, mut arguments: Arguments, switches: &Switches) -> Profile {
-    switches.complete(&mut arguments);
-    let usual = |point: Point| lists.get(&point).cloned().unwrap_or_default();
-    switches.finish(build(points_of(None, Version::V1Alpha1, &usual), arguments, Version::V1Alpha1))
+pub fn from_provider(
+    lists: &BTreeMap<ExtensionPoint, PluginList>,
+    mut arguments: Arguments,
+    global_options: &GlobalOptions,
+) -> Profile {
+    global_options.add_defaults(&mut arguments);
+    let defaults = |point: ExtensionPoint| lists.get(&point).cloned().unwrap_or_default();
+    global_options.finish(build(points_of(None, Version::V1Alpha1, &defaults), arguments, Version::V1Alpha1))
 }
 
-fn usual_list(point: Point, version: Version) -> List {
+fn default_list(point: ExtensionPoint, version: Version) -> PluginList {
     let enabled = PLUGINS.iter().filter(|row| row.by_default && row.points.contains(&point));
-    let weighted = |row: &plugins::Row| {
-        (version.usual_name(row.name, point).to_owned(), version.usual_weight(row.name, row.weight))
+    let weighted = |row: &plugins::PluginEntry| {
+        (version.default_plugin(row.name, point).to_owned(), version.default_weight(row.name, row.weight))
     };
-    let mut list: List = enabled.map(weighted).collect();
-    if point == Point::Score {
-        list.extend(version.once_usual().iter().map(|(name, weight)| ((*name).to_owned(), *weight)));
+    let mut list: PluginList = enabled.map(weighted).collect();
+    if point == ExtensionPoint::Score {
+        list.extend(version.former_defaults().iter().map(|(name, weight)| ((*name).to_owned(), *weight)));
     }
     list
 }
 
 /// Options that once applied to all profiles. They also apply to the profile of a Policy or a provider.
 #[derive(Debug, Clone, Default)]
-pub struct Switches {
+pub struct GlobalOptions {
     no_preemption: bool,
     bind_timeout_seconds: Option<i64>,
     pub(super) hard_pod_affinity_weight: Option<i64>,
 }
 
 /// Arguments that set `hardPodAffinityWeight`.
-pub fn hard_affinity(weight: i64) -> Value {
+pub fn hard_affinity_arguments(weight: i64) -> Value {
     json!({"hardPodAffinityWeight": weight})
 }
 
 /// `hardPodAffinityWeight` by its former name, with the former error message.
 pub fn hard_affinity_weight(reader: &Reader<'_>) -> Option<i64> {
-    let is_right = |weight: i64| (0..=100).contains(&weight);
-    super::int_that(reader, "hardPodAffinitySymmetricWeight", "not in valid range [0-100]", is_right)
+    let is_valid = |weight: i64| (0..=100).contains(&weight);
+    super::checked_int(reader, "hardPodAffinitySymmetricWeight", "not in valid range [0-100]", is_valid)
 }
 
-impl Switches {
+impl GlobalOptions {
     pub(super) fn read(reader: &Reader<'_>, version: Version) -> Self {
-        if !version.has_global_switches() {
-            return Switches::default();
+        if !version.has_global_options() {
+            return GlobalOptions::default();
         }
-        Switches {
+        GlobalOptions {
             no_preemption: reader.bool("disablePreemption").unwrap_or(false),
             bind_timeout_seconds: reader.int_within("bindTimeoutSeconds", 0, i64::MAX),
             hard_pod_affinity_weight: (version == Version::V1Alpha1).then(|| hard_affinity_weight(reader)).flatten(),
@@ -93,22 +101,22 @@ impl Switches {
     }
 
     /// Gives plug-ins the arguments that the options set, where they have none of their own.
-    pub(super) fn complete(&self, arguments: &mut Arguments) {
+    pub(super) fn add_defaults(&self, arguments: &mut Arguments) {
         if let Some(seconds) = self.bind_timeout_seconds {
-            arguments.usual(volume_binding::NAME, json!({"bindTimeoutSeconds": seconds}));
+            arguments.set_default(volume_binding::NAME, json!({"bindTimeoutSeconds": seconds}));
         }
         if let Some(weight) = self.hard_pod_affinity_weight {
-            arguments.usual(inter_pod_affinity::NAME, hard_affinity(weight));
+            arguments.set_default(inter_pod_affinity::NAME, hard_affinity_arguments(weight));
         }
     }
 
     pub(super) fn finish(&self, mut profile: Profile) -> Profile {
         if self.no_preemption {
             profile.preemption = None;
-            if let Some(after) = profile.points.get_mut(&Point::PostFilter) {
+            if let Some(after) = profile.points.get_mut(&ExtensionPoint::PostFilter) {
                 after.retain(|enabled| enabled.plugin.name() != default_preemption::NAME);
             }
-            for set in profile.written.sets.values_mut() {
+            for set in profile.document.sets.values_mut() {
                 set.enabled.retain(|(name, _)| name != default_preemption::NAME);
             }
         }
@@ -116,22 +124,22 @@ impl Switches {
     }
 }
 
-fn read(reader: &Reader<'_>, version: Version, only: bool, switches: &Switches) -> Profile {
+fn read(reader: &Reader<'_>, version: Version, only: bool, global_options: &GlobalOptions) -> Profile {
     let name = reader.text("schedulerName").or(only.then_some(DEFAULT_SCHEDULER)).unwrap_or("");
     if name.is_empty() {
         reader.required("schedulerName", "");
     }
     let mut arguments = read_arguments(reader, version);
     let sets = reader.child("plugins");
-    let named = [("Plugins", sets.is_some()), ("PluginConfig", !arguments.written.is_empty())];
-    switches.complete(&mut arguments);
-    let provided = if version == Version::V1Alpha1 { policy::provider(reader) } else { None };
-    let usual = |point: Point| match &provided {
+    let given = [("Plugins", sets.is_some()), ("PluginConfig", !arguments.documents.is_empty())];
+    global_options.add_defaults(&mut arguments);
+    let from_provider = if version == Version::V1Alpha1 { policy::provider(reader) } else { None };
+    let defaults = |point: ExtensionPoint| match &from_provider {
         Some(lists) => lists.get(&point).cloned().unwrap_or_default(),
-        None => usual_list(point, version),
+        None => default_list(point, version),
     };
-    let mut profile = switches.finish(build(points_of(sets.as_ref(), version, &usual), arguments, version));
-    profile.written.named = named.into_iter().filter(|(_, named)| *named).map(|(what, _)| what).collect();
+    let mut profile = global_options.finish(build(points_of(sets.as_ref(), version, &defaults), arguments, version));
+    profile.document.named = given.into_iter().filter(|(_, given)| *given).map(|(what, _)| what).collect();
     profile.scheduler_name = name.into();
     if version > Version::V1Beta2 {
         profile.percentage_of_nodes_to_score = super::percentage_of_nodes(reader);
@@ -142,7 +150,7 @@ fn read(reader: &Reader<'_>, version: Version, only: bool, switches: &Switches) 
 
 /// Reports a plug-in that only earlier versions had. The message names version `v1` as Kubernetes does, which looks the
 /// configuration's version up among those of the core group.
-fn is_removed(one: &Reader<'_>, name: &str) {
+fn report_removed(one: &Reader<'_>, name: &str) {
     let why =
         "was invalid in version \"v1\" (KubeSchedulerConfiguration is version \"kubescheduler.config.k8s.io/v1\")";
     one.invalid("", format!("\"{name}\""), why);
@@ -161,7 +169,7 @@ fn read_arguments(reader: &Reader<'_>, version: Version) -> Arguments {
             one.required("name", "");
         }
         if version.is_removed(&name) {
-            is_removed(one, &name);
+            report_removed(one, &name);
         }
         let kind = args.as_ref().and_then(|args| args.text("kind"));
         if known && kind.is_some_and(|kind| kind != format!("{name}Args")) {
@@ -173,17 +181,21 @@ fn read_arguments(reader: &Reader<'_>, version: Version) -> Arguments {
 }
 
 /// The plug-ins enabled at each point, from the defaults and a document.
-fn points_of(sets: Option<&Reader<'_>>, version: Version, usual: &dyn Fn(Point) -> List) -> Points {
-    let mut written = BTreeMap::new();
+fn points_of(
+    sets: Option<&Reader<'_>>,
+    version: Version,
+    defaults: &dyn Fn(ExtensionPoint) -> PluginList,
+) -> PointSets {
+    let mut documented = BTreeMap::new();
     let everywhere = version.has_multi_point().then(|| {
         let (enabled, disabled) = read_set(sets, MULTI_POINT, EVERYWHERE, version);
-        let merged = merge(usual_plugins(), &enabled, &disabled);
-        written.insert(MULTI_POINT, Set { enabled: merged.clone(), disabled: disabled.into_iter().collect() });
+        let merged = merge(default_plugins(), &enabled, &disabled);
+        documented.insert(MULTI_POINT, PluginSet { enabled: merged.clone(), disabled: disabled.into_iter().collect() });
         merged
     });
     if everywhere.is_none() {
         // Versions without `multiPoint` list all plug-ins of each point; nothing else is enabled.
-        written.insert(MULTI_POINT, Set { enabled: Vec::new(), disabled: vec!["*".into()] });
+        documented.insert(MULTI_POINT, PluginSet { enabled: Vec::new(), disabled: vec!["*".into()] });
     }
     if let (Version::V1Alpha1 | Version::V1Alpha2, Some(sets)) = (version, sets) {
         // `unreserve` is read only to validate it: today one plug-in reserves and unreserves.
@@ -203,25 +215,25 @@ fn points_of(sets: Option<&Reader<'_>>, version: Version, usual: &dyn Fn(Point) 
         }
         let list = match &everywhere {
             Some(everywhere) => expand(point, everywhere, &enabled, &disabled),
-            None => merge(usual(point), &enabled, &disabled),
+            None => merge(defaults(point), &enabled, &disabled),
         };
         let set = match &everywhere {
-            Some(_) => Set { enabled, disabled: disabled.into_iter().collect() },
+            Some(_) => PluginSet { enabled, disabled: disabled.into_iter().collect() },
             // In these versions a weight of 0 meant 1.
-            None => Set {
+            None => PluginSet {
                 enabled: list.iter().map(|(name, weight)| (name.clone(), score(point, *weight))).collect(),
                 disabled: Vec::new(),
             },
         };
-        written.insert(field, set);
+        documented.insert(field, set);
         points.insert(point, list);
     }
-    (points, written)
+    (points, documented)
 }
 
 /// The weight of a plug-in in a version without `multiPoint`.
-fn score(point: Point, weight: i64) -> i64 {
-    if point == Point::Score { weight.max(1) } else { weight }
+fn score(point: ExtensionPoint, weight: i64) -> i64 {
+    if point == ExtensionPoint::Score { weight.max(1) } else { weight }
 }
 
 /// The kind of plug-in that messages about `multiPoint` name: Kubernetes looks a plug-in up at one point after the
@@ -229,18 +241,18 @@ fn score(point: Point, weight: i64) -> i64 {
 const EVERYWHERE: &str = "PreFilterPlugin";
 
 /// The plug-ins that a set enables, and the names of those that it disables.
-fn read_set(sets: Option<&Reader<'_>>, field: &str, kind: &str, version: Version) -> (List, BTreeSet<String>) {
+fn read_set(sets: Option<&Reader<'_>>, field: &str, kind: &str, version: Version) -> (PluginList, BTreeSet<String>) {
     let Some(set) = sets.and_then(|sets| sets.child(field)) else { return Default::default() };
-    let (mut enabled, mut named): (List, BTreeSet<&str>) = (Vec::new(), BTreeSet::new());
+    let (mut enabled, mut given): (PluginList, BTreeSet<&str>) = (Vec::new(), BTreeSet::new());
     for one in set.list("enabled").unwrap_or_default() {
         let written = one.text("name").unwrap_or("");
         let weight = one.int_within("weight", 0, i64::MAX / 100).unwrap_or(0);
-        let name = version.name_today(written);
+        let name = version.current_name(written);
         if version.is_removed(written) && field != MULTI_POINT {
-            is_removed(&one, written);
+            report_removed(&one, written);
         } else if plugins::find(name).is_none() {
             one.fault("name", format!("{kind} \"{written}\" does not exist"));
-        } else if !named.insert(written) {
+        } else if !given.insert(written) {
             one.fault("name", format!("plugin \"{written}\" already registered as \"{kind}\""));
         } else if !enabled.iter().any(|(own, _)| own == name) {
             // Several former plug-ins may be one today: the first one counts.
@@ -253,14 +265,15 @@ fn read_set(sets: Option<&Reader<'_>>, field: &str, kind: &str, version: Version
         one.text("name")
     });
     // Disabling a former plug-in that is only a part of today's plug-in leaves the other parts enabled.
-    let disabled = disabled.filter(|name| !version.is_part(name)).map(|name| version.name_today(name).to_owned());
+    let disabled =
+        disabled.filter(|name| !version.is_merged_plugin(name)).map(|name| version.current_name(name).to_owned());
     (enabled, disabled.collect())
 }
 
 /// The defaults without the disabled plug-ins. An enabled plug-in keeps its place among the defaults, or is appended.
-fn merge(usual: List, enabled: &List, disabled: &BTreeSet<String>) -> List {
+fn merge(defaults: PluginList, enabled: &PluginList, disabled: &BTreeSet<String>) -> PluginList {
     let all = disabled.contains("*");
-    let mut merged: List = usual.into_iter().filter(|(name, _)| !all && !disabled.contains(name)).collect();
+    let mut merged: PluginList = defaults.into_iter().filter(|(name, _)| !all && !disabled.contains(name)).collect();
     for (name, weight) in enabled {
         match merged.iter_mut().find(|(own, _)| own == name) {
             Some((_, own)) => *own = *weight,
@@ -271,9 +284,14 @@ fn merge(usual: List, enabled: &List, disabled: &BTreeSet<String>) -> List {
 }
 
 /// The plug-ins enabled at a point by its own set and by `multiPoint`.
-fn expand(point: Point, everywhere: &List, enabled: &List, disabled: &BTreeSet<String>) -> List {
-    let answers = |name: &str| plugins::find(name).is_some_and(|row| row.points.contains(&point));
-    let from_everywhere: Vec<_> = everywhere.iter().filter(|(name, _)| answers(name)).collect();
+fn expand(
+    point: ExtensionPoint,
+    everywhere: &PluginList,
+    enabled: &PluginList,
+    disabled: &BTreeSet<String>,
+) -> PluginList {
+    let extends = |name: &str| plugins::find(name).is_some_and(|row| row.points.contains(&point));
+    let from_everywhere: Vec<_> = everywhere.iter().filter(|(name, _)| extends(name)).collect();
     let own = |name: &String| enabled.iter().any(|(own, _)| own == name);
     let allowed = |name: &String| !disabled.contains("*") && !disabled.contains(name);
     // A plug-in that the point's own set both disables and enables does not take the place that `multiPoint` gives it.
@@ -285,14 +303,14 @@ fn expand(point: Point, everywhere: &List, enabled: &List, disabled: &BTreeSet<S
 }
 
 /// Makes the plug-ins and enables them at their points.
-pub fn build((points, sets): Points, mut arguments: Arguments, version: Version) -> Profile {
+pub fn build((points, sets): PointSets, mut arguments: Arguments, version: Version) -> Profile {
     if !version.has_spread_defaults() {
-        arguments.usual(pod_topology_spread::NAME, json!({"defaultingType": "List"}));
+        arguments.set_default(pod_topology_spread::NAME, json!({"defaultingType": "List"}));
     }
-    let Arguments { mut configured, written, .. } = arguments;
-    let mut made: BTreeMap<String, Arc<dyn Plugin>> = BTreeMap::new();
+    let Arguments { plugins: mut configured_plugins, documents, .. } = arguments;
+    let mut plugins_made: BTreeMap<String, Arc<dyn Plugin>> = BTreeMap::new();
     let mut preemption = DefaultPreemption::default();
-    if let Some(Configured::Preemption(own)) = configured.get(default_preemption::NAME) {
+    if let Some(ConfiguredPlugin::Preemption(own)) = configured_plugins.get(default_preemption::NAME) {
         preemption = own.clone();
     }
     let mut enabled_at = BTreeMap::new();
@@ -300,59 +318,62 @@ pub fn build((points, sets): Points, mut arguments: Arguments, version: Version)
         let mut enabled = Vec::new();
         for (name, weight) in list {
             let Some(row) = plugins::find(&name) else { continue };
-            let plugin = made.entry(name.clone()).or_insert_with(|| match configured.remove(&name) {
-                Some(Configured::Plugin(plugin)) => plugin,
+            let plugin = plugins_made.entry(name.clone()).or_insert_with(|| match configured_plugins.remove(&name) {
+                Some(ConfiguredPlugin::Plugin(plugin)) => plugin,
                 _ => (row.build)(),
             });
             // A plug-in that is enabled without a weight weighs 1, whatever its default weight is.
-            enabled.push(Enabled { plugin: plugin.clone(), weight: weight.max(1) });
+            enabled.push(EnabledPlugin { plugin: plugin.clone(), weight: weight.max(1) });
         }
         enabled_at.insert(point, enabled);
     }
     let by_point = !version.has_multi_point();
-    let written = Written { sets, arguments: written, named: Vec::new(), by_point };
-    let mut profile = Profile { points: enabled_at, check_all: false, written, ..Profile::default() };
-    profile.preemption = profile.has(Point::PostFilter, default_preemption::NAME).then_some(preemption);
+    let document = ProfileDocument { sets, arguments: documents, named: Vec::new(), by_point };
+    let mut profile = Profile { points: enabled_at, check_all: false, document, ..Profile::default() };
+    profile.preemption = profile.has(ExtensionPoint::PostFilter, default_preemption::NAME).then_some(preemption);
     profile
 }
 
 /// Replaces the arguments of a profile's plug-ins.
 pub fn configure(profile: &mut Profile, arguments: Arguments) {
-    for (name, configured) in arguments.configured {
+    for (name, configured) in arguments.plugins {
         match configured {
-            Configured::Plugin(plugin) => {
+            ConfiguredPlugin::Plugin(plugin) => {
                 let enabled = profile.points.values_mut().flatten();
                 enabled
                     .filter(|enabled| enabled.plugin.name() == name)
                     .for_each(|enabled| enabled.plugin = plugin.clone());
             }
-            Configured::Preemption(preemption) => profile.preemption = Some(preemption),
-            Configured::Foreign => {}
+            ConfiguredPlugin::Preemption(preemption) => profile.preemption = Some(preemption),
+            ConfiguredPlugin::Foreign => {}
         }
     }
-    let named = |name: &String| arguments.written.iter().any(|(own, _)| own == name);
-    profile.written.arguments.retain(|(name, _)| !named(name));
-    profile.written.arguments.extend(arguments.written);
+    let given = |name: &String| arguments.documents.iter().any(|(own, _)| own == name);
+    profile.document.arguments.retain(|(name, _)| !given(name));
+    profile.document.arguments.extend(arguments.documents);
 }
 
 fn check_points(reader: &Reader<'_>, profile: &Profile, name: &str) {
-    let sorts = profile.at(Point::QueueSort).len();
+    let sorts = profile.at(ExtensionPoint::QueueSort).len();
     if sorts != 1 {
         let message =
             format!("only one queue sort plugin required for profile with scheduler name \"{name}\", but got {sorts}");
         reader.fault("plugins.queueSort", message);
     }
-    if profile.at(Point::Bind).is_empty() {
+    if profile.at(ExtensionPoint::Bind).is_empty() {
         let message = format!("at least one bind plugin is needed for profile with scheduler name \"{name}\"");
         reader.fault("plugins.bind", message);
     }
-    let sum = profile.at(Point::Score).iter().try_fold(0i64, |sum, one| sum.checked_add(one.weight.checked_mul(100)?));
+    let sum = profile
+        .at(ExtensionPoint::Score)
+        .iter()
+        .try_fold(0i64, |sum, one| sum.checked_add(one.weight.checked_mul(100)?));
     if sum.is_none() {
         reader.fault("plugins.score", "total score of Score plugins could overflow");
     }
 }
 
-fn check_together(reader: &Reader<'_>, profiles: &[Profile]) {
+fn check_profile_names(reader: &Reader<'_>, profiles: &[Profile]) {
     let mut names: BTreeSet<&Text> = BTreeSet::new();
     for (at, profile) in profiles.iter().enumerate() {
         let name = &profile.scheduler_name;
@@ -369,7 +390,7 @@ pub fn ignore_resources(profiles: &mut [Profile], names: &[Text]) {
     }
     for enabled in profiles.iter_mut().flat_map(|profile| profile.points.values_mut()).flatten() {
         let Some(fit) = enabled.plugin.as_fit() else { continue };
-        let ignored = Ignored { resources: names.to_vec(), groups: fit.ignored.groups.clone() };
+        let ignored = IgnoredResources { resources: names.to_vec(), groups: fit.ignored.groups.clone() };
         let fit = NodeResourcesFit {
             ignored: Arc::new(ignored),
             strategy: fit.strategy.clone(),

@@ -1,6 +1,6 @@
 use super::*;
-use crate::plugin::Point;
-use crate::profile::Enabled;
+use crate::plugin::ExtensionPoint;
+use crate::profile::EnabledPlugin;
 use holdfast_value::json;
 
 fn document(version: &str, rest: &str) -> String {
@@ -16,20 +16,20 @@ fn faults(version: &str, rest: &str) -> Vec<String> {
     faults.iter().map(ToString::to_string).collect()
 }
 
-fn names(profile: &Profile, point: Point) -> Vec<&str> {
+fn names(profile: &Profile, point: ExtensionPoint) -> Vec<&str> {
     profile.at(point).iter().map(|enabled| enabled.plugin.name()).collect()
 }
 
 fn weights(profile: &Profile) -> Vec<(&str, i64)> {
-    profile.at(Point::Score).iter().map(|enabled| (enabled.plugin.name(), enabled.weight)).collect()
+    profile.at(ExtensionPoint::Score).iter().map(|enabled| (enabled.plugin.name(), enabled.weight)).collect()
 }
 
 #[test]
-fn what_is_not_said_is_as_usual() {
-    let (read, usual) = (read("v1", ""), Configuration::default());
-    assert_eq!(weights(&read.profiles[0]), weights(&usual.profiles[0]));
-    assert_eq!(names(&read.profiles[0], Point::Filter), names(&usual.profiles[0], Point::Filter));
-    assert_eq!(read.leader_election, usual.leader_election);
+fn fields_left_out_have_defaults() {
+    let (read, defaults) = (read("v1", ""), Configuration::default());
+    assert_eq!(weights(&read.profiles[0]), weights(&defaults.profiles[0]));
+    assert_eq!(names(&read.profiles[0], ExtensionPoint::Filter), names(&defaults.profiles[0], ExtensionPoint::Filter));
+    assert_eq!(read.leader_election, defaults.leader_election);
     assert!(read.profiles[0].preemption.is_some());
 }
 
@@ -39,8 +39,8 @@ fn sets_are_merged() {
     let weights = weights(profile);
     assert_eq!(weights[0], ("TaintToleration", 7), "what is named comes first");
     assert!(weights.iter().all(|(name, _)| !["ImageLocality", "NodeAffinity"].contains(name)));
-    assert_eq!(names(profile, Point::Filter), ["NodeName"]);
-    assert!(names(profile, Point::PreFilter).contains(&"NodeAffinity"));
+    assert_eq!(names(profile, ExtensionPoint::Filter), ["NodeName"]);
+    assert!(names(profile, ExtensionPoint::PreFilter).contains(&"NodeAffinity"));
 }
 
 /// A plug-in's default weight applies only where no document enables it.
@@ -65,11 +65,11 @@ fn a_weight_that_is_left_out_is_one() {
 }
 
 #[test]
-fn what_is_disabled_and_enabled_at_a_point_loses_its_place() {
+fn a_plug_in_disabled_and_enabled_at_a_point_loses_its_position() {
     let filters = |disabled: &str, enabled: &str| {
         let plugins = format!("filter: {{disabled: [{disabled}], enabled: [{enabled}]}}");
         let configuration = read("v1", &format!("profiles:\n- plugins: {{{plugins}}}"));
-        names(&configuration.profiles[0], Point::Filter).join(" ")
+        names(&configuration.profiles[0], ExtensionPoint::Filter).join(" ")
     };
     let fit = "{name: NodeResourcesFit}";
     assert!(filters("", fit).starts_with("NodeResourcesFit NodeUnschedulable"));
@@ -79,7 +79,7 @@ fn what_is_disabled_and_enabled_at_a_point_loses_its_place() {
 }
 
 #[test]
-fn plug_ins_have_the_names_that_they_had() {
+fn former_plug_in_names_are_accepted() {
     let plugins = |version: &str, plugins: &str| {
         let rest = match version {
             "v1alpha1" => format!("plugins: {{{plugins}}}"),
@@ -95,9 +95,12 @@ fn plug_ins_have_the_names_that_they_had() {
     let limits = "filter: {disabled: [{name: '*'}], enabled: [{name: EBSLimits}, {name: GCEPDLimits}, {name: NodeVolumeLimits}, {name: NodeName}]}";
     for version in ["v1alpha1", "v1alpha2", "v1beta1", "v1beta2", "v1beta3"] {
         let profile = plugins(version, limits).unwrap();
-        assert_eq!(names(&profile, Point::Filter), ["NodeVolumeLimits", "NodeName"], "{version}");
+        assert_eq!(names(&profile, ExtensionPoint::Filter), ["NodeVolumeLimits", "NodeName"], "{version}");
         let without = plugins(version, "filter: {disabled: [{name: EBSLimits}]}").unwrap();
-        assert!(names(&without, Point::Filter).contains(&"NodeVolumeLimits"), "the other limits are still there");
+        assert!(
+            names(&without, ExtensionPoint::Filter).contains(&"NodeVolumeLimits"),
+            "the other limits are still there"
+        );
     }
     let removed = plugins("v1", limits).unwrap_err();
     let told = "enabled[0]: Invalid value: \"EBSLimits\": was invalid in version \"v1\" (KubeSchedulerConfiguration is \
@@ -108,7 +111,8 @@ fn plug_ins_have_the_names_that_they_had() {
         "score: {disabled: [{name: NodeResourcesLeastAllocated}], enabled: [{name: NodeResourcesMostAllocated}]}";
     for version in ["v1alpha1", "v1alpha2", "v1beta1"] {
         let profile = plugins(version, packs).unwrap();
-        let by_allocation = names(&profile, Point::Score).into_iter().filter(|name| name.starts_with("NodeResources"));
+        let by_allocation =
+            names(&profile, ExtensionPoint::Score).into_iter().filter(|name| name.starts_with("NodeResources"));
         let expected = ["NodeResourcesBalancedAllocation", "NodeResourcesMostAllocated"];
         assert_eq!(by_allocation.collect::<Vec<_>>(), expected, "{version}");
     }
@@ -126,19 +130,19 @@ fn plug_ins_have_the_names_that_they_had() {
 
 /// v1alpha1 was read strictly at first, and leniently if that failed.
 #[test]
-fn the_first_version_may_say_what_nobody_knows() {
+fn the_first_version_ignores_unknown_fields() {
     let rest = "paralelism: 3\nschedulerName: mine\nschedulerName: mine\nleaderElection: {odd: 1}";
     let configuration = read("v1alpha1", rest);
     assert_eq!(&*configuration.profiles[0].scheduler_name, "mine");
-    assert_eq!(configuration.passed_over.len(), 3, "{:?}", configuration.passed_over);
-    assert!(read("v1alpha1", "schedulerName: mine").passed_over.is_empty());
+    assert_eq!(configuration.ignored_fields.len(), 3, "{:?}", configuration.ignored_fields);
+    assert!(read("v1alpha1", "schedulerName: mine").ignored_fields.is_empty());
     assert!(Configuration::read(&document("v1alpha1", "paralelism: 3\nschedulerName: 7")).is_err());
     assert_eq!(faults("v1alpha2", "paralelism: 3").len(), 1);
 }
 
 /// Earlier versions ignored the case of extenders' field names.
 #[test]
-fn extenders_of_old_are_read_whatever_the_case_of_their_fields() {
+fn field_names_of_extenders_in_old_versions_may_have_any_case() {
     for (url, tls) in [
         ("urlPrefix", "tlsConfig: {insecure: true, serverName: s}"),
         ("URLPrefix", "TLSConfig: {Insecure: true, ServerName: s}"),
@@ -147,7 +151,7 @@ fn extenders_of_old_are_read_whatever_the_case_of_their_fields() {
             let managed = "managedResources: [{Name: e.io/r, ignoredbyscheduler: true}]";
             let extender = format!("{{{url}: 'https://e', BindVerb: b, {https}: true, {tls}, {managed}}}");
             let mut policy = Configuration::default();
-            policy.take_policy(&format!("kind: Policy\nextenders: [{extender}]")).expect("it is right");
+            policy.apply_policy(&format!("kind: Policy\nextenders: [{extender}]")).expect("it is right");
             let file = read("v1alpha2", &format!("extenders: [{extender}]"));
             for read in [&policy.extenders[0], &file.extenders[0]] {
                 assert!(read.enable_https && read.tls.insecure, "{extender}");
@@ -164,19 +168,19 @@ fn extenders_of_old_are_read_whatever_the_case_of_their_fields() {
 
 /// v1alpha1's `postFilter` is today's `preScore`.
 #[test]
-fn plug_ins_of_the_first_version_are_enabled_where_they_are_today() {
+fn plug_ins_of_the_first_version_are_enabled_at_todays_points() {
     let plugins = "postFilter: {disabled: [{name: '*'}], enabled: [{name: TaintToleration}]}";
     let profile = read("v1alpha1", &format!("plugins: {{{plugins}}}")).profiles.remove(0);
-    assert_eq!(names(&profile, Point::PreScore), ["TaintToleration"]);
-    assert!(names(&profile, Point::PostFilter).contains(&"DefaultPreemption") && profile.preemption.is_some());
+    assert_eq!(names(&profile, ExtensionPoint::PreScore), ["TaintToleration"]);
+    assert!(names(&profile, ExtensionPoint::PostFilter).contains(&"DefaultPreemption") && profile.preemption.is_some());
     let profile = read("v1alpha2", "profiles: [{plugins: {postFilter: {disabled: [{name: '*'}]}}}]").profiles.remove(0);
-    assert!(profile.preemption.is_none() && names(&profile, Point::PreScore).contains(&"TaintToleration"));
+    assert!(profile.preemption.is_none() && names(&profile, ExtensionPoint::PreScore).contains(&"TaintToleration"));
     let wrong = faults("v1alpha1", "plugins: {postFilter: {enabled: [{name: NodePorts}]}}");
     assert_eq!(wrong, ["plugins.postFilter: plugin \"NodePorts\" does not extend PreScorePlugin plugin"]);
 }
 
 #[test]
-fn names_of_old_and_of_today_are_the_same() {
+fn former_and_current_lock_names_must_agree() {
     let lock = |rest: &str| Configuration::read(&document("v1alpha1", &format!("leaderElection: {{{rest}}}")));
     for (rest, expected) in [
         ("lockObjectName: a", "a"),
@@ -195,7 +199,7 @@ fn names_of_old_and_of_today_are_the_same() {
 }
 
 #[test]
-fn an_extender_that_is_given_no_time_gets_the_usual_one() {
+fn an_extender_without_a_timeout_gets_the_default() {
     for (timeout, expected) in [("0s", 5.0), ("0", 5.0), ("100000000", 0.1), ("2s", 2.0)] {
         let read = read("v1", &format!("extenders: [{{urlPrefix: 'http://e', httpTimeout: {timeout}}}]"));
         assert_eq!(read.extenders[0].http_timeout_seconds, expected, "{timeout}");
@@ -204,7 +208,7 @@ fn an_extender_that_is_given_no_time_gets_the_usual_one() {
 
 /// A configuration with both a CA and `insecure` is an error.
 #[test]
-fn what_an_extender_is_trusted_by_is_read_at_once() {
+fn tls_data_of_an_extender_is_validated_when_read() {
     let told = |tls: &str| {
         let rest = format!("extenders: [{{urlPrefix: 'https://e', enableHTTPS: true, tlsConfig: {{{tls}}}}}]");
         let read = Configuration::read(&document("v1", &rest));
@@ -227,7 +231,7 @@ fn what_an_extender_is_trusted_by_is_read_at_once() {
 }
 
 #[test]
-fn all_faults_come_at_once() {
+fn all_errors_are_reported_at_once() {
     let told = faults(
         "v1",
         "parallelism: 0\npercentageOfNodesToScore: 101\npodMaxBackoffSeconds: 0\nparalelism: 3\nleaderElection: {leaseDuration: 5s, resourceLock: nodes}\nprofiles:\n- {schedulerName: a, plugins: {score: {enabled: [{name: Nobody}, {name: NodePorts}]}, bind: {disabled: [{name: '*'}]}}}\n- {schedulerName: a, pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: RequestedToCapacityRatio, resources: [{name: cpu, weight: 101}]}, odd: 1}}]}",
@@ -254,7 +258,7 @@ fn all_faults_come_at_once() {
 }
 
 #[test]
-fn nothing_and_nought_are_what_is_usual() {
+fn empty_strings_and_zero_mean_the_default() {
     let read = read(
         "v1",
         "clientConnection: {qps: 0, burst: 0, contentType: ''}\nleaderElection: {leaseDuration: 0s, renewDeadline: 0s, retryPeriod: 0s, resourceLock: '', resourceName: '', resourceNamespace: ''}",
@@ -266,7 +270,7 @@ fn nothing_and_nought_are_what_is_usual() {
 }
 
 #[test]
-fn faults_are_told_in_the_words_of_kubernetes() {
+fn errors_have_kubernetes_words() {
     let managed = "managedResources: [{name: example.com/a}]";
     let extender = format!("{{urlPrefix: 'http://e', bindVerb: b, {managed}}}");
     let told = faults(
@@ -300,7 +304,7 @@ fn faults_are_told_in_the_words_of_kubernetes() {
 
 /// Added affinity is validated as selectors of labels and fields are.
 #[test]
-fn what_is_added_to_pods_is_judged_as_selectors_are() {
+fn added_affinity_is_validated_as_selectors_are() {
     let told = faults(
         "v1",
         "parallelism: 1\nparallelism: 2\nprofiles:\n- pluginConfig:\n  - name: NodeAffinity\n    args:\n      addedAffinity:\n        requiredDuringSchedulingIgnoredDuringExecution:\n          nodeSelectorTerms:\n          - matchExpressions: [{key: '', operator: Is}, {key: a, operator: Gt, values: [x]}, {key: b, operator: In}, {key: c, operator: Exists, values: [x], odd: 1}, {key: 'd d', operator: NotIn, values: []}, {key: e, operator: In, values: [x, 'y y']}, {key: f, operator: Lt, values: ['1', '2']}]\n            matchFields: [{key: spec.x, operator: In, values: [a, b]}, {key: metadata.name, operator: Exists}]\n        preferredDuringSchedulingIgnoredDuringExecution: [{weight: 0}]\n  - name: PodTopologySpread\n    args: {defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: a, whenUnsatisfiable: DoNotSchedule, nodeTaintsPolicy: Like}]}",
@@ -334,7 +338,7 @@ fn what_is_added_to_pods_is_judged_as_selectors_are() {
 }
 
 #[test]
-fn what_must_be_a_name_is_one() {
+fn names_are_validated() {
     let fit = |args: &str| format!("profiles: [{{pluginConfig: [{{name: NodeResourcesFit, args: {{{args}}}}}]}}]");
     let spread = |key: &str| {
         let constraint = format!("{{maxSkew: 1, whenUnsatisfiable: DoNotSchedule, topologyKey: {key}}}");
@@ -366,7 +370,7 @@ fn what_must_be_a_name_is_one() {
         (managed("'a.io/b b'"), vec![format!("managedResources[0].name: Invalid value: \"a.io/b b\": {part}")]),
     ] {
         let told = match expected.is_empty() {
-            true => read("v1", &document).passed_over,
+            true => read("v1", &document).ignored_fields,
             false => faults("v1", &document),
         };
         assert_eq!(told.len(), expected.len(), "{document}: {told:#?}");
@@ -397,7 +401,7 @@ fn versions_differ_in_their_defaults() {
 
 /// Versions without system defaults use the listed constraints.
 #[test]
-fn constraints_that_are_listed_count() {
+fn listed_default_constraints_apply() {
     let constraint = "{maxSkew: 2, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}";
     let args = format!("pluginConfig: [{{name: PodTopologySpread, args: {{defaultConstraints: [{constraint}]}}}}]");
     for (version, document) in [("v1alpha1", args.clone()), ("v1alpha2", format!("profiles: [{{{args}}}]"))] {
@@ -420,10 +424,10 @@ fn constraints_that_are_listed_count() {
 }
 
 #[test]
-fn switches_of_old_reach_their_plug_ins() {
+fn options_for_all_profiles_reach_their_plug_ins() {
     let configuration = read("v1alpha1", "disablePreemption: true\nschedulerName: mine\nbindTimeoutSeconds: 5");
     let profile = configuration.profile("mine").expect("the profile");
-    assert!(profile.preemption.is_none() && !names(profile, Point::PostFilter).contains(&"DefaultPreemption"));
+    assert!(profile.preemption.is_none() && !names(profile, ExtensionPoint::PostFilter).contains(&"DefaultPreemption"));
     let waits_for_nothing = read("v1alpha1", "bindTimeoutSeconds: 0").profiles.remove(0);
     assert_eq!(arguments(&waits_for_nothing)[0], "VolumeBinding {\"bindTimeoutSeconds\":0}");
     let source = read("v1alpha1", "algorithmSource: {policy: {file: {path: /p}}}").policy;
@@ -433,20 +437,20 @@ fn switches_of_old_reach_their_plug_ins() {
 }
 
 fn arguments(profile: &Profile) -> Vec<String> {
-    profile.written.arguments.iter().map(|(name, arguments)| format!("{name} {arguments}")).collect()
+    profile.document.arguments.iter().map(|(name, arguments)| format!("{name} {arguments}")).collect()
 }
 
 /// Options beside a Policy apply where the Policy says nothing.
 #[test]
-fn a_policy_leaves_switches_as_they_are() {
+fn a_policy_keeps_the_options_for_all_profiles() {
     let file = "algorithmSource: {policy: {file: {path: /p}}}\ndisablePreemption: true\nhardPodAffinitySymmetricWeight: 7\nbindTimeoutSeconds: 33";
     let taken = |rest: &str, weight: Option<i64>, policy: &str| {
         let mut configuration = read("v1alpha1", rest);
-        weight.into_iter().for_each(|weight| configuration.weigh_hard_affinity(weight));
-        configuration.take_policy(policy).map(|()| configuration.profiles.remove(0))
+        weight.into_iter().for_each(|weight| configuration.set_hard_pod_affinity_weight(weight));
+        configuration.apply_policy(policy).map(|()| configuration.profiles.remove(0))
     };
     let profile = taken(file, None, "kind: Policy").unwrap();
-    assert!(profile.preemption.is_none() && names(&profile, Point::PostFilter).is_empty());
+    assert!(profile.preemption.is_none() && names(&profile, ExtensionPoint::PostFilter).is_empty());
     let affinity = |weight: i64| format!("InterPodAffinity {{\"hardPodAffinityWeight\":{weight}}}");
     let binding = "VolumeBinding {\"bindTimeoutSeconds\":33}".to_owned();
     let has = |profile: &Profile, expected: &String| arguments(profile).contains(expected);
@@ -460,7 +464,7 @@ fn a_policy_leaves_switches_as_they_are() {
         assert!(has(&profile, &affinity(expected)), "{policy}: {:?}", arguments(&profile));
     }
     let mut overruled = read("v1alpha1", "hardPodAffinitySymmetricWeight: 7");
-    overruled.weigh_hard_affinity(44);
+    overruled.set_hard_pod_affinity_weight(44);
     assert!(has(&overruled.profiles[0], &affinity(44)));
     for (more, what) in
         [("plugins: {}", "Plugins"), ("pluginConfig: [{name: VolumeBinding, args: {}}]", "PluginConfig")]
@@ -471,7 +475,7 @@ fn a_policy_leaves_switches_as_they_are() {
 }
 
 #[test]
-fn a_provider_says_what_is_usual() {
+fn a_provider_sets_the_default_plug_ins() {
     let plugins = "plugins: {score: {disabled: [{name: ImageLocality}]}, filter: {disabled: [{name: NodePorts}]}}";
     for (source, packs) in [
         ("algorithmSource: {provider: DefaultProvider}", false),
@@ -479,7 +483,7 @@ fn a_provider_says_what_is_usual() {
         ("", false),
     ] {
         let profile = read("v1alpha1", &format!("{source}\n{plugins}")).profiles.remove(0);
-        let (filters, scores) = (names(&profile, Point::Filter), names(&profile, Point::Score));
+        let (filters, scores) = (names(&profile, ExtensionPoint::Filter), names(&profile, ExtensionPoint::Score));
         assert!(!filters.contains(&"NodePorts") && filters.contains(&"NodeResourcesFit"), "{source}: {filters:?}");
         assert!(!scores.contains(&"ImageLocality"), "{source}: {scores:?}");
         assert_eq!(scores.contains(&"NodeResourcesMostAllocated"), packs, "{source}: {scores:?}");
@@ -488,18 +492,20 @@ fn a_provider_says_what_is_usual() {
         "v1alpha1",
         "disablePreemption: true\npluginConfig: [{name: VolumeBinding, args: {bindTimeoutSeconds: 3}}]",
     );
-    configuration.take_provider("ClusterAutoscalerProvider").unwrap();
+    configuration.apply_provider("ClusterAutoscalerProvider").unwrap();
     assert!(configuration.profiles[0].preemption.is_none());
     assert_eq!(arguments(&configuration.profiles[0])[0], "VolumeBinding {\"bindTimeoutSeconds\":3}");
 }
 
 #[test]
-fn gates_are_obeyed() {
+fn feature_gates_apply() {
     let mut configuration = Configuration::default();
-    assert!(configuration.pops_from_backoff && configuration.tells_expected_nodes && !configuration.extended_resources);
-    configuration.take_gates(|gate| gate == "DRAExtendedResource");
     assert!(
-        !configuration.pops_from_backoff && !configuration.tells_expected_nodes && configuration.extended_resources
+        configuration.pops_from_backoff && configuration.nominates_expected_nodes && !configuration.extended_resources
+    );
+    configuration.apply_feature_gates(|gate| gate == "DRAExtendedResource");
+    assert!(
+        !configuration.pops_from_backoff && !configuration.nominates_expected_nodes && configuration.extended_resources
     );
     for (version, rest, expected) in [
         ("v1", "", true),
@@ -508,7 +514,7 @@ fn gates_are_obeyed() {
         ("v1alpha1", "algorithmSource: {provider: ClusterAutoscalerProvider}", true),
     ] {
         let mut configuration = read(version, rest);
-        configuration.take_gates(|gate| gate == "ResourceLimitsPriorityFunction");
+        configuration.apply_feature_gates(|gate| gate == "ResourceLimitsPriorityFunction");
         let found = weights(&configuration.profiles[0]).contains(&("NodeResourceLimits", 1));
         assert_eq!(found, expected, "{version} {rest}");
         let written = Configuration::of(&configuration.document()).unwrap();
@@ -526,16 +532,16 @@ fn a_policy_becomes_a_profile() {
             {"name": "b", "weight": 2, "argument": {"labelPreference": {"label": "old", "presence": false}}}]}"#;
     let taken = |policy: &str| {
         let mut configuration = Configuration::default();
-        configuration.take_policy(policy).map(|()| configuration.profiles.remove(0))
+        configuration.apply_policy(policy).map(|()| configuration.profiles.remove(0))
     };
     let profile = taken(policy).expect("a profile");
     // Mandatory predicates are added, in the order of evaluation.
     let filters = ["NodeUnschedulable", "NodePorts", "NodeResourcesFit", "TaintToleration", "NodeLabel"];
-    assert_eq!(names(&profile, Point::Filter), filters);
+    assert_eq!(names(&profile, ExtensionPoint::Filter), filters);
     assert_eq!(weights(&profile), [("NodeResourcesMostAllocated", 3), ("NodeResourceLimits", 4), ("NodeLabel", 4)]);
-    let usual = taken("kind: Policy").expect("a profile");
-    assert!(names(&usual, Point::Filter).contains(&"InterPodAffinity"));
-    assert!(weights(&usual).contains(&("NodePreferAvoidPods", 10000)));
+    let defaults = taken("kind: Policy").expect("a profile");
+    assert!(names(&defaults, ExtensionPoint::Filter).contains(&"InterPodAffinity"));
+    assert!(weights(&defaults).contains(&("NodePreferAvoidPods", 10000)));
     let wrong = taken(r#"{"predicates": [{"name": "Nobody"}], "priorities": [{"name": "EqualPriority"}]}"#);
     let told: Vec<_> = wrong.expect_err("faults").iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -559,7 +565,7 @@ fn priorities_with_arguments_of_one_kind_are_one_plug_in() {
     };
     let told = |priorities: &[String], more: &str| {
         let policy = format!("kind: Policy\npriorities: [{}]\n{more}", priorities.join(", "));
-        let taken = Configuration::default().take_policy(&policy);
+        let taken = Configuration::default().apply_policy(&policy);
         taken.err().into_iter().flatten().map(|fault| fault.to_string()).collect::<Vec<_>>()
     };
     let none: &[&str] = &[];
@@ -579,7 +585,7 @@ fn priorities_with_arguments_of_one_kind_are_one_plug_in() {
 }
 
 #[test]
-fn what_a_policy_says_of_services_is_one_plug_in() {
+fn service_arguments_of_a_policy_become_one_plug_in() {
     let same =
         |name: &str, labels: &str| format!("{{name: {name}, argument: {{serviceAffinity: {{labels: [{labels}]}}}}}}");
     let differs = |name: &str, weight: i64, label: &str| {
@@ -590,7 +596,7 @@ fn what_a_policy_says_of_services_is_one_plug_in() {
         let text = format!("predicates: [{}]\npriorities: [{}]", predicates.join(", "), priorities.join(", "));
         let mut configuration = Configuration::default();
         let taken = configuration
-            .take_policy(&text)
+            .apply_policy(&text)
             .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>());
         taken.map(|()| configuration)
     };
@@ -599,8 +605,8 @@ fn what_a_policy_says_of_services_is_one_plug_in() {
     let configuration = policy(&predicates, &priorities).expect("it is right");
     let profile = &configuration.profiles[0];
     let filters = ["NodeUnschedulable", "TaintToleration", "NodeLabel", "ServiceAffinity", "VolumeZone"];
-    assert_eq!(names(profile, Point::Filter), filters);
-    assert!(names(profile, Point::PreFilter).contains(&"ServiceAffinity"));
+    assert_eq!(names(profile, ExtensionPoint::Filter), filters);
+    assert!(names(profile, ExtensionPoint::PreFilter).contains(&"ServiceAffinity"));
     assert_eq!(weights(profile), [("ServiceAffinity", 4)]);
     let args = r#"{"affinityLabels":["region","zone","rack"],"antiAffinityLabelsPreference":["zone","rack"]"#;
     let is_written = |one: &String| one.starts_with(&format!("ServiceAffinity {args}"));
@@ -615,7 +621,7 @@ fn what_a_policy_says_of_services_is_one_plug_in() {
     assert_eq!(shown(&again.profiles[0]), shown(profile));
 
     let alone = policy(&["{name: CheckServiceAffinity}"], &[]).expect("it is right");
-    assert!(names(&alone.profiles[0], Point::Filter).contains(&"ServiceAffinity"));
+    assert!(names(&alone.profiles[0], ExtensionPoint::Filter).contains(&"ServiceAffinity"));
     let told = |predicates: &[&str], priorities: &[&str]| policy(predicates, priorities).expect_err("faults");
     assert_eq!(
         told(&[], &[&differs("a", 2, "zone"), &differs("b", 3, "rack")]),
@@ -635,7 +641,7 @@ fn what_a_policy_says_of_services_is_one_plug_in() {
 
 /// Every version and every Policy, written as a v1 document and read again, is the same configuration.
 #[test]
-fn what_is_written_is_what_was_read() {
+fn a_written_configuration_reads_back_equal() {
     let profile = "profiles:\n- schedulerName: a\n  percentageOfNodesToScore: 30\n  plugins:\n    multiPoint: {disabled: [{name: ImageLocality}]}\n    score: {disabled: [{name: NodeAffinity}], enabled: [{name: TaintToleration, weight: 7}]}\n  pluginConfig:\n  - {name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu}]}}}\n  - {name: foreign, args: {x: [1]}}\n- schedulerName: b\nextenders:\n- {urlPrefix: 'http://e', filterVerb: f, weight: 2, httpTimeout: 1m, managedResources: [{name: e.io/r, ignoredByScheduler: true}]}\ndelayCacheUntilActive: true\nleaderElection: {leaseDuration: 1m30s}";
     let old = "algorithmSource: {provider: ClusterAutoscalerProvider}\nhardPodAffinitySymmetricWeight: 7\nbindTimeoutSeconds: 5\ndisablePreemption: true";
     let mut all: Vec<Configuration> =
@@ -649,12 +655,12 @@ fn what_is_written_is_what_was_read() {
         "predicates: [{name: s, argument: {serviceAffinity: {labels: [zone]}}}]\npriorities: [{name: a, weight: 3, argument: {serviceAntiAffinity: {label: rack}}}]",
     ] {
         let mut configuration = Configuration::default();
-        configuration.take_policy(policy).expect("it is right");
+        configuration.apply_policy(policy).expect("it is right");
         all.push(configuration);
     }
     let mut adjusted = Configuration::default();
     adjusted.rename("mine");
-    adjusted.weigh_hard_affinity(44);
+    adjusted.set_hard_pod_affinity_weight(44);
     all.push(adjusted);
     for (at, before) in all.iter().enumerate() {
         let document = before.document();
@@ -667,7 +673,7 @@ fn what_is_written_is_what_was_read() {
                 let shown = |profile: &Profile| {
                     let enabled = profile.at(point).iter();
                     // A weight matters only at the point `score`.
-                    let weight = |enabled: &Enabled| (point == Point::Score).then_some(enabled.weight);
+                    let weight = |enabled: &EnabledPlugin| (point == ExtensionPoint::Score).then_some(enabled.weight);
                     enabled.map(|enabled| format!("{:?} {:?}", enabled.plugin, weight(enabled))).collect::<Vec<_>>()
                 };
                 assert_eq!(shown(before), shown(after), "{at}: {point:?}");
@@ -677,29 +683,29 @@ fn what_is_written_is_what_was_read() {
 }
 
 #[test]
-fn what_cannot_be_written_is_named() {
+fn settings_that_v1_cannot_express_are_listed() {
     assert!(Configuration::default().unwritten().is_empty());
     let mut policy = Configuration::default();
-    policy.take_policy("kind: Policy\nalwaysCheckAllPredicates: true").expect("it is right");
+    policy.apply_policy("kind: Policy\nalwaysCheckAllPredicates: true").expect("it is right");
     assert_eq!(policy.unwritten(), ["alwaysCheckAllPredicates"]);
     assert_eq!(read("v1beta1", "").unwritten(), ["healthzBindAddress", "metricsBindAddress"]);
 }
 
 #[test]
-fn the_usual_configuration_is_written_as_kubernetes_does() {
+fn the_default_configuration_is_written_as_kubernetes_writes_it() {
     let text = holdfast_core::wire::yaml::yaml(&Configuration::default().document());
-    assert_eq!(text, include_str!("usual.yaml"));
+    assert_eq!(text, include_str!("default.yaml"));
 }
 
 #[test]
-fn options_adjust_what_was_read() {
+fn options_override_the_configuration() {
     let mut configuration = read("v1", "");
-    configuration.take_provider("ClusterAutoscalerProvider").expect("it is known");
+    configuration.apply_provider("ClusterAutoscalerProvider").expect("it is known");
     assert!(weights(&configuration.profiles[0]).contains(&("NodeResourcesMostAllocated", 1)));
-    let unknown = configuration.take_provider("Nobody").expect_err("it is not").to_string();
+    let unknown = configuration.apply_provider("Nobody").expect_err("it is not").to_string();
     assert_eq!(unknown, "algorithmSource.provider: algorithm provider \"Nobody\" is not registered");
     let mut several = read("v1", "profiles: [{schedulerName: a}, {schedulerName: b}]");
     several.rename("c");
     assert_eq!(&*several.profiles[0].scheduler_name, "a");
-    assert!(several.take_policy("kind: Policy").is_err());
+    assert!(several.apply_policy("kind: Policy").is_err());
 }

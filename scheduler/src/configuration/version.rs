@@ -1,7 +1,7 @@
 //! The differences between versions of the configuration.
 
 use super::reader::Reader;
-use crate::plugin::Point;
+use crate::plugin::ExtensionPoint;
 use crate::plugins::{
     image_locality, inter_pod_affinity, legacy, node_affinity, node_resources_fit, node_volume_limits, taint_toleration,
 };
@@ -62,14 +62,14 @@ impl Version {
     }
 
     /// The default weight of a plug-in in this version; `weight` is today's.
-    pub fn usual_weight(self, plugin: &str, weight: i64) -> i64 {
+    pub fn default_weight(self, plugin: &str, weight: i64) -> i64 {
         let once_one = [taint_toleration::NAME, node_affinity::NAME, inter_pod_affinity::NAME, image_locality::NAME];
         if self < Version::V1Beta3 && once_one.contains(&plugin) { 1 } else { weight }
     }
 
-    /// The plug-in that this version enables by default at a point in the place of today's `plugin`.
-    pub fn usual_name(self, plugin: &'static str, point: Point) -> &'static str {
-        let scores = matches!(point, Point::PreScore | Point::Score);
+    /// The plug-in that this version enables by default at a point instead of today's `plugin`.
+    pub fn default_plugin(self, plugin: &'static str, point: ExtensionPoint) -> &'static str {
+        let scores = matches!(point, ExtensionPoint::PreScore | ExtensionPoint::Score);
         if self < Version::V1Beta2 && scores && plugin == node_resources_fit::NAME {
             return legacy::LEAST_ALLOCATED;
         }
@@ -77,16 +77,16 @@ impl Version {
     }
 
     /// Today's name of a plug-in.
-    pub fn name_today(self, plugin: &str) -> &str {
+    pub fn current_name(self, plugin: &str) -> &str {
         match plugin {
             FIRST_SELECTOR_SPREAD if self < Version::V1Beta2 => legacy::SELECTOR_SPREAD,
-            _ if self.is_part(plugin) => node_volume_limits::NAME,
+            _ if self.is_merged_plugin(plugin) => node_volume_limits::NAME,
             _ => plugin,
         }
     }
 
     /// Whether a plug-in is a part of another one today.
-    pub fn is_part(self, plugin: &str) -> bool {
+    pub fn is_merged_plugin(self, plugin: &str) -> bool {
         self < Version::V1 && VOLUME_LIMITS.contains(&plugin)
     }
 
@@ -101,7 +101,7 @@ impl Version {
     }
 
     /// Plug-ins that this version enabled by default and that are no longer defaults, with their weights.
-    pub fn once_usual(self) -> &'static [(&'static str, i64)] {
+    pub fn former_defaults(self) -> &'static [(&'static str, i64)] {
         match self {
             Version::V1Alpha1 | Version::V1Alpha2 => {
                 &[(legacy::NODE_PREFER_AVOID_PODS, 10000), (legacy::SELECTOR_SPREAD, 1)]
@@ -116,7 +116,7 @@ impl Version {
         self >= Version::V1Beta1
     }
 
-    pub fn usual_lock(self) -> &'static str {
+    pub fn default_lock(self) -> &'static str {
         if self < Version::V1Beta1 { "endpointsleases" } else { "leases" }
     }
 
@@ -126,14 +126,14 @@ impl Version {
         if self > Version::V1Alpha1 {
             return (None, None);
         }
-        let read = |old: &str, today: &str, names: [&str; 2]| {
+        let read = |old: &str, current: &str, names: [&str; 2]| {
             let set = |field: &str| election.text(field).filter(|text| !text.is_empty());
-            let (old, today) = (set(old), set(today));
-            if let (Some(old), Some(today)) = (old, today)
-                && old != today
+            let (old, current) = (set(old), set(current));
+            if let (Some(old), Some(current)) = (old, current)
+                && old != current
             {
                 let [first, second] = names;
-                let values = format!("{first}: {today}, {second}: {old}");
+                let values = format!("{first}: {current}, {second}: {old}");
                 election.fault("", format!("{first} and {second} are both set and do not match, {values}"));
             }
             old
@@ -144,18 +144,18 @@ impl Version {
         )
     }
 
-    /// The name that this version has for the set of a point, whose name today is `today`; `None`: it has no such set.
-    pub fn set_name(self, point: Point, today: &'static str) -> Option<&'static str> {
+    /// The name that this version has for the set of a point, whose name today is `current`; `None`: it has no such set.
+    pub fn set_name(self, point: ExtensionPoint, current: &'static str) -> Option<&'static str> {
         match point {
             // In v1alpha1 `postFilter` ran before scoring, whether nodes were found or not.
-            Point::PreScore if self == Version::V1Alpha1 => Some("postFilter"),
-            Point::PostFilter if self == Version::V1Alpha1 => None,
-            _ => Some(today),
+            ExtensionPoint::PreScore if self == Version::V1Alpha1 => Some("postFilter"),
+            ExtensionPoint::PostFilter if self == Version::V1Alpha1 => None,
+            _ => Some(current),
         }
     }
 
     /// Whether extenders are written as in a Policy.
-    pub fn has_extenders_of_policies(self) -> bool {
+    pub fn has_policy_extenders(self) -> bool {
         self <= Version::V1Alpha2
     }
 
@@ -176,7 +176,7 @@ impl Version {
     }
 
     /// Whether options for all profiles exist that turn preemption off and limit the time of binding.
-    pub fn has_global_switches(self) -> bool {
+    pub fn has_global_options(self) -> bool {
         self < Version::V1Beta1
     }
 }

@@ -9,7 +9,7 @@ use crate::plugins::{
     balanced_allocation, default_preemption, dynamic_resources, inter_pod_affinity, node_affinity, node_resources_fit,
     pod_topology_spread, volume_binding,
 };
-use crate::profile::{Profile, Set, Written};
+use crate::profile::{PluginSet, Profile, ProfileDocument};
 use holdfast_value::{Map, Value, json};
 
 /// Plug-ins that have arguments, in the order in which they are written.
@@ -77,16 +77,17 @@ impl Configuration {
 }
 
 fn profile(profile: &Profile) -> Value {
-    let Written { sets, arguments, .. } = &profile.written;
+    let ProfileDocument { sets, arguments, .. } = &profile.document;
     let mut plugins = Map::new();
     for field in POINTS.iter().map(|row| row.1).chain(["multiPoint"]) {
         plugins.insert(field, sets.get(field).map_or_else(|| json!({}), set));
     }
-    let mut configured: Vec<Value> = arguments.iter().map(|(name, args)| plugin(name, complete(name, args))).collect();
+    let mut configured: Vec<Value> =
+        arguments.iter().map(|(name, args)| plugin(name, with_defaults(name, args))).collect();
     let named = |name: &str| arguments.iter().any(|(own, _)| own == name);
     let enabled = |name: &str| profile.plugin(name).is_some();
-    let usual = WITH_ARGUMENTS.into_iter().filter(|name| enabled(name) && !named(name));
-    configured.extend(usual.map(|name| plugin(name, complete(name, &json!({})))));
+    let defaults = WITH_ARGUMENTS.into_iter().filter(|name| enabled(name) && !named(name));
+    configured.extend(defaults.map(|name| plugin(name, with_defaults(name, &json!({})))));
     let mut document = json!({
         "pluginConfig": configured,
         "plugins": plugins,
@@ -98,7 +99,7 @@ fn profile(profile: &Profile) -> Value {
     document
 }
 
-fn set(set: &Set) -> Value {
+fn set(set: &PluginSet) -> Value {
     let mut document = json!({});
     if !set.enabled.is_empty() {
         let enabled = set.enabled.iter().map(|(name, weight)| json!({"name": name, "weight": weight}));
@@ -115,52 +116,52 @@ fn plugin(name: &str, args: Value) -> Value {
 }
 
 /// Arguments, with defaults filled in.
-fn complete(name: &str, args: &Value) -> Value {
+fn with_defaults(name: &str, args: &Value) -> Value {
     let mut args = args.clone();
     if crate::plugins::find(name).is_none() || !args.is_object() {
         return args;
     }
     args["apiVersion"] = json!(format!("{GROUP}/v1"));
     args["kind"] = json!(format!("{name}Args"));
-    let mut usual = |field: &str, value: Value| {
+    let mut defaults = |field: &str, value: Value| {
         if args[field].is_null() {
             args[field] = value;
         }
     };
     match name {
         default_preemption::NAME => {
-            usual("minCandidateNodesAbsolute", json!(100));
-            usual("minCandidateNodesPercentage", json!(10));
+            defaults("minCandidateNodesAbsolute", json!(100));
+            defaults("minCandidateNodesPercentage", json!(10));
         }
         dynamic_resources::NAME => {
-            usual("bindingTimeout", json!("10m0s"));
-            usual("filterTimeout", json!("10s"));
+            defaults("bindingTimeout", json!("10m0s"));
+            defaults("filterTimeout", json!("10s"));
         }
         inter_pod_affinity::NAME => {
-            usual("hardPodAffinityWeight", json!(1));
-            usual("ignorePreferredTermsOfExistingPods", json!(false));
+            defaults("hardPodAffinityWeight", json!(1));
+            defaults("ignorePreferredTermsOfExistingPods", json!(false));
         }
-        balanced_allocation::NAME => usual("resources", json!([])),
+        balanced_allocation::NAME => defaults("resources", json!([])),
         node_resources_fit::NAME => {
-            usual("scoringStrategy", json!({}));
+            defaults("scoringStrategy", json!({}));
             if args["scoringStrategy"]["type"].is_null() {
                 args["scoringStrategy"]["type"] = json!("LeastAllocated");
             }
         }
-        pod_topology_spread::NAME => usual("defaultingType", json!("System")),
-        volume_binding::NAME => usual("bindTimeoutSeconds", json!(600)),
+        pod_topology_spread::NAME => defaults("defaultingType", json!("System")),
+        volume_binding::NAME => defaults("bindTimeoutSeconds", json!(600)),
         _ => {}
     }
     match name {
-        balanced_allocation::NAME => complete_resources(&mut args["resources"]),
-        node_resources_fit::NAME => complete_resources(&mut args["scoringStrategy"]["resources"]),
+        balanced_allocation::NAME => with_default_resources(&mut args["resources"]),
+        node_resources_fit::NAME => with_default_resources(&mut args["scoringStrategy"]["resources"]),
         _ => {}
     }
     args
 }
 
 /// Fills in the default resources and weights.
-fn complete_resources(resources: &mut Value) {
+fn with_default_resources(resources: &mut Value) {
     match resources.as_array_mut() {
         Some(resources) if !resources.is_empty() => {
             for resource in resources.iter_mut().filter(|resource| resource["weight"].as_i64().unwrap_or(0) == 0) {
@@ -183,12 +184,12 @@ fn extender(extender: &Extender) -> Value {
         ("prioritizeVerb", &extender.prioritize_verb),
     ];
     put_texts(&mut document, &texts);
-    let switches = [
+    let global_options = [
         ("enableHTTPS", extender.enable_https),
         ("ignorable", extender.ignorable),
         ("nodeCacheCapable", extender.node_cache_capable),
     ];
-    for (field, _) in switches.into_iter().filter(|(_, on)| *on) {
+    for (field, _) in global_options.into_iter().filter(|(_, on)| *on) {
         document[field] = json!(true);
     }
     if extender.weight != 0 {

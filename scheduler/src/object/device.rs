@@ -3,7 +3,7 @@
 use super::labels::Labels;
 use super::terms::{NodeSelector, Taint};
 use super::volume::bytes;
-use super::{Pool, Text, entries, items, nanoseconds, text};
+use super::{StringPool, Text, entries, items, nanoseconds, text};
 use holdfast_core::schema::quantity;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub struct Class {
 }
 
 impl Class {
-    pub fn decode(pool: &mut Pool, object: &Value) -> Self {
+    pub fn decode(pool: &mut StringPool, object: &Value) -> Self {
         Class {
             config: object["spec"]["config"].clone(),
             selectors: selectors(pool, &object["spec"]),
@@ -33,7 +33,7 @@ impl Class {
     }
 }
 
-pub(super) fn selectors(pool: &mut Pool, value: &Value) -> Vec<Text> {
+pub(super) fn selectors(pool: &mut StringPool, value: &Value) -> Vec<Text> {
     items(&value["selectors"]).map(|one| pool.field(&one["cel"]["expression"])).collect()
 }
 
@@ -45,7 +45,7 @@ pub struct Slice {
     pub generation: i64,
     /// How many slices the pool has.
     pub count: i64,
-    pub place: Place,
+    pub node_selection: NodeSelection,
     pub devices: Vec<Device>,
     /// Counters that devices share, by set and name.
     pub counters: Vec<(Text, Counters)>,
@@ -55,19 +55,19 @@ pub type Counters = BTreeMap<Text, i128>;
 
 /// Where devices can be used.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Place {
+pub enum NodeSelection {
     Node(Text),
     Nodes(Option<NodeSelector>),
-    Everywhere,
-    /// Each device has its own place.
+    AllNodes,
+    /// Each device has its own node selection.
     PerDevice,
-    Nowhere,
+    NoNode,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Device {
     pub name: Text,
-    pub place: Place,
+    pub node_selection: NodeSelection,
     /// By their full names, domain and identifier.
     pub attributes: BTreeMap<(Text, Text), Attribute>,
     pub capacity: BTreeMap<(Text, Text), Capacity>,
@@ -75,12 +75,12 @@ pub struct Device {
     pub taints: Vec<Taint>,
     /// Whether several claims may share it.
     pub shared: bool,
-    pub binding: Binding,
+    pub binding: BindingConditions,
 }
 
 /// What must hold of an allocated device before pods that use it are bound.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Binding {
+pub struct BindingConditions {
     /// Conditions of the device that must be true.
     pub conditions: Vec<Text>,
     /// Conditions of which none may be true.
@@ -89,9 +89,9 @@ pub struct Binding {
     pub to_node: bool,
 }
 
-impl Binding {
-    pub(super) fn decode(pool: &mut Pool, value: &Value) -> Self {
-        Binding {
+impl BindingConditions {
+    pub(super) fn decode(pool: &mut StringPool, value: &Value) -> Self {
+        BindingConditions {
             conditions: pool.list(&value["bindingConditions"]),
             failures: pool.list(&value["bindingFailureConditions"]),
             to_node: value["bindsToNode"] == true,
@@ -112,12 +112,12 @@ pub struct Capacity {
     /// The capacity's name as the driver wrote it, with a domain or without.
     pub name: Text,
     pub value: Text,
-    pub policy: Option<Policy>,
+    pub policy: Option<CapacityPolicy>,
 }
 
 /// Which amounts of a capacity can be requested.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Policy {
+pub struct CapacityPolicy {
     pub default: Option<i128>,
     pub values: Vec<i128>,
     /// The minimum, the maximum and the step.
@@ -125,15 +125,19 @@ pub struct Policy {
 }
 
 impl Slice {
-    pub fn decode(pool: &mut Pool, object: &Value) -> Self {
+    pub fn decode(pool: &mut StringPool, object: &Value) -> Self {
         let spec = &object["spec"];
         let driver = pool.field(&spec["driver"]);
-        let place = Place::decode(pool, spec);
+        let node_selection = NodeSelection::decode(pool, spec);
         Slice {
             pool: pool.field(&spec["pool"]["name"]),
             generation: spec["pool"]["generation"].as_i64().unwrap_or(0),
             count: spec["pool"]["resourceSliceCount"].as_i64().unwrap_or(1),
-            place: if spec["perDeviceNodeSelection"] == true { Place::PerDevice } else { place },
+            node_selection: if spec["perDeviceNodeSelection"] == true {
+                NodeSelection::PerDevice
+            } else {
+                node_selection
+            },
             devices: items(&spec["devices"]).map(|one| Device::decode(pool, &driver, one)).collect(),
             counters: items(&spec["sharedCounters"]).map(|set| counters(pool, set, "name")).collect(),
             driver,
@@ -141,41 +145,41 @@ impl Slice {
     }
 
     /// Where one of its devices can be used.
-    pub fn place_of<'a>(&'a self, device: &'a Device) -> &'a Place {
-        if let Place::PerDevice = self.place { &device.place } else { &self.place }
+    pub fn node_selection_of<'a>(&'a self, device: &'a Device) -> &'a NodeSelection {
+        if let NodeSelection::PerDevice = self.node_selection { &device.node_selection } else { &self.node_selection }
     }
 }
 
-fn counters(pool: &mut Pool, set: &Value, name: &str) -> (Text, Counters) {
+fn counters(pool: &mut StringPool, set: &Value, name: &str) -> (Text, Counters) {
     let amounts = entries(&set["counters"]).map(|(counter, one)| (pool.text(counter), bytes(&one["value"]))).collect();
     (pool.field(&set[name]), amounts)
 }
 
-impl Place {
-    fn decode(pool: &mut Pool, value: &Value) -> Self {
+impl NodeSelection {
+    fn decode(pool: &mut StringPool, value: &Value) -> Self {
         if let Some(node) = pool.optional(&value["nodeName"]) {
-            Place::Node(node)
+            NodeSelection::Node(node)
         } else if value["nodeSelector"].is_object() {
-            Place::Nodes(NodeSelector::decode(pool, &value["nodeSelector"]))
+            NodeSelection::Nodes(NodeSelector::decode(pool, &value["nodeSelector"]))
         } else if value["allNodes"] == true {
-            Place::Everywhere
+            NodeSelection::AllNodes
         } else {
-            Place::Nowhere
+            NodeSelection::NoNode
         }
     }
 
     pub fn includes(&self, node: &Text, labels: &Labels) -> bool {
         match self {
-            Place::Node(name) => name == node,
-            Place::Nodes(selector) => selector.as_ref().is_some_and(|selector| selector.matches(node, labels)),
-            Place::Everywhere => true,
-            Place::PerDevice | Place::Nowhere => false,
+            NodeSelection::Node(name) => name == node,
+            NodeSelection::Nodes(selector) => selector.as_ref().is_some_and(|selector| selector.matches(node, labels)),
+            NodeSelection::AllNodes => true,
+            NodeSelection::PerDevice | NodeSelection::NoNode => false,
         }
     }
 }
 
 impl Device {
-    fn decode(pool: &mut Pool, driver: &Text, device: &Value) -> Self {
+    fn decode(pool: &mut StringPool, driver: &Text, device: &Value) -> Self {
         let attributes = entries(&device["attributes"])
             .filter_map(|(name, value)| Some((full_name(pool, driver, name), Attribute::decode(pool, value)?)));
         let attributes = attributes.collect();
@@ -183,7 +187,7 @@ impl Device {
             let policy = &value["requestPolicy"];
             let range = &policy["validRange"];
             let optional = |value: &Value| quantity::whole(text(value));
-            let policy = policy.is_object().then(|| Policy {
+            let policy = policy.is_object().then(|| CapacityPolicy {
                 default: optional(&policy["default"]),
                 values: items(&policy["validValues"]).filter_map(optional).collect(),
                 range: optional(&range["min"]).map(|min| (min, optional(&range["max"]), optional(&range["step"]))),
@@ -194,19 +198,19 @@ impl Device {
         let capacity = capacity.collect();
         Device {
             name: pool.field(&device["name"]),
-            place: Place::decode(pool, device),
+            node_selection: NodeSelection::decode(pool, device),
             attributes,
             capacity,
             consumes: items(&device["consumesCounters"]).map(|set| counters(pool, set, "counterSet")).collect(),
             taints: Taint::decode_all(pool, &device["taints"]),
             shared: device["allowMultipleAllocations"] == true,
-            binding: Binding::decode(pool, device),
+            binding: BindingConditions::decode(pool, device),
         }
     }
 }
 
 /// The domain and the identifier of a name. A name without a domain belongs to the driver's.
-pub fn full_name(pool: &mut Pool, driver: &Text, name: &str) -> (Text, Text) {
+pub fn full_name(pool: &mut StringPool, driver: &Text, name: &str) -> (Text, Text) {
     match name.split_once('/') {
         Some((domain, id)) => (pool.text(domain), pool.text(id)),
         None => (driver.clone(), pool.text(name)),
@@ -214,8 +218,8 @@ pub fn full_name(pool: &mut Pool, driver: &Text, name: &str) -> (Text, Text) {
 }
 
 impl Attribute {
-    fn decode(pool: &mut Pool, value: &Value) -> Option<Self> {
-        let text = |pool: &mut Pool, field: &str| value[field].as_str().map(|text| pool.text(text));
+    fn decode(pool: &mut StringPool, value: &Value) -> Option<Self> {
+        let text = |pool: &mut StringPool, field: &str| value[field].as_str().map(|text| pool.text(text));
         if let Some(one) = text(pool, "string") {
             return Some(Attribute::Text(one));
         }

@@ -1,10 +1,10 @@
 //! ResourceClaims: what pods request, and what was allocated.
 
-use super::device::{Binding, Class, selectors};
+use super::device::{BindingConditions, Class, selectors};
 use super::extended::ANNOTATION;
 use super::terms::{NodeSelector, Toleration};
 use super::volume::bytes;
-use super::{Key, Pool, Text, entries, items, nanoseconds, text};
+use super::{Key, StringPool, Text, entries, items, nanoseconds, text};
 use holdfast_value::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -27,30 +27,30 @@ pub struct Claim {
     pub constraints: Vec<Constraint>,
     pub allocation: Option<Allocation>,
     /// The status that drivers report for the allocated devices.
-    pub told: Vec<Told>,
+    pub device_statuses: Vec<AllocatedDeviceStatus>,
     /// The uids of the pods that may use the claim.
     pub reserved_for: Vec<Text>,
     /// Whether the allocation was decided here and is not written yet.
-    pub promised: bool,
+    pub allocation_assumed: bool,
 }
 
 /// The status that a driver reports for an allocated device.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct AllocatedDeviceStatus {
     driver: Text,
     pool: Text,
     device: Text,
     /// The conditions that are true, each with reason and message.
-    holds: Vec<(Text, Text, Text)>,
+    true_conditions: Vec<(Text, Text, Text)>,
 }
 
-impl Told {
-    fn decode(pool: &mut Pool, one: &Value) -> Self {
-        let holds = items(&one["conditions"]).filter(|condition| text(&condition["status"]) == "True");
-        let holds =
-            holds.map(|one| (pool.field(&one["type"]), pool.field(&one["reason"]), pool.field(&one["message"])));
-        Told {
-            holds: holds.collect(),
+impl AllocatedDeviceStatus {
+    fn decode(pool: &mut StringPool, one: &Value) -> Self {
+        let true_conditions = items(&one["conditions"]).filter(|condition| text(&condition["status"]) == "True");
+        let true_conditions = true_conditions
+            .map(|one| (pool.field(&one["type"]), pool.field(&one["reason"]), pool.field(&one["message"])));
+        AllocatedDeviceStatus {
+            true_conditions: true_conditions.collect(),
             driver: pool.field(&one["driver"]),
             pool: pool.field(&one["pool"]),
             device: pool.field(&one["device"]),
@@ -70,13 +70,13 @@ pub enum Readiness {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     pub name: Text,
-    pub alternatives: Vec<Ask>,
+    pub alternatives: Vec<SubRequest>,
     /// Whether the alternatives have names of their own (`firstAvailable`).
     pub prioritized: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
+pub struct SubRequest {
     pub name: Text,
     pub class: Text,
     pub selectors: Vec<Text>,
@@ -118,7 +118,7 @@ pub struct Allocated {
     pub shared: bool,
     /// The amounts consumed of a shared device.
     pub consumed: Vec<(Text, i128)>,
-    pub binding: Binding,
+    pub binding: BindingConditions,
 }
 
 /// The finalizer of a claim that has devices.
@@ -132,7 +132,7 @@ pub const MAX_CLAIMS: usize = 64;
 pub const MAX_DEVICES: usize = 32;
 
 impl Claim {
-    pub fn decode(pool: &mut Pool, key: Key, object: &Value) -> Self {
+    pub fn decode(pool: &mut StringPool, key: Key, object: &Value) -> Self {
         let devices = &object["spec"]["devices"];
         let meta = &object["metadata"];
         let allocation = &object["status"]["allocation"];
@@ -150,8 +150,10 @@ impl Claim {
             constraints: items(&devices["constraints"]).map(|one| Constraint::decode(pool, one)).collect(),
             allocation: allocation.is_object().then(|| Allocation::decode(pool, allocation)),
             reserved_for: items(&object["status"]["reservedFor"]).map(|one| pool.field(&one["uid"])).collect(),
-            told: items(&object["status"]["devices"]).map(|one| Told::decode(pool, one)).collect(),
-            promised: false,
+            device_statuses: items(&object["status"]["devices"])
+                .map(|one| AllocatedDeviceStatus::decode(pool, one))
+                .collect(),
+            allocation_assumed: false,
         }
     }
 
@@ -160,15 +162,22 @@ impl Claim {
         let Some(allocation) = &self.allocation else { return Readiness::Waiting };
         let mut readiness = Readiness::Ready;
         for device in allocation.devices.iter().filter(|device| !device.binding.conditions.is_empty()) {
-            let is_it = |told: &&Told| {
-                (&told.driver, &told.pool, &told.device) == (&device.driver, &device.pool, &device.device)
+            let is_same_device = |status: &&AllocatedDeviceStatus| {
+                (&status.driver, &status.pool, &status.device) == (&device.driver, &device.pool, &device.device)
             };
-            let holds = self.told.iter().find(is_it).map(|told| &told.holds[..]).unwrap_or_default();
-            if let Some((_, reason, message)) = holds.iter().find(|(kind, ..)| device.binding.failures.contains(kind)) {
+            let true_conditions = self
+                .device_statuses
+                .iter()
+                .find(is_same_device)
+                .map(|status| &status.true_conditions[..])
+                .unwrap_or_default();
+            if let Some((_, reason, message)) =
+                true_conditions.iter().find(|(kind, ..)| device.binding.failures.contains(kind))
+            {
                 let name = &self.key.name;
                 return Readiness::Failed(format!("claim {name} binding failed: reason={reason}, message={message:?}"));
             }
-            if !device.binding.conditions.iter().all(|wanted| holds.iter().any(|(kind, ..)| kind == wanted)) {
+            if !device.binding.conditions.iter().all(|wanted| true_conditions.iter().any(|(kind, ..)| kind == wanted)) {
                 readiness = Readiness::Waiting;
             }
         }
@@ -177,22 +186,22 @@ impl Claim {
 }
 
 impl Request {
-    fn decode(pool: &mut Pool, request: &Value) -> Self {
+    fn decode(pool: &mut StringPool, request: &Value) -> Self {
         let name = pool.field(&request["name"]);
         let prioritized = request["firstAvailable"].is_array();
         let alternatives = if prioritized {
-            items(&request["firstAvailable"]).map(|one| Ask::decode(pool, text(&one["name"]), one)).collect()
+            items(&request["firstAvailable"]).map(|one| SubRequest::decode(pool, text(&one["name"]), one)).collect()
         } else {
-            vec![Ask::decode(pool, &name, &request["exactly"])]
+            vec![SubRequest::decode(pool, &name, &request["exactly"])]
         };
         Request { name, alternatives, prioritized }
     }
 }
 
-impl Ask {
+impl SubRequest {
     /// A request for `count` devices of a class.
     pub fn exactly(name: Text, class: Text, count: usize) -> Self {
-        Ask {
+        SubRequest {
             name,
             class,
             selectors: Vec::new(),
@@ -204,17 +213,17 @@ impl Ask {
         }
     }
 
-    fn decode(pool: &mut Pool, name: &str, ask: &Value) -> Self {
-        let count = usize::try_from(ask["count"].as_u64().unwrap_or(1)).unwrap_or(usize::MAX);
-        Ask {
+    fn decode(pool: &mut StringPool, name: &str, sub_request: &Value) -> Self {
+        let count = usize::try_from(sub_request["count"].as_u64().unwrap_or(1)).unwrap_or(usize::MAX);
+        SubRequest {
             name: pool.text(name),
-            class: pool.field(&ask["deviceClassName"]),
-            selectors: selectors(pool, ask),
-            count: (text(&ask["allocationMode"]) != "All").then_some(count),
-            admin: ask["adminAccess"] == true,
-            tolerations: Toleration::decode_all(pool, &ask["tolerations"]),
-            written_tolerations: ask["tolerations"].clone(),
-            capacity: entries(&ask["capacity"]["requests"])
+            class: pool.field(&sub_request["deviceClassName"]),
+            selectors: selectors(pool, sub_request),
+            count: (text(&sub_request["allocationMode"]) != "All").then_some(count),
+            admin: sub_request["adminAccess"] == true,
+            tolerations: Toleration::decode_all(pool, &sub_request["tolerations"]),
+            written_tolerations: sub_request["tolerations"].clone(),
+            capacity: entries(&sub_request["capacity"]["requests"])
                 .map(|(name, amount)| (pool.text(name), bytes(amount)))
                 .collect(),
         }
@@ -227,12 +236,12 @@ fn is_for(result: &str, request: &str) -> bool {
 }
 
 /// A configuration for drivers, with its source.
-fn told(config: &Value, source: &str, requests: Value) -> Value {
-    let mut told = json!({"source": source, "opaque": config["opaque"]});
+fn encode_config(config: &Value, source: &str, requests: Value) -> Value {
+    let mut encoded = json!({"source": source, "opaque": config["opaque"]});
     if items(&requests).next().is_some() {
-        told["requests"] = requests;
+        encoded["requests"] = requests;
     }
-    told
+    encoded
 }
 
 impl Allocated {
@@ -278,7 +287,7 @@ fn share_id(claim: &Claim, device: &Allocated, at: usize, now: i128) -> String {
 }
 
 impl Constraint {
-    fn decode(pool: &mut Pool, constraint: &Value) -> Self {
+    fn decode(pool: &mut StringPool, constraint: &Value) -> Self {
         let same = pool.optional(&constraint["matchAttribute"]);
         Constraint {
             requests: pool.list(&constraint["requests"]),
@@ -301,14 +310,14 @@ impl Allocation {
         let share = |at: usize| move |device: &Allocated| share_id(claim, device, at, now);
         let mut results: Vec<Value> = self.devices.iter().enumerate().map(|(at, one)| one.encode(share(at))).collect();
         let mut config = Vec::new();
-        for (request, ask) in self.chosen(claim) {
-            if items(&ask.written_tolerations).next().is_some() {
+        for (request, sub_request) in self.chosen(claim) {
+            if items(&sub_request.written_tolerations).next().is_some() {
                 let own = results.iter_mut().filter(|result| text(&result["request"]) == &*request);
-                own.for_each(|result| result["tolerations"] = ask.written_tolerations.clone());
+                own.for_each(|result| result["tolerations"] = sub_request.written_tolerations.clone());
             }
-            let class = class(&ask.class);
+            let class = class(&sub_request.class);
             for one in class.iter().flat_map(|class| items(&class.config)) {
-                config.push(told(one, "FromClass", json!([&*request])));
+                config.push(encode_config(one, "FromClass", json!([&*request])));
             }
         }
         for one in items(&claim.config) {
@@ -316,7 +325,7 @@ impl Allocation {
             // Configuration for an alternative that was not chosen is left out.
             let chosen = |name: &&str| self.devices.iter().any(|device| is_for(&device.request, name));
             if about.is_empty() || about.iter().any(chosen) {
-                config.push(told(one, "FromClaim", one["requests"].clone()));
+                config.push(encode_config(one, "FromClaim", one["requests"].clone()));
             }
         }
         let mut devices = json!({"results": results});
@@ -334,27 +343,27 @@ impl Allocation {
     }
 
     /// The chosen alternatives, with the names of their results.
-    fn chosen<'a>(&'a self, claim: &'a Claim) -> impl Iterator<Item = (Text, &'a Ask)> {
+    fn chosen<'a>(&'a self, claim: &'a Claim) -> impl Iterator<Item = (Text, &'a SubRequest)> {
         claim.requests.iter().flat_map(move |request| {
-            request.alternatives.iter().filter_map(move |ask| {
+            request.alternatives.iter().filter_map(move |sub_request| {
                 let name: Text = match request.prioritized {
-                    true => format!("{}/{}", request.name, ask.name).into(),
+                    true => format!("{}/{}", request.name, sub_request.name).into(),
                     false => request.name.clone(),
                 };
-                self.devices.iter().any(|device| device.request == name).then_some((name, ask))
+                self.devices.iter().any(|device| device.request == name).then_some((name, sub_request))
             })
         })
     }
 
-    fn decode(pool: &mut Pool, allocation: &Value) -> Self {
-        let device = |pool: &mut Pool, one: &Value| Allocated {
+    fn decode(pool: &mut StringPool, allocation: &Value) -> Self {
+        let device = |pool: &mut StringPool, one: &Value| Allocated {
             request: pool.field(&one["request"]),
             driver: pool.field(&one["driver"]),
             pool: pool.field(&one["pool"]),
             device: pool.field(&one["device"]),
             admin: one["adminAccess"] == true,
             shared: one["shareID"].is_string() || one["consumedCapacity"].is_object(),
-            binding: Binding::decode(pool, one),
+            binding: BindingConditions::decode(pool, one),
             consumed: entries(&one["consumedCapacity"])
                 .map(|(name, amount)| (pool.text(name), bytes(amount)))
                 .collect(),

@@ -1,9 +1,9 @@
 //! Extended resources that devices may satisfy: the amounts that each container of a pod requests, and the claim
 //! requests made from them.
 
-use super::device::{Ask, Request};
+use super::device::{Request, SubRequest};
 use super::resources::is_extended;
-use super::{Pool, Text, entries, items, text};
+use super::{StringPool, Text, entries, items, text};
 use holdfast_core::schema::quantity;
 use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 /// The annotation of a claim that was made for extended resources.
 pub const ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
-/// The bound of a count. No claim can hold as many devices, so larger amounts need not be told apart.
+/// The bound of a count. No claim can hold as many devices, so larger amounts need not be distinguished.
 const COUNT_MAX: i64 = 1 << 20;
 
 /// Whether a DeviceClass may stand for a resource of this name.
@@ -29,8 +29,8 @@ pub struct Container {
     /// Its index among the pod's init containers followed by its containers.
     number: usize,
     /// Whether it is an init container that ends before the containers run (no sidecar).
-    is_short: bool,
-    asks: Vec<Amount>,
+    is_init: bool,
+    amounts: Vec<Amount>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -56,24 +56,24 @@ impl Mapping {
 }
 
 impl Container {
-    pub fn decode_all(pool: &mut Pool, spec: &Value) -> Vec<Container> {
+    pub fn decode_all(pool: &mut StringPool, spec: &Value) -> Vec<Container> {
         let starting = items(&spec["initContainers"]).map(|one| (one, text(&one["restartPolicy"]) != "Always"));
         let running = items(&spec["containers"]).map(|one| (one, false));
         let all = starting.chain(running).enumerate();
-        all.filter_map(|(number, (container, is_short))| {
+        all.filter_map(|(number, (container, is_init))| {
             let names = entries(&container["resources"]["requests"]).map(|(name, _)| name);
-            let asks = names.enumerate().filter(|(_, name)| may_be_devices(name)).filter_map(|(at, name)| {
+            let amounts = names.enumerate().filter(|(_, name)| may_be_devices(name)).filter_map(|(at, name)| {
                 let count = count_of(&container["resources"]["requests"][name.as_str()])?;
                 Some(Amount { resource: pool.text(name), number: at, count })
             });
-            let asks: Vec<Amount> = asks.collect();
-            (!asks.is_empty()).then(|| Container { name: pool.field(&container["name"]), number, is_short, asks })
+            let amounts: Vec<Amount> = amounts.collect();
+            (!amounts.is_empty()).then(|| Container { name: pool.field(&container["name"]), number, is_init, amounts })
         })
         .collect()
     }
 
-    fn ask(&self, resource: &str) -> Option<&Amount> {
-        self.asks.iter().find(|one| *one.resource == *resource)
+    fn amount_of(&self, resource: &str) -> Option<&Amount> {
+        self.amounts.iter().find(|one| *one.resource == *resource)
     }
 }
 
@@ -84,7 +84,7 @@ fn count_of(amount: &Value) -> Option<i64> {
 
 /// The resources that these containers request.
 pub fn resources(containers: &[Container]) -> BTreeSet<&Text> {
-    containers.iter().flat_map(|container| &container.asks).map(|ask| &ask.resource).collect()
+    containers.iter().flat_map(|container| &container.amounts).map(|amount| &amount.resource).collect()
 }
 
 /// The requests of a claim for these resources, each with its class, and the mappings of containers to requests.
@@ -94,8 +94,8 @@ pub fn resources(containers: &[Container]) -> BTreeSet<&Text> {
 pub fn requests(containers: &[Container], classes: &[(Text, Text)]) -> (Vec<Request>, Vec<Mapping>) {
     let (mut requests, mut mappings): (Vec<(Text, Text, i64)>, Vec<Mapping>) = (Vec::new(), Vec::new());
     for (resource, class) in classes {
-        let name = |container: &Container, ask: &Amount| -> Text {
-            format!("container-{}-request-{}", container.number, ask.number).into()
+        let name = |container: &Container, amount: &Amount| -> Text {
+            format!("container-{}-request-{}", container.number, amount.number).into()
         };
         let mapping = |container: &Container, request: Text| Mapping {
             container: container.name.clone(),
@@ -103,17 +103,17 @@ pub fn requests(containers: &[Container], classes: &[(Text, Text)]) -> (Vec<Requ
             request,
         };
         let mut lasting: Vec<(usize, Text, i64)> = Vec::new();
-        for container in containers.iter().filter(|container| !container.is_short) {
-            let Some(ask) = container.ask(resource) else { continue };
-            lasting.push((container.number, name(container, ask), ask.count));
-            mappings.push(mapping(container, name(container, ask)));
+        for container in containers.iter().filter(|container| !container.is_init) {
+            let Some(amount) = container.amount_of(resource) else { continue };
+            lasting.push((container.number, name(container, amount), amount.count));
+            mappings.push(mapping(container, name(container, amount)));
         }
         // The further request for init containers: the first container with the largest missing amount gives its name.
         let mut extra: Option<(Text, i64)> = None;
         let mut early: Vec<(&Container, Option<Text>)> = Vec::new();
-        for container in containers.iter().filter(|container| container.is_short) {
-            let Some(ask) = container.ask(resource) else { continue };
-            let mut missing = ask.count;
+        for container in containers.iter().filter(|container| container.is_init) {
+            let Some(amount) = container.amount_of(resource) else { continue };
+            let mut missing = amount.count;
             for (_, request, count) in lasting.iter().filter(|(number, ..)| *number >= container.number) {
                 if missing <= 0 {
                     break;
@@ -124,7 +124,7 @@ pub fn requests(containers: &[Container], classes: &[(Text, Text)]) -> (Vec<Requ
             if missing > 0 {
                 early.push((container, None));
                 if extra.as_ref().is_none_or(|(_, most)| missing > *most) {
-                    extra = Some((name(container, ask), missing));
+                    extra = Some((name(container, amount), missing));
                 }
             }
         }
@@ -137,7 +137,7 @@ pub fn requests(containers: &[Container], classes: &[(Text, Text)]) -> (Vec<Requ
     }
     requests.sort();
     let request = |(name, class, count): (Text, Text, i64)| Request {
-        alternatives: vec![Ask::exactly(name.clone(), class, usize::try_from(count).unwrap_or(usize::MAX))],
+        alternatives: vec![SubRequest::exactly(name.clone(), class, usize::try_from(count).unwrap_or(usize::MAX))],
         name,
         prioritized: false,
     };
@@ -146,7 +146,7 @@ pub fn requests(containers: &[Container], classes: &[(Text, Text)]) -> (Vec<Requ
 
 /// A claim for extended resources that is yet to be made, for a pod with a chosen node.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Made {
+pub struct NewClaim {
     pub claim: Arc<super::device::Claim>,
     pub mappings: Vec<Mapping>,
 }
@@ -158,14 +158,14 @@ mod tests {
     const GPU: &str = "example.com/gpu";
 
     fn shown(spec: Value) -> (Vec<String>, Vec<String>) {
-        let mut pool = Pool::default();
+        let mut pool = StringPool::default();
         let containers = Container::decode_all(&mut pool, &spec);
         let classes: Vec<(Text, Text)> =
             resources(&containers).into_iter().map(|name| (name.clone(), "c".into())).collect();
         let (requests, mappings) = requests(&containers, &classes);
         let requests = requests.iter().map(|one| {
-            let ask = &one.alternatives[0];
-            format!("{}: {} of {}", one.name, ask.count.unwrap_or(0), ask.class)
+            let sub_request = &one.alternatives[0];
+            format!("{}: {} of {}", one.name, sub_request.count.unwrap_or(0), sub_request.class)
         });
         let mappings = mappings.iter().map(|one| format!("{} {} {}", one.container, one.resource, one.request));
         (requests.collect(), mappings.collect())
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn each_container_that_stays_has_a_request_for_each_resource() {
+    fn each_lasting_container_has_a_request_per_resource() {
         let mut second = container("b", 1);
         second["resources"]["requests"]["deviceclass.resource.kubernetes.io/net"] = "3".into();
         let (requests, mappings) =
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_early_uses_what_others_will_use() {
+    fn init_containers_use_the_devices_of_later_containers() {
         let mut sidecar = container("s", 1);
         sidecar["restartPolicy"] = "Always".into();
         let spec = |first: u32, last: u32| json!({"initContainers": [container("i", first), sidecar, container("j", last)], "containers": [container("a", 2)]});

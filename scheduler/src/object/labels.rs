@@ -1,6 +1,6 @@
 //! Labels: sorted pairs of shared strings.
 
-use super::{Pool, Text, entries, text};
+use super::{StringPool, Text, entries, text};
 use holdfast_value::Value;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -11,7 +11,7 @@ impl Labels {
         self.0.len()
     }
 
-    pub fn decode(pool: &mut Pool, value: &Value) -> Self {
+    pub fn decode(pool: &mut StringPool, value: &Value) -> Self {
         // The keys of a JSON object are unique and, in `serde_json`, sorted.
         let mut pairs: Vec<_> = entries(value).map(|(key, value)| (pool.text(key), pool.text(text(value)))).collect();
         pairs.sort_unstable();
@@ -31,7 +31,7 @@ impl Labels {
     }
 
     /// Whether `other` contains every one of these pairs.
-    pub fn within(&self, other: &Labels) -> bool {
+    pub fn is_subset_of(&self, other: &Labels) -> bool {
         self.0.iter().all(|(key, value)| other.get(key) == Some(value))
     }
 }

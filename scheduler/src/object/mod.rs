@@ -12,11 +12,11 @@ pub mod pod;
 pub mod requests;
 pub mod resources;
 pub mod selector;
+mod stored_pod;
 pub mod taint_rule;
 pub mod terms;
 pub mod volume;
 pub mod workload;
-mod written;
 
 use holdfast_core::object::glance::Glance;
 use holdfast_value::{CompactString, Value};
@@ -53,7 +53,7 @@ pub enum Kind {
 
 /// How a kind is served, for listing and watching it.
 #[derive(Debug, Clone, Copy)]
-pub struct Served {
+pub struct KindInfo {
     pub kind: Kind,
     pub group: &'static str,
     /// The version in which objects are read.
@@ -63,48 +63,48 @@ pub struct Served {
     pub namespaced: bool,
 }
 
-const fn served(
+const fn kind_info(
     kind: Kind,
     group: &'static str,
     version: &'static str,
     plural: &'static str,
     name: &'static str,
     namespaced: bool,
-) -> Served {
-    Served { kind, group, version, plural, name, namespaced }
+) -> KindInfo {
+    KindInfo { kind, group, version, plural, name, namespaced }
 }
 
 #[rustfmt::skip]
-pub const KINDS: [Served; 20] = [
-    served(Kind::Pod, "", "v1", "pods", "Pod", true),
-    served(Kind::Node, "", "v1", "nodes", "Node", false),
-    served(Kind::Namespace, "", "v1", "namespaces", "Namespace", false),
-    served(Kind::Service, "", "v1", "services", "Service", true),
-    served(Kind::ReplicationController, "", "v1", "replicationcontrollers", "ReplicationController", true),
-    served(Kind::ReplicaSet, "apps", "v1", "replicasets", "ReplicaSet", true),
-    served(Kind::StatefulSet, "apps", "v1", "statefulsets", "StatefulSet", true),
-    served(Kind::PodDisruptionBudget, "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", true),
-    served(Kind::PersistentVolume, "", "v1", "persistentvolumes", "PersistentVolume", false),
-    served(Kind::PersistentVolumeClaim, "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", true),
-    served(Kind::StorageClass, "storage.k8s.io", "v1", "storageclasses", "StorageClass", false),
-    served(Kind::CsiNode, "storage.k8s.io", "v1", "csinodes", "CSINode", false),
-    served(Kind::CsiDriver, "storage.k8s.io", "v1", "csidrivers", "CSIDriver", false),
-    served(Kind::CsiStorageCapacity, "storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity", true),
-    served(Kind::VolumeAttachment, "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", false),
-    served(Kind::ResourceClaim, "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", true),
-    served(Kind::ResourceSlice, "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", false),
-    served(Kind::DeviceClass, "resource.k8s.io", "v1", "deviceclasses", "DeviceClass", false),
-    served(Kind::DeviceTaintRule, "resource.k8s.io", "v1alpha3", "devicetaintrules", "DeviceTaintRule", false),
-    served(Kind::Workload, "scheduling.k8s.io", "v1alpha1", "workloads", "Workload", true),
+pub const KINDS: [KindInfo; 20] = [
+    kind_info(Kind::Pod, "", "v1", "pods", "Pod", true),
+    kind_info(Kind::Node, "", "v1", "nodes", "Node", false),
+    kind_info(Kind::Namespace, "", "v1", "namespaces", "Namespace", false),
+    kind_info(Kind::Service, "", "v1", "services", "Service", true),
+    kind_info(Kind::ReplicationController, "", "v1", "replicationcontrollers", "ReplicationController", true),
+    kind_info(Kind::ReplicaSet, "apps", "v1", "replicasets", "ReplicaSet", true),
+    kind_info(Kind::StatefulSet, "apps", "v1", "statefulsets", "StatefulSet", true),
+    kind_info(Kind::PodDisruptionBudget, "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", true),
+    kind_info(Kind::PersistentVolume, "", "v1", "persistentvolumes", "PersistentVolume", false),
+    kind_info(Kind::PersistentVolumeClaim, "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", true),
+    kind_info(Kind::StorageClass, "storage.k8s.io", "v1", "storageclasses", "StorageClass", false),
+    kind_info(Kind::CsiNode, "storage.k8s.io", "v1", "csinodes", "CSINode", false),
+    kind_info(Kind::CsiDriver, "storage.k8s.io", "v1", "csidrivers", "CSIDriver", false),
+    kind_info(Kind::CsiStorageCapacity, "storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity", true),
+    kind_info(Kind::VolumeAttachment, "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", false),
+    kind_info(Kind::ResourceClaim, "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", true),
+    kind_info(Kind::ResourceSlice, "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", false),
+    kind_info(Kind::DeviceClass, "resource.k8s.io", "v1", "deviceclasses", "DeviceClass", false),
+    kind_info(Kind::DeviceTaintRule, "resource.k8s.io", "v1alpha3", "devicetaintrules", "DeviceTaintRule", false),
+    kind_info(Kind::Workload, "scheduling.k8s.io", "v1alpha1", "workloads", "Workload", true),
 ];
 
-impl Served {
+impl KindInfo {
     pub fn resource(&self) -> Resource {
         Resource::new(self.group, self.version, self.plural, self.name, self.namespaced)
     }
 
     /// Whether this is the API version in which the kind is read: `v1`, or with a group `apps/v1`.
-    pub fn is_of(&self, api_version: &str) -> bool {
+    pub fn has_api_version(&self, api_version: &str) -> bool {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         group == self.group && version == self.version
     }
@@ -119,7 +119,7 @@ impl Kind {
     /// The fields of an object that decoding reads. Pods are the most numerous objects, and most of a pod does not
     /// concern the scheduler.
     pub fn glance(self) -> &'static Glance {
-        static POD: LazyLock<Glance> = LazyLock::new(|| Glance::only_at(pod::READ));
+        static POD: LazyLock<Glance> = LazyLock::new(|| Glance::only_at(pod::FIELDS));
         match self {
             Kind::Pod => &POD,
             _ => &WHOLE,
@@ -130,28 +130,28 @@ impl Kind {
 /// Everything but the managed fields.
 pub static WHOLE: LazyLock<Glance> = LazyLock::new(Glance::default);
 
-/// Strings seen before, so that equal strings are stored once. Strings that nothing else uses are dropped whenever the
+/// The strings of all objects, so that equal strings are stored once. Strings that nothing else uses are dropped whenever the
 /// pool has doubled.
 #[derive(Debug, Default)]
-pub struct Pool {
-    seen: HashSet<Text>,
+pub struct StringPool {
+    strings: HashSet<Text>,
     sweep_at: usize,
     /// Whether the limits of pods are read: few plug-ins use them.
     pub reads_limits: bool,
-    templates: written::Templates,
+    templates: stored_pod::DecodedTemplates,
 }
 
-impl Pool {
+impl StringPool {
     pub fn text(&mut self, text: &str) -> Text {
-        if let Some(known) = self.seen.get(text) {
+        if let Some(known) = self.strings.get(text) {
             return known.clone();
         }
-        if self.seen.len() >= self.sweep_at {
-            self.seen.retain(|text| Arc::strong_count(text) > 1);
-            self.sweep_at = (self.seen.len() * 2).max(1024);
+        if self.strings.len() >= self.sweep_at {
+            self.strings.retain(|text| Arc::strong_count(text) > 1);
+            self.sweep_at = (self.strings.len() * 2).max(1024);
         }
         let text: Text = text.into();
-        self.seen.insert(text.clone());
+        self.strings.insert(text.clone());
         text
     }
 

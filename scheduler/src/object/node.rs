@@ -3,7 +3,7 @@
 use super::labels::Labels;
 use super::resources::Resources;
 use super::terms::Taint;
-use super::{Pool, Text, items, text};
+use super::{StringPool, Text, items, text};
 use holdfast_value::Value;
 use std::collections::HashSet;
 
@@ -25,7 +25,7 @@ pub struct Node {
 const AVOIDED: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
 
 impl Node {
-    pub fn decode(pool: &mut Pool, name: Text, node: &Value) -> Self {
+    pub fn decode(pool: &mut StringPool, name: Text, node: &Value) -> Self {
         let status = &node["status"];
         let (mut images, mut known) = (Vec::new(), HashSet::new());
         for image in items(&status["images"]) {
@@ -48,7 +48,7 @@ impl Node {
     }
 }
 
-fn avoided(pool: &mut Pool, annotation: &Value) -> Vec<(Text, Text)> {
+fn avoided(pool: &mut StringPool, annotation: &Value) -> Vec<(Text, Text)> {
     let list: Value = serde_json::from_str(text(annotation)).unwrap_or_default();
     let owners = items(&list["preferAvoidPods"]).map(|one| &one["podSignature"]["podController"]);
     owners.map(|owner| (pool.field(&owner["kind"]), pool.field(&owner["uid"]))).collect()

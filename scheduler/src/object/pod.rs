@@ -4,14 +4,14 @@ use super::extended::{self, Container};
 use super::labels::Labels;
 use super::requests;
 use super::resources::Resources;
-use super::terms::{NodeSelector, NodeTerm, PodAffinity, PreferredNodeTerm, Spread, Toleration};
-use super::{KINDS, Key, Kind, Pool, Text, items, nanoseconds, text};
+use super::terms::{NodeSelector, NodeTerm, PodAffinity, PreferredNodeTerm, SpreadConstraint, Toleration};
+use super::{KINDS, Key, Kind, StringPool, Text, items, nanoseconds, text};
 use holdfast_value::Value;
 use std::sync::Arc;
 
 /// The fields of a pod that are read.
 #[rustfmt::skip]
-pub(super) const READ: &[&str] = &[
+pub(super) const FIELDS: &[&str] = &[
     "metadata.uid", "metadata.resourceVersion", "metadata.generation", "metadata.deletionTimestamp", "metadata.labels",
     "metadata.ownerReferences",
     "spec.nodeName", "spec.nodeSelector", "spec.affinity", "spec.tolerations", "spec.topologySpreadConstraints",
@@ -40,21 +40,21 @@ pub struct Template {
     pub scheduler_name: Text,
     pub labels: Labels,
     /// The requests, as filters count them.
-    pub asked: Resources,
+    pub requests: Resources,
     /// The requests of a pod to be placed, as the scores by allocation count them.
-    pub scored: Resources,
+    pub non_zero_requests: Resources,
     /// The requests of a pod that is placed, as the scores by allocation count them.
-    pub held_scored: Resources,
+    pub bound_non_zero_requests: Resources,
     /// The limits, if they are read.
     pub limits: Resources,
     pub node_selector: Labels,
     pub node_affinity: Option<NodeSelector>,
     pub preferred_nodes: Vec<PreferredNodeTerm>,
     /// The errors in the preferred node terms.
-    pub preference_faults: Vec<String>,
+    pub preference_errors: Vec<String>,
     pub pod_affinity: PodAffinity,
     pub tolerations: Vec<Toleration>,
-    pub spread: Vec<Spread>,
+    pub spread: Vec<SpreadConstraint>,
     // Invariant: sorted.
     pub ports: Vec<Port>,
     /// Images of init containers, containers and volumes, with repetitions.
@@ -115,7 +115,7 @@ pub struct Pod {
     /// count them, and as scores do.
     pub resized: Option<Box<(Resources, Resources)>>,
     /// The names of the ResourceClaims made for it, by the names in its spec.
-    pub made_claims: Vec<(Text, Option<Text>)>,
+    pub generated_claims: Vec<(Text, Option<Text>)>,
     /// Its condition `PodScheduled`: whether it is true, the reason and the message.
     pub scheduled: Option<(bool, Text, Text)>,
 }
@@ -167,7 +167,7 @@ pub struct PodClaim {
 
 impl Pod {
     /// The pod, with a template that is not shared yet.
-    pub fn decode(pool: &mut Pool, key: Key, pod: &Value) -> Pod {
+    pub fn decode(pool: &mut StringPool, key: Key, pod: &Value) -> Pod {
         let (spec, status) = (&pod["spec"], &pod["status"]);
         let template = Arc::new(Template::decode(pool, &key, pod));
         let condition = |kind: &str| items(&status["conditions"]).find(|one| text(&one["type"]) == kind);
@@ -188,7 +188,7 @@ impl Pod {
             preempted: condition("DisruptionTarget")
                 .is_some_and(|one| text(&one["status"]) == "True" && text(&one["reason"]) == "PreemptionByScheduler"),
             resized: resized(pool, pod, &template),
-            made_claims: items(&status["resourceClaimStatuses"])
+            generated_claims: items(&status["resourceClaimStatuses"])
                 .map(|one| (pool.field(&one["name"]), pool.optional(&one["resourceClaimName"])))
                 .collect(),
             scheduled: condition("PodScheduled")
@@ -199,13 +199,13 @@ impl Pod {
     }
 
     /// The requests that count on its node, as filters count them.
-    pub fn held(&self) -> &Resources {
-        self.resized.as_ref().map_or(&self.template.asked, |resized| &resized.0)
+    pub fn effective_requests(&self) -> &Resources {
+        self.resized.as_ref().map_or(&self.template.requests, |resized| &resized.0)
     }
 
     /// The requests that count on its node, as the scores by allocation count them.
-    pub fn held_scored(&self) -> &Resources {
-        self.resized.as_ref().map_or(&self.template.held_scored, |resized| &resized.1)
+    pub fn effective_non_zero_requests(&self) -> &Resources {
+        self.resized.as_ref().map_or(&self.template.bound_non_zero_requests, |resized| &resized.1)
     }
 
     pub fn namespace(&self) -> &Text {
@@ -228,16 +228,16 @@ impl Pod {
     }
 }
 
-fn resized(pool: &mut Pool, pod: &Value, template: &Template) -> Option<Box<(Resources, Resources)>> {
-    if !requests::has_other_than_asked(pod) {
+fn resized(pool: &mut StringPool, pod: &Value, template: &Template) -> Option<Box<(Resources, Resources)>> {
+    if !requests::is_resized(pod) {
         return None;
     }
-    let held = requests::held(pool, pod);
-    (held.0 != template.asked || held.1 != template.held_scored).then(|| Box::new(held))
+    let effective = requests::effective_requests(pool, pod);
+    (effective.0 != template.requests || effective.1 != template.bound_non_zero_requests).then(|| Box::new(effective))
 }
 
 impl Template {
-    fn decode(pool: &mut Pool, key: &Key, pod: &Value) -> Self {
+    fn decode(pool: &mut StringPool, key: &Key, pod: &Value) -> Self {
         let spec = &pod["spec"];
         let labels = Labels::decode(pool, &pod["metadata"]["labels"]);
         let affinity = &spec["affinity"]["nodeAffinity"];
@@ -246,7 +246,7 @@ impl Template {
         let claims: Vec<PodClaim> = items(&spec["resourceClaims"])
             .map(|one| PodClaim { name: pool.field(&one["name"]), claim: pool.optional(&one["resourceClaimName"]) })
             .collect();
-        let called_after_the_pod = volumes.iter().any(|volume| matches!(volume, Volume::Ephemeral(_)))
+        let claims_are_named_after_pod = volumes.iter().any(|volume| matches!(volume, Volume::Ephemeral(_)))
             || claims.iter().any(|claim| claim.claim.is_none());
         let preferred = &affinity["preferredDuringSchedulingIgnoredDuringExecution"];
         let preferred_nodes = PreferredNodeTerm::decode_all(pool, preferred);
@@ -254,15 +254,15 @@ impl Template {
         Template {
             namespace: key.namespace.clone(),
             scheduler_name: pool.text(scheduler_name.unwrap_or(DEFAULT_SCHEDULER)),
-            spread: Spread::decode_all(pool, &spec["topologySpreadConstraints"], &labels),
+            spread: SpreadConstraint::decode_all(pool, &spec["topologySpreadConstraints"], &labels),
             labels,
-            asked: requests::asked(pool, pod),
-            scored: requests::scored(pool, pod),
-            held_scored: requests::held_as_asked(pool, pod),
+            requests: requests::pod_requests(pool, pod),
+            non_zero_requests: requests::non_zero_requests(pool, pod),
+            bound_non_zero_requests: requests::bound_non_zero_requests(pool, pod),
             limits: if pool.reads_limits { requests::limits(pool, pod) } else { Resources::default() },
             node_selector: Labels::decode(pool, &spec["nodeSelector"]),
             node_affinity: NodeSelector::decode(pool, &affinity["requiredDuringSchedulingIgnoredDuringExecution"]),
-            preference_faults: PreferredNodeTerm::faults(&preferred_nodes),
+            preference_errors: PreferredNodeTerm::faults(&preferred_nodes),
             preferred_nodes,
             pod_affinity: PodAffinity::decode(pool, &spec["affinity"], &key.namespace),
             tolerations: Toleration::decode_all(pool, &spec["tolerations"]),
@@ -280,12 +280,12 @@ impl Template {
                 .find(|owner| owner["controller"] == true)
                 .map(|owner| Controller::decode(pool, owner)),
             gang: Gang::decode(pool, &key.namespace, &spec["workloadRef"]),
-            own_name: called_after_the_pod.then(|| key.name.clone()),
+            own_name: claims_are_named_after_pod.then(|| key.name.clone()),
         }
     }
 
     /// How much there is to look at on each node, or for each of its pods.
-    pub fn terms(&self) -> usize {
+    pub fn term_count(&self) -> usize {
         let node = |term: &NodeTerm| 1 + term.labels.len() + term.fields.len();
         let required = self.node_affinity.iter().flat_map(|selector| &selector.0).map(node);
         let preferred = self.preferred_nodes.iter().map(|preferred| node(&preferred.term));
@@ -304,32 +304,32 @@ impl Template {
         required.chain(preferred).sum::<usize>() + pods + others.iter().sum::<usize>()
     }
 
-    /// The extended resources that it asks for.
+    /// The extended resources that the pod requests.
     pub fn extended_resources(&self) -> impl Iterator<Item = &Text> {
         extended::resources(&self.extended).into_iter()
     }
 
     /// Whether the node selector and the required node affinity allow a node.
     pub fn allows(&self, name: &Text, labels: &Labels) -> bool {
-        self.node_selector.within(labels)
+        self.node_selector.is_subset_of(labels)
             && self.node_affinity.as_ref().is_none_or(|affinity| affinity.matches(name, labels))
     }
 }
 
 impl Controller {
-    fn decode(pool: &mut Pool, owner: &Value) -> Self {
+    fn decode(pool: &mut StringPool, owner: &Value) -> Self {
         let mut field = |name: &str| pool.field(&owner[name]);
         Controller { api_version: field("apiVersion"), kind: field("kind"), name: field("name"), uid: field("uid") }
     }
 
     /// The controller's kind, if the scheduler reads its selector.
     pub fn kind(&self) -> Option<Kind> {
-        KINDS.iter().find(|one| one.name == &*self.kind && one.is_of(&self.api_version)).map(|one| one.kind)
+        KINDS.iter().find(|one| one.name == &*self.kind && one.has_api_version(&self.api_version)).map(|one| one.kind)
     }
 }
 
 impl Gang {
-    fn decode(pool: &mut Pool, namespace: &Text, reference: &Value) -> Option<Self> {
+    fn decode(pool: &mut StringPool, namespace: &Text, reference: &Value) -> Option<Self> {
         Some(Gang {
             workload: pool.optional(&reference["name"])?,
             namespace: namespace.clone(),
@@ -342,7 +342,7 @@ impl Gang {
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// The host ports of containers and sidecars.
-fn host_ports(pool: &mut Pool, spec: &Value) -> Vec<Port> {
+fn host_ports(pool: &mut StringPool, spec: &Value) -> Vec<Port> {
     let sidecars = items(&spec["initContainers"]).filter(|one| text(&one["restartPolicy"]) == "Always");
     let containers = items(&spec["containers"]).chain(sidecars);
     let mut ports: Vec<Port> = containers
@@ -368,7 +368,7 @@ impl Port {
 }
 
 impl Volume {
-    fn decode(pool: &mut Pool, volume: &Value) -> Option<Self> {
+    fn decode(pool: &mut StringPool, volume: &Value) -> Option<Self> {
         if let Some(name) = pool.optional(&volume["persistentVolumeClaim"]["claimName"]) {
             return Some(Volume::Claim(name));
         }
@@ -381,8 +381,8 @@ impl Volume {
 
 impl Disk {
     /// The disk of a pod's volume, or of a PersistentVolume.
-    pub fn decode(pool: &mut Pool, volume: &Value) -> Option<Self> {
-        type Make = fn(&mut Pool, &Value) -> DiskSource;
+    pub fn decode(pool: &mut StringPool, volume: &Value) -> Option<Self> {
+        type Make = fn(&mut StringPool, &Value) -> DiskSource;
         let sources: [(&str, Make); 9] = [
             ("gcePersistentDisk", |pool, one| DiskSource::GcePersistentDisk(pool.field(&one["pdName"]))),
             ("awsElasticBlockStore", |pool, one| DiskSource::AwsElasticBlockStore(pool.field(&one["volumeID"]))),
@@ -412,7 +412,7 @@ mod tests {
     use holdfast_value::json;
 
     /// A pod in which every field that is read has an effect.
-    fn telling() -> Value {
+    fn pod_with_all_fields() -> Value {
         let container = |name: &str, port: u16| {
             json!({"name": name, "image": "i", "ports": [{"containerPort": 80, "hostPort": port, "hostIP": "10.0.0.1"}],
                 "resources": {"requests": {"cpu": "1", "example.com/gpu": "2"}}, "env": [{"name": "A", "value": "a"}]})
@@ -465,12 +465,12 @@ mod tests {
     }
 
     fn decoded(pod: &Value) -> String {
-        format!("{:#?}", Pod::decode(&mut Pool::default(), Key::new("n", "p"), pod))
+        format!("{:#?}", Pod::decode(&mut StringPool::default(), Key::new("n", "p"), pod))
     }
 
     #[test]
-    fn a_glance_at_a_pod_shows_all_that_is_read_of_it() {
-        let whole = telling();
+    fn a_glance_at_a_pod_reads_all_fields_that_decoding_uses() {
+        let whole = pod_with_all_fields();
         let seen = Kind::Pod.glance().look(whole.to_string().as_bytes()).document;
         assert_eq!(decoded(&seen), decoded(&whole));
         assert_eq!(seen["metadata"]["managedFields"], Value::Null);
@@ -480,8 +480,8 @@ mod tests {
     /// Pods that differ from the first in each kind of way; all but the first may take their template from an earlier
     /// pod.
     #[test]
-    fn a_pod_that_is_read_behind_another_is_the_pod_that_is_decoded() {
-        let mut plain = telling();
+    fn a_pod_read_with_a_cached_template_equals_the_decoded_pod() {
+        let mut plain = pod_with_all_fields();
         plain["spec"]["volumes"] = json!([{"name": "token-a", "projected": {"sources": []}}]);
         plain["spec"]["resourceClaims"] = json!([{"name": "d", "resourceClaimName": "made"}]);
         for (containers, statuses) in [("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")]
@@ -500,9 +500,10 @@ mod tests {
         other["metadata"]["uid"] = "v".into();
         other["status"]["conditions"][0]["message"] = "\"n\" is too small".into();
         let key = Key::new("n", "p");
-        let alone = |key: &Key, pod: &Value| format!("{:#?}", Pod::decode(&mut Pool::default(), key.clone(), pod));
+        let alone =
+            |key: &Key, pod: &Value| format!("{:#?}", Pod::decode(&mut StringPool::default(), key.clone(), pod));
         let behind = |key: &Key, pod: &Value, reads_limits: bool| {
-            let mut pool = Pool::default();
+            let mut pool = StringPool::default();
             let first = Pod::read(&mut pool, Key::new("n", "p"), plain.to_string().as_bytes());
             pool.reads_limits = reads_limits;
             let pod = Pod::read(&mut pool, key.clone(), pod.to_string().as_bytes());
@@ -511,7 +512,7 @@ mod tests {
         assert_eq!(behind(&key, &plain, false), (true, alone(&key, &plain)));
         let mut in_a_zone = plain.clone();
         in_a_zone["metadata"]["labels"]["topology.kubernetes.io/zone"] = "z".into();
-        let mut pool = Pool::default();
+        let mut pool = StringPool::default();
         let templates = [&plain, &in_a_zone, &plain, &in_a_zone]
             .map(|pod| Pod::read(&mut pool, key.clone(), pod.to_string().as_bytes()).template);
         assert!(Arc::ptr_eq(&templates[0], &templates[2]) && Arc::ptr_eq(&templates[1], &templates[3]));
@@ -521,7 +522,7 @@ mod tests {
         let elsewhere = Key::new("m", "p");
         assert_eq!(behind(&elsewhere, &other, false), (false, alone(&elsewhere, &other)));
         let mut shared = Vec::new();
-        for path in READ {
+        for path in FIELDS {
             let path = path.trim_end_matches(".*");
             for change in [remove as fn(&mut Value, &str), spoil] {
                 let mut changed = other.clone();
@@ -539,14 +540,14 @@ mod tests {
         let conditions = ["type", "status", "reason", "message"].map(|field| format!("status.conditions.{field}"));
         let status = status.iter().chain(&conditions).map(String::as_str).chain(["status.resourceClaimStatuses"]);
         assert_eq!(shared, own.into_iter().chain(spec).chain(status).collect::<Vec<_>>(), "what is a pod's own");
-        for volumes in telling()["spec"]["volumes"].as_array().unwrap() {
+        for volumes in pod_with_all_fields()["spec"]["volumes"].as_array().unwrap() {
             let mut with_volume = other.clone();
             with_volume["spec"]["volumes"] = json!([volumes]);
             assert_eq!(behind(&key, &with_volume, false), (false, alone(&key, &with_volume)));
         }
         for field in ["containerStatuses", "resources", "allocatedResources"] {
             let mut resized = other.clone();
-            resized["status"][field] = telling()["status"][field].clone();
+            resized["status"][field] = pod_with_all_fields()["status"][field].clone();
             assert!(alone(&key, &resized) != alone(&key, &other), "{field}");
             assert_eq!(behind(&key, &resized, false), (false, alone(&key, &resized)));
         }
@@ -565,11 +566,11 @@ mod tests {
 
     /// Every path of the glance is needed: without its value the pod decodes differently.
     #[test]
-    fn nothing_is_glanced_at_that_is_not_read() {
-        for path in READ {
-            let mut less = telling();
+    fn every_field_of_the_glance_is_used() {
+        for path in FIELDS {
+            let mut less = pod_with_all_fields();
             remove(&mut less, path.trim_end_matches(".*"));
-            assert!(decoded(&less) != decoded(&telling()), "{path}");
+            assert!(decoded(&less) != decoded(&pod_with_all_fields()), "{path}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Amounts of resources as integers: processors in thousandths, everything else in whole units.
 
-use super::{Pool, Text, entries, text};
+use super::{StringPool, Text, entries, text};
 use holdfast_core::schema::quantity;
 use holdfast_value::Value;
 
@@ -22,7 +22,7 @@ pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 const PODS: &str = "pods";
 
 impl Resources {
-    pub fn decode(pool: &mut Pool, value: &Value) -> Self {
+    pub fn decode(pool: &mut StringPool, value: &Value) -> Self {
         let mut resources = Resources::default();
         for (name, amount) in entries(value) {
             resources.set(pool, name, amount_of(name, amount));
@@ -30,7 +30,7 @@ impl Resources {
         resources
     }
 
-    fn set(&mut self, pool: &mut Pool, name: &str, amount: i64) {
+    fn set(&mut self, pool: &mut StringPool, name: &str, amount: i64) {
         match name {
             CPU => self.milli_cpu = amount,
             MEMORY => self.memory = amount,
@@ -64,7 +64,7 @@ impl Resources {
     }
 
     /// Adds to those amounts that are not 0.
-    pub fn add_where_some(&mut self, other: &Resources) {
+    pub fn add_to_non_zero(&mut self, other: &Resources) {
         self.merge(other, |own, more| if own == 0 { 0 } else { own.saturating_add(more) });
     }
 
@@ -73,7 +73,7 @@ impl Resources {
     }
 
     /// Whether any amount is saturated, so that subtracting from it would be wrong.
-    pub fn is_beyond_count(&self) -> bool {
+    pub fn is_saturated(&self) -> bool {
         let all = [self.milli_cpu, self.memory, self.ephemeral_storage, self.pods];
         all.into_iter().chain(self.scalars.iter().map(|(_, amount)| *amount)).any(|amount| amount == i64::MAX)
     }
@@ -95,19 +95,19 @@ impl Resources {
     }
 
     /// Replaces the amounts of those named resources that may be set at pod level.
-    pub fn replace_named<'a>(&mut self, pool: &mut Pool, others: impl IntoIterator<Item = (&'a str, i64)>) {
-        for (name, amount) in others.into_iter().filter(|(name, _)| is_of_whole_pods(name)) {
+    pub fn replace_pod_level<'a>(&mut self, pool: &mut StringPool, others: impl IntoIterator<Item = (&'a str, i64)>) {
+        for (name, amount) in others.into_iter().filter(|(name, _)| is_pod_level(name)) {
             self.set(pool, name, amount);
         }
     }
 
-    /// The resources that nodes always have, and those that are named here.
+    /// CPU, memory and ephemeral storage, and the scalar resources in this set.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         [CPU, MEMORY, EPHEMERAL_STORAGE].into_iter().chain(self.scalars.iter().map(|(name, _)| &**name))
     }
 
     /// Whether any resource is less here than in `than`.
-    pub fn is_less_in_some(&self, than: &Resources) -> bool {
+    pub fn is_less_in_any(&self, than: &Resources) -> bool {
         than.names().any(|name| self.get(name) < than.get(name))
     }
 
@@ -137,7 +137,7 @@ pub fn amount_of(name: &str, amount: &Value) -> i64 {
 }
 
 /// Whether the resource may be set at pod level: processors, memory and huge pages.
-pub fn is_of_whole_pods(name: &str) -> bool {
+pub fn is_pod_level(name: &str) -> bool {
     matches!(name, CPU | MEMORY) || name.starts_with("hugepages-")
 }
 

@@ -1,7 +1,7 @@
 //! Label selectors.
 
 use super::labels::Labels;
-use super::{Pool, Text, items};
+use super::{StringPool, Text, items};
 use holdfast_core::object::names;
 use holdfast_value::{Value, json};
 
@@ -58,7 +58,7 @@ impl Selector {
     }
 
     /// A `LabelSelector`. An absent one selects nothing, an empty one everything.
-    pub fn decode(pool: &mut Pool, value: &Value) -> Self {
+    pub fn decode(pool: &mut StringPool, value: &Value) -> Self {
         if !value.is_object() {
             return Selector::nothing();
         }
@@ -111,7 +111,7 @@ fn equalities(labels: &Labels) -> Vec<Requirement> {
 }
 
 impl Requirement {
-    pub fn decode(pool: &mut Pool, value: &Value) -> Self {
+    pub fn decode(pool: &mut StringPool, value: &Value) -> Self {
         let operator = Operator::named(super::text(&value["operator"]));
         Requirement { key: pool.field(&value["key"]), operator, values: pool.list(&value["values"]) }
     }
@@ -141,15 +141,15 @@ impl Requirement {
     /// The errors in the values, each with its path: `Gt` and `Lt` need integers, and all values must be valid label
     /// values.
     pub fn faults(&self) -> impl Iterator<Item = (String, String)> + '_ {
-        let told = |path: String, value: &Text, why: &str| (path, format!("Invalid value: \"{value}\": {why}"));
+        let error = |path: String, value: &Text, why: &str| (path, format!("Invalid value: \"{value}\": {why}"));
         let compares = matches!(self.operator, Operator::Gt | Operator::Lt);
         let values = || self.values.iter().enumerate();
         let no_numbers = values().filter(move |(_, value)| compares && value.parse::<i64>().is_err());
-        let no_numbers = no_numbers.map(move |(at, value)| told(format!("values[{at}]"), value, NO_NUMBER));
+        let no_numbers = no_numbers.map(move |(at, value)| error(format!("values[{at}]"), value, NO_NUMBER));
         let no_labels = values().map(|(at, value)| (at, value, names::label_value(value)));
         let no_labels = no_labels.filter(|(.., why)| !why.is_empty());
         let no_labels =
-            no_labels.map(move |(at, value, why)| told(format!("values[{at}][{}]", self.key), value, &why.join("; ")));
+            no_labels.map(move |(at, value, why)| error(format!("values[{at}][{}]", self.key), value, &why.join("; ")));
         no_numbers.chain(no_labels)
     }
 

@@ -2,7 +2,7 @@
 
 use super::labels::Labels;
 use super::selector::{Operator, Requirement, Selector};
-use super::{Pool, Text, items, text};
+use super::{StringPool, Text, items, text};
 use holdfast_value::{Value, json};
 
 /// Terms over nodes; one of them must match.
@@ -28,7 +28,7 @@ fn weight(term: &Value) -> i64 {
 }
 
 impl NodeSelector {
-    pub fn decode(pool: &mut Pool, value: &Value) -> Option<Self> {
+    pub fn decode(pool: &mut StringPool, value: &Value) -> Option<Self> {
         value.is_object().then(|| {
             NodeSelector(items(&value["nodeSelectorTerms"]).map(|term| NodeTerm::decode(pool, term)).collect())
         })
@@ -45,7 +45,7 @@ impl NodeSelector {
 }
 
 impl NodeTerm {
-    pub fn decode(pool: &mut Pool, value: &Value) -> Self {
+    pub fn decode(pool: &mut StringPool, value: &Value) -> Self {
         let mut list = |name: &str| items(&value[name]).map(|one| Requirement::decode(pool, one)).collect();
         NodeTerm { labels: list("matchExpressions"), fields: list("matchFields") }
     }
@@ -67,14 +67,14 @@ impl NodeTerm {
     pub fn matches(&self, name: &Text, labels: &Labels) -> bool {
         !self.is_empty()
             && self.labels.iter().all(|one| one.matches(labels.get(&one.key)))
-            && self.fields.iter().all(|one| one.is_about_the_name() && one.matches(Some(name)))
+            && self.fields.iter().all(|one| one.is_on_node_name() && one.matches(Some(name)))
     }
 }
 
 impl Requirement {
     /// Whether the requirement is on the one supported node field in the form that the API allows: `metadata.name`, one
     /// value, `In` or `NotIn`.
-    fn is_about_the_name(&self) -> bool {
+    fn is_on_node_name(&self) -> bool {
         &*self.key == "metadata.name"
             && self.values.len() == 1
             && matches!(self.operator, Operator::In | Operator::NotIn)
@@ -82,33 +82,33 @@ impl Requirement {
 }
 
 impl PreferredNodeTerm {
-    pub fn decode_all(pool: &mut Pool, value: &Value) -> Vec<Self> {
+    pub fn decode_all(pool: &mut StringPool, value: &Value) -> Vec<Self> {
         items(value)
             .map(|one| PreferredNodeTerm { weight: weight(one), term: NodeTerm::decode(pool, &one["preference"]) })
             .collect()
     }
 
     /// Whether the term can change a score.
-    pub fn counts(&self) -> bool {
+    pub fn affects_score(&self) -> bool {
         self.weight != 0 && !self.term.is_empty()
     }
 
     /// The errors in the terms, each with its path.
     pub fn faults(all: &[PreferredNodeTerm]) -> Vec<String> {
-        let counting = all.iter().enumerate().filter(|(_, one)| one.counts());
+        let counting = all.iter().enumerate().filter(|(_, one)| one.affects_score());
         let requirements = counting.flat_map(|(at, one)| {
-            let places = one.term.labels.iter().enumerate();
-            places.map(move |(place, requirement)| (format!("[{at}].matchExpressions[{place}]"), requirement))
+            let requirements = one.term.labels.iter().enumerate();
+            requirements.map(move |(index, requirement)| (format!("[{at}].matchExpressions[{index}]"), requirement))
         });
         let faults = requirements.flat_map(|(path, requirement)| {
             requirement.faults().map(move |(value, message)| format!("{path}.{value}: {message}"))
         });
-        faults.take(FAULTS_MAX).collect()
+        faults.take(ERRORS_MAX).collect()
     }
 }
 
 /// How many errors are reported for a pod.
-const FAULTS_MAX: usize = 32;
+const ERRORS_MAX: usize = 32;
 
 /// A term over other pods: pods in some namespaces with some labels, in the same topology domain of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -127,28 +127,28 @@ pub struct PodAffinity {
     pub required_anti: Vec<PodTerm>,
     pub preferred: Vec<PodTerm>,
     pub preferred_anti: Vec<PodTerm>,
-    pub reach: Reach,
+    pub scope: NamespaceScope,
 }
 
 /// The namespaces whose pods the terms may select.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Reach {
+pub struct NamespaceScope {
     // Invariant: sorted, without repetitions.
     namespaces: Vec<Text>,
     /// Whether a term selects namespaces by their labels: it may select any namespace.
     by_labels: bool,
 }
 
-impl Reach {
+impl NamespaceScope {
     fn of<'a>(terms: impl Iterator<Item = &'a PodTerm>) -> Self {
-        let mut reach = Reach::default();
+        let mut scope = NamespaceScope::default();
         for term in terms {
-            reach.by_labels |= !term.namespace_selector.is_nothing();
-            reach.namespaces.extend(term.namespaces.iter().cloned());
+            scope.by_labels |= !term.namespace_selector.is_nothing();
+            scope.namespaces.extend(term.namespaces.iter().cloned());
         }
-        reach.namespaces.sort_unstable();
-        reach.namespaces.dedup();
-        reach
+        scope.namespaces.sort_unstable();
+        scope.namespaces.dedup();
+        scope
     }
 
     pub fn includes(&self, namespace: &Text) -> bool {
@@ -156,13 +156,13 @@ impl Reach {
     }
 
     /// The keys under which the snapshot indexes the pod: each namespace that its terms name, or `None` for any.
-    pub fn places(&self) -> Vec<Option<Text>> {
+    pub fn index_keys(&self) -> Vec<Option<Text>> {
         if self.by_labels { vec![None] } else { self.namespaces.iter().cloned().map(Some).collect() }
     }
 }
 
 impl PodAffinity {
-    pub fn decode(pool: &mut Pool, affinity: &Value, namespace: &Text) -> Self {
+    pub fn decode(pool: &mut StringPool, affinity: &Value, namespace: &Text) -> Self {
         let mut terms = |side: &str| {
             let side = &affinity[side];
             let required = items(&side["requiredDuringSchedulingIgnoredDuringExecution"])
@@ -176,8 +176,8 @@ impl PodAffinity {
         let (required, preferred) = terms("podAffinity");
         let (required_anti, preferred_anti) = terms("podAntiAffinity");
         let all = [&required, &required_anti, &preferred, &preferred_anti];
-        let reach = Reach::of(all.into_iter().flat_map(|terms: &Vec<PodTerm>| terms.iter()));
-        PodAffinity { required, required_anti, preferred, preferred_anti, reach }
+        let scope = NamespaceScope::of(all.into_iter().flat_map(|terms: &Vec<PodTerm>| terms.iter()));
+        PodAffinity { required, required_anti, preferred, preferred_anti, scope }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -189,7 +189,7 @@ impl PodAffinity {
 }
 
 impl PodTerm {
-    fn decode(pool: &mut Pool, term: &Value, own_namespace: &Text, weight: i64) -> Self {
+    fn decode(pool: &mut StringPool, term: &Value, own_namespace: &Text, weight: i64) -> Self {
         let mut namespaces = pool.list(&term["namespaces"]);
         let namespace_selector = Selector::decode(pool, &term["namespaceSelector"]);
         if namespaces.is_empty() && namespace_selector.is_nothing() {
@@ -219,7 +219,7 @@ pub struct Taint {
 }
 
 impl Taint {
-    pub fn decode(pool: &mut Pool, taint: &Value) -> Self {
+    pub fn decode(pool: &mut StringPool, taint: &Value) -> Self {
         Taint {
             key: pool.field(&taint["key"]),
             value: pool.field(&taint["value"]),
@@ -227,7 +227,7 @@ impl Taint {
         }
     }
 
-    pub fn decode_all(pool: &mut Pool, value: &Value) -> Vec<Self> {
+    pub fn decode_all(pool: &mut StringPool, value: &Value) -> Vec<Self> {
         items(value).map(|taint| Taint::decode(pool, taint)).collect()
     }
 
@@ -249,7 +249,7 @@ pub struct Toleration {
 }
 
 impl Toleration {
-    pub fn decode_all(pool: &mut Pool, value: &Value) -> Vec<Self> {
+    pub fn decode_all(pool: &mut StringPool, value: &Value) -> Vec<Self> {
         items(value)
             .map(|one| Toleration {
                 key: pool.field(&one["key"]),
@@ -281,7 +281,7 @@ pub fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Optio
 
 /// A topology spread constraint: how evenly pods must, or should, be spread over the values of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Spread {
+pub struct SpreadConstraint {
     pub max_skew: i64,
     pub topology_key: Text,
     /// `DoNotSchedule` rather than `ScheduleAnyway`.
@@ -294,12 +294,12 @@ pub struct Spread {
     pub honor_taints: bool,
 }
 
-impl Spread {
-    pub fn decode_all(pool: &mut Pool, value: &Value, own_labels: &Labels) -> Vec<Self> {
-        items(value).map(|one| Spread::decode(pool, one, own_labels)).collect()
+impl SpreadConstraint {
+    pub fn decode_all(pool: &mut StringPool, value: &Value, own_labels: &Labels) -> Vec<Self> {
+        items(value).map(|one| SpreadConstraint::decode(pool, one, own_labels)).collect()
     }
 
-    pub fn decode(pool: &mut Pool, one: &Value, own_labels: &Labels) -> Self {
+    pub fn decode(pool: &mut StringPool, one: &Value, own_labels: &Labels) -> Self {
         let mut selector = Selector::decode(pool, &one["labelSelector"]);
         for key in pool.list(&one["matchLabelKeys"]) {
             if let Some(value) = own_labels.get(&key) {
@@ -308,7 +308,7 @@ impl Spread {
                 selector = selector.with(Requirement { key, operator: Operator::In, values: vec![value.clone()] });
             }
         }
-        Spread {
+        SpreadConstraint {
             max_skew: one["maxSkew"].as_i64().unwrap_or(1).clamp(1, i32::MAX.into()),
             topology_key: pool.field(&one["topologyKey"]),
             hard: text(&one["whenUnsatisfiable"]) != "ScheduleAnyway",

@@ -4,7 +4,7 @@ use super::labels::Labels;
 use super::pod::Disk;
 use super::selector::Selector;
 use super::terms::NodeSelector;
-use super::{Key, Pool, Text, items, text};
+use super::{Key, StringPool, Text, items, text};
 use holdfast_core::schema::quantity;
 use holdfast_value::Value;
 
@@ -32,7 +32,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    pub fn decode(pool: &mut Pool, name: Text, object: &Value) -> Self {
+    pub fn decode(pool: &mut StringPool, name: Text, object: &Value) -> Self {
         let spec = &object["spec"];
         let csi = &spec["csi"];
         let claim = &spec["claimRef"];
@@ -93,7 +93,7 @@ pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
 impl Claim {
-    pub fn decode(pool: &mut Pool, key: Key, object: &Value) -> Self {
+    pub fn decode(pool: &mut StringPool, key: Key, object: &Value) -> Self {
         let (spec, meta) = (&object["spec"], &object["metadata"]);
         let annotations = &meta["annotations"];
         let class = if annotations[CLASS_ANNOTATION].is_string() {
@@ -133,7 +133,7 @@ impl Claim {
     }
 }
 
-fn volume_mode(pool: &mut Pool, spec: &Value) -> Text {
+fn volume_mode(pool: &mut StringPool, spec: &Value) -> Text {
     pool.text(spec["volumeMode"].as_str().unwrap_or("Filesystem"))
 }
 
@@ -150,7 +150,7 @@ pub struct Class {
 }
 
 impl Class {
-    pub fn decode(pool: &mut Pool, object: &Value) -> Self {
+    pub fn decode(pool: &mut StringPool, object: &Value) -> Self {
         let topologies = items(&object["allowedTopologies"]).map(|term| {
             items(&term["matchLabelExpressions"])
                 .map(|one| (pool.field(&one["key"]), pool.list(&one["values"])))
@@ -164,7 +164,7 @@ impl Class {
     }
 
     /// Whether volumes of this class may be provisioned for a node with these labels.
-    pub fn reaches(&self, labels: &Labels) -> bool {
+    pub fn allows_node(&self, labels: &Labels) -> bool {
         let holds = |(key, values): &(Text, Vec<Text>)| labels.get(key).is_some_and(|value| values.contains(value));
         self.topologies.is_empty() || self.topologies.iter().any(|term| !term.is_empty() && term.iter().all(holds))
     }
@@ -173,14 +173,14 @@ impl Class {
 /// A CSINode: what CSI drivers say about a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CsiNode {
-    /// How many volumes of each driver the node takes.
+    /// How many volumes of each driver can be attached to the node.
     pub limits: Vec<(Text, i64)>,
     /// In-tree plug-ins whose volumes a CSI driver serves on this node.
     pub migrated: Vec<Text>,
 }
 
 impl CsiNode {
-    pub fn decode(pool: &mut Pool, object: &Value) -> Self {
+    pub fn decode(pool: &mut StringPool, object: &Value) -> Self {
         let drivers = items(&object["spec"]["drivers"]);
         let migrated = text(&object["metadata"]["annotations"]["storage.alpha.kubernetes.io/migrated-plugins"]);
         CsiNode {
@@ -197,17 +197,17 @@ impl CsiNode {
 pub struct Capacity {
     pub class: Text,
     pub nodes: Selector,
-    pub room: Option<i128>,
+    pub free_bytes: Option<i128>,
 }
 
 impl Capacity {
-    pub fn decode(pool: &mut Pool, object: &Value) -> Self {
-        let room =
+    pub fn decode(pool: &mut StringPool, object: &Value) -> Self {
+        let free_bytes =
             ["maximumVolumeSize", "capacity"].iter().map(|field| &object[*field]).find(|value| value.is_string());
         Capacity {
             class: pool.field(&object["storageClassName"]),
             nodes: Selector::decode(pool, &object["nodeTopology"]),
-            room: room.map(bytes),
+            free_bytes: free_bytes.map(bytes),
         }
     }
 }
@@ -221,7 +221,7 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    pub fn decode(pool: &mut Pool, object: &Value) -> Self {
+    pub fn decode(pool: &mut StringPool, object: &Value) -> Self {
         Attachment {
             driver: pool.field(&object["spec"]["attacher"]),
             node: pool.field(&object["spec"]["nodeName"]),

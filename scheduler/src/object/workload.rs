@@ -3,44 +3,44 @@
 
 use super::labels::Labels;
 use super::selector::Selector;
-use super::{Pool, Text, entries, items};
+use super::{StringPool, Text, entries, items};
 use holdfast_value::Value;
 
 /// An object that selects pods: a Service, or a controller that owns them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Selecting {
+pub struct PodSelector {
     /// A map of labels, as Services and ReplicationControllers have it; `None` selects nothing.
     pub labels: Option<Labels>,
     /// A label selector, as ReplicaSets and StatefulSets have it.
     pub selector: Selector,
 }
 
-impl Selecting {
-    pub fn by_labels(pool: &mut Pool, object: &Value) -> Self {
+impl PodSelector {
+    pub fn by_labels(pool: &mut StringPool, object: &Value) -> Self {
         let selector = &object["spec"]["selector"];
-        Selecting {
+        PodSelector {
             labels: selector.is_object().then(|| Labels::decode(pool, selector)),
             selector: Selector::nothing(),
         }
     }
 
-    pub fn by_selector(pool: &mut Pool, object: &Value) -> Self {
-        Selecting { labels: None, selector: Selector::decode(pool, &object["spec"]["selector"]) }
+    pub fn by_selector(pool: &mut StringPool, object: &Value) -> Self {
+        PodSelector { labels: None, selector: Selector::decode(pool, &object["spec"]["selector"]) }
     }
 }
 
 /// A PodDisruptionBudget.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Budget {
+pub struct DisruptionBudget {
     pub selector: Selector,
     pub allowed: i64,
     /// Pods whose eviction was already counted.
     pub disrupted: Vec<Text>,
 }
 
-impl Budget {
-    pub fn decode(pool: &mut Pool, object: &Value) -> Self {
-        Budget {
+impl DisruptionBudget {
+    pub fn decode(pool: &mut StringPool, object: &Value) -> Self {
+        DisruptionBudget {
             selector: Selector::decode(pool, &object["spec"]["selector"]),
             allowed: object["status"]["disruptionsAllowed"].as_i64().unwrap_or(0),
             disrupted: entries(&object["status"]["disruptedPods"]).map(|(name, _)| pool.text(name)).collect(),
@@ -56,11 +56,11 @@ pub struct Workload {
 }
 
 impl Workload {
-    pub fn decode(pool: &mut Pool, object: &Value) -> Self {
+    pub fn decode(pool: &mut StringPool, object: &Value) -> Self {
         let groups = items(&object["spec"]["podGroups"]).map(|group| {
-            let least =
+            let min_count =
                 group["policy"]["gang"]["minCount"].as_u64().map(|count| usize::try_from(count).unwrap_or(usize::MAX));
-            (pool.field(&group["name"]), least)
+            (pool.field(&group["name"]), min_count)
         });
         Workload { groups: groups.collect() }
     }
@@ -68,6 +68,6 @@ impl Workload {
     /// The minimum number of pods of a group, `Some(None)` if its pods are placed one by one. `None`: the group does
     /// not exist.
     pub fn min_count(&self, group: &str) -> Option<Option<usize>> {
-        self.groups.iter().find(|(name, _)| &**name == group).map(|(_, least)| *least)
+        self.groups.iter().find(|(name, _)| &**name == group).map(|(_, min_count)| *min_count)
     }
 }

@@ -1,6 +1,6 @@
-//! Feasible nodes in groups: plug-ins that look beyond single nodes cannot tell the nodes of a group apart.
+//! Feasible nodes in groups: to plug-ins that look at more than one node, the nodes of a group are equal.
 //!
-//! A group is identified by its *marks*, the numbers by which such plug-ins tell nodes apart. Within a group the nodes
+//! A group is identified by its *marks*, the numbers by which these plug-ins distinguish nodes. Within a group the nodes
 //! are sorted by the scores that depend on the node alone, so the best node of a group is its first one. The best node
 //! of all is then among the first nodes of the groups. The number of groups follows the number of topology domains, or
 //! of different counts, and not the number of nodes.
@@ -11,8 +11,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 #[derive(Default)]
-pub(super) struct Groups {
-    groups: Vec<Group>,
+pub(super) struct NodeGroups {
+    groups: Vec<NodeGroup>,
     /// The numbers of groups without nodes.
     free: Vec<usize>,
     by_marks: HashMap<Arc<[i64]>, usize>,
@@ -20,12 +20,12 @@ pub(super) struct Groups {
     members: Vec<Option<(usize, i64)>>,
 }
 
-pub(super) struct Group {
+pub(super) struct NodeGroup {
     pub marks: Arc<[i64]>,
     nodes: BTreeSet<(Reverse<i64>, NodeId)>,
 }
 
-impl Group {
+impl NodeGroup {
     /// The highest score of a node, and the first node that has it.
     pub fn best(&self) -> Option<(i64, NodeId)> {
         self.nodes.first().map(|(Reverse(score), node)| (*score, *node))
@@ -36,9 +36,9 @@ impl Group {
     }
 }
 
-impl Groups {
+impl NodeGroups {
     /// The groups that have nodes.
-    pub fn iter(&self) -> impl Iterator<Item = &Group> {
+    pub fn iter(&self) -> impl Iterator<Item = &NodeGroup> {
         self.groups.iter().filter(|group| !group.nodes.is_empty())
     }
 
@@ -47,7 +47,7 @@ impl Groups {
     }
 
     /// The score and the marks of a node that is in a group.
-    pub fn known(&self, node: NodeId) -> Option<(i64, Arc<[i64]>)> {
+    pub fn score_and_marks(&self, node: NodeId) -> Option<(i64, Arc<[i64]>)> {
         self.member(node).map(|(group, score)| (score, self.groups[group].marks.clone()))
     }
 
@@ -66,7 +66,7 @@ impl Groups {
             }
             _ => {
                 self.remove(node);
-                self.number(marks)
+                self.group_with_marks(marks)
             }
         };
         if node >= self.members.len() {
@@ -87,12 +87,12 @@ impl Groups {
     }
 
     /// The number of the group with these marks, which is made if there is none.
-    fn number(&mut self, marks: &[i64]) -> usize {
+    fn group_with_marks(&mut self, marks: &[i64]) -> usize {
         if let Some(number) = self.by_marks.get(marks) {
             return *number;
         }
         let marks: Arc<[i64]> = marks.into();
-        let group = Group { marks: marks.clone(), nodes: BTreeSet::new() };
+        let group = NodeGroup { marks: marks.clone(), nodes: BTreeSet::new() };
         let number = match self.free.pop() {
             Some(number) => {
                 self.groups[number] = group;
@@ -112,7 +112,7 @@ impl Groups {
 mod tests {
     use super::*;
 
-    fn firsts(groups: &Groups) -> Vec<(Vec<i64>, i64, NodeId, usize)> {
+    fn firsts(groups: &NodeGroups) -> Vec<(Vec<i64>, i64, NodeId, usize)> {
         let mut found: Vec<_> = groups
             .iter()
             .filter_map(|group| group.best().map(|(score, node)| (group.marks.to_vec(), score, node, group.len())))
@@ -122,8 +122,8 @@ mod tests {
     }
 
     #[test]
-    fn each_group_knows_the_first_of_its_best_nodes() {
-        let mut groups = Groups::default();
+    fn each_group_returns_its_first_best_node() {
+        let mut groups = NodeGroups::default();
         groups.put(3, 7, &[1]);
         groups.put(2, 7, &[1]);
         groups.put(5, 9, &[2]);
@@ -133,15 +133,15 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_changes_its_marks_changes_its_group() {
-        let mut groups = Groups::default();
+    fn a_node_with_new_marks_changes_its_group() {
+        let mut groups = NodeGroups::default();
         groups.put(0, 1, &[1]);
         groups.put(0, 1, &[2]);
         assert_eq!(firsts(&groups), [(vec![2], 1, 0, 1)]);
         groups.remove(0);
         assert!(firsts(&groups).is_empty() && !groups.contains(0));
         groups.put(4, 2, &[2]);
-        assert_eq!(groups.known(4), Some((2, [2].into())));
+        assert_eq!(groups.score_and_marks(4), Some((2, [2].into())));
         assert_eq!(groups.groups.len(), 1, "the numbers of empty groups are used again");
     }
 }

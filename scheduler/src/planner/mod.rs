@@ -8,101 +8,101 @@
 
 mod evaluations;
 mod groups;
-mod memory;
-mod no_place;
+mod infeasible;
+mod template_cache;
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind};
-use crate::plan::{Explanation, Outcome, Plan, Unschedulable, plan};
-use crate::plugin::{Cycle, Plugin, Point};
+use crate::plan::{Explanation, Plan, PlanOutcome, Unschedulable, plan};
+use crate::plugin::{ExtensionPoint, Plugin, SchedulingCycle};
 use crate::plugins::default_preemption;
 use crate::plugins::node_affinity::named_nodes;
 use crate::profile::Profile;
 use crate::snapshot::Snapshot;
-use crate::snapshot::assume::Promise;
+use crate::snapshot::assume::Reservation;
 use crate::snapshot::node_info::NodeId;
-use crate::status::Refusal;
-use evaluations::{Evaluations, count_plain};
-use memory::Memory;
-use no_place::Waits;
+use crate::status::Rejection;
+use evaluations::{Evaluations, count_uncached};
+use infeasible::NominatedPod;
 use std::collections::{BTreeMap, HashMap};
+use template_cache::TemplateCache;
 
 /// The key of the cache. Pods with equal keys get equal answers: they have one profile, template, priority and
 /// preemption policy. The priority matters because a pod respects nominated pods of at least its own priority, and
 /// preempts pods of lower priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Likeness {
+struct CacheKey {
     profile: usize,
     template: u64,
     priority: i64,
     never_preempts: bool,
 }
 
-impl Likeness {
+impl CacheKey {
     fn of(profile: usize, pod: &Pod) -> Self {
         let Pod { template_id: template, priority, never_preempts, .. } = *pod;
-        Likeness { profile, template, priority, never_preempts }
+        CacheKey { profile, template, priority, never_preempts }
     }
 }
 
-/// What the cache holds: the refused nodes with their refusals, and each scoring plug-in's scores of the nodes in
+/// What the cache holds: the rejected nodes with their rejections, and each scoring plug-in's scores of the nodes in
 /// question.
-pub type Recalled = (Vec<(NodeId, Refusal)>, Vec<Vec<i64>>);
+pub type CachedResults = (Vec<(NodeId, Rejection)>, Vec<Vec<i64>>);
 
 #[derive(Default)]
 pub struct Planner {
-    memories: HashMap<Likeness, Memory>,
-    turn: u64,
+    caches: HashMap<CacheKey, TemplateCache>,
+    plans_made: u64,
     /// How often all nodes were checked for a template.
-    judged_all: u64,
+    full_evaluations: u64,
     /// How many groups of nodes were compared.
-    compared: u64,
+    groups_compared: u64,
     evaluations: Evaluations,
 }
 
 /// The bound of the cache: entries of one node for one template.
-const MAX_CELLS: usize = 8 << 20;
+const CACHE_ENTRIES_MAX: usize = 8 << 20;
 
 impl Planner {
     pub fn new() -> Self {
         Planner::default()
     }
 
-    /// Chooses a node for a pod, or says why none is feasible and what can be done about it. `profile` is the profile
+    /// Chooses a node for a pod, or returns why none is feasible and which pods to evict. `profile` is the profile
     /// with its number; a number must mean the same profile in every call.
     pub fn plan(&mut self, snapshot: &Snapshot, profile: (usize, &Profile), pod: &Pod) -> Plan {
         let (number, profile) = profile;
-        let by_name = pod.template.node_affinity.as_ref().is_some_and(|terms| named_nodes(terms).is_some());
+        let names_nodes = pod.template.node_affinity.as_ref().is_some_and(|terms| named_nodes(terms).is_some());
         // Plan without the cache where its result would not be reused: affinity or the pod itself names nodes, the pod
         // uses ResourceClaims (each allocation changes what is left), its preferences do not parse, or the profile
         // checks all nodes.
-        let is_alone = !pod.template.claims.is_empty() || snapshot.extended_claim(&pod.uid).is_some();
-        let is_wrong = !pod.template.preference_faults.is_empty();
-        if by_name || is_alone || is_wrong || pod.node_name.is_some() || profile.check_all {
-            return self.plain(snapshot, (number, profile), pod);
+        let uses_devices = !pod.template.claims.is_empty() || snapshot.extended_claim(&pod.uid).is_some();
+        let has_invalid_preferences = !pod.template.preference_errors.is_empty();
+        if names_nodes || uses_devices || has_invalid_preferences || pod.node_name.is_some() || profile.check_all {
+            return self.plan_uncached(snapshot, (number, profile), pod);
         }
         if pod.nominated.is_some() {
             return self.plan_nominated(snapshot, (number, profile), pod);
         }
-        let cycle = Cycle { snapshot, pod };
-        let found = self.remembered(cycle, (number, profile), |memory| {
-            let best = memory.best(cycle);
-            if let Some(plan) = best.and_then(|node| bind(cycle, memory, node)) {
+        let cycle = SchedulingCycle { snapshot, pod };
+        let cached = self.with_cache(cycle, (number, profile), |cache| {
+            let best = cache.best(cycle);
+            if let Some(plan) = best.and_then(|node| bind_plan(cycle, cache, node)) {
                 return Some(plan);
             }
-            if let Some(told) = memory.told_before(cycle) {
-                return Some(unschedulable(told));
+            if let Some(unschedulable) = cache.cached_failure(cycle) {
+                return Some(unschedulable_plan(unschedulable));
             }
-            let told = if best.is_none() { memory.tell(cycle, profile, None)? } else { return None };
-            memory.remember_why(cycle, &told);
-            Some(unschedulable(told))
+            let unschedulable = if best.is_none() { cache.explain(cycle, profile, None)? } else { return None };
+            cache.cache_failure(cycle, &unschedulable);
+            Some(unschedulable_plan(unschedulable))
         });
-        found.unwrap_or_else(|| {
-            let plan = self.plain(snapshot, (number, profile), pod);
-            if let (Outcome::Unschedulable(why), Some(memory)) =
-                (&plan.outcome, self.memories.get_mut(&Likeness::of(number, pod)))
+        cached.unwrap_or_else(|| {
+            let plan = self.plan_uncached(snapshot, (number, profile), pod);
+            if let (PlanOutcome::Unschedulable(why), Some(cache)) =
+                (&plan.outcome, self.caches.get_mut(&CacheKey::of(number, pod)))
             {
-                memory.remember_why(cycle, why);
+                cache.cache_failure(cycle, why);
             }
             plan
         })
@@ -111,118 +111,125 @@ impl Planner {
     /// As [`Planner::plan`], for a pod that is nominated to a node, which is tried first. In the cache of the pod's
     /// template the pod's own nomination counts against the node, so that node is checked apart from the cache.
     fn plan_nominated(&mut self, snapshot: &Snapshot, (number, profile): (usize, &Profile), pod: &Pod) -> Plan {
-        let like_it = Pod { uid: "".into(), nominated: None, ..pod.clone() };
-        let (cycle, alike) = (Cycle { snapshot, pod }, Cycle { snapshot, pod: &like_it });
+        let template_pod = Pod { uid: "".into(), nominated: None, ..pod.clone() };
+        let (cycle, template_cycle) =
+            (SchedulingCycle { snapshot, pod }, SchedulingCycle { snapshot, pod: &template_pod });
         let node = pod.nominated.as_ref().and_then(|name| snapshot.node_named(name));
-        let found = self.remembered(alike, (number, profile), |memory| {
-            let node = node.filter(|_| memory.is_of_use())?;
-            let Err(refusal) = memory.check(cycle, node) else { return bind(cycle, memory, node.id) };
-            if let Some(best) = memory.best(alike) {
-                return bind(cycle, memory, best).filter(|_| best != node.id);
+        let cached = self.with_cache(template_cycle, (number, profile), |cache| {
+            let node = node.filter(|_| cache.has_groups())?;
+            let Err(rejection) = cache.check(cycle, node) else { return bind_plan(cycle, cache, node.id) };
+            if let Some(best) = cache.best(template_cycle) {
+                return bind_plan(cycle, cache, best).filter(|_| best != node.id);
             }
-            let why = default_preemption::may_not(cycle, Some(refusal.code))?;
-            memory.tell(alike, profile, Some(Waits { node: node.id, refusal, why })).map(unschedulable)
+            let why = default_preemption::ineligible_reason(cycle, Some(rejection.code))?;
+            cache
+                .explain(template_cycle, profile, Some(NominatedPod { node: node.id, rejection, why }))
+                .map(unschedulable_plan)
         });
-        found.unwrap_or_else(|| self.plain(snapshot, (number, profile), pod))
+        cached.unwrap_or_else(|| self.plan_uncached(snapshot, (number, profile), pod))
     }
 
-    /// Calls `show` with the up-to-date cache for pods like this one.
-    fn remembered<T>(
+    /// Calls `use_cache` with the up-to-date cache for pods like this one.
+    fn with_cache<T>(
         &mut self,
-        cycle: Cycle<'_>,
+        cycle: SchedulingCycle<'_>,
         (number, profile): (usize, &Profile),
-        show: impl FnOnce(&mut Memory) -> T,
+        use_cache: impl FnOnce(&mut TemplateCache) -> T,
     ) -> T {
-        self.turn += 1;
-        self.make_room(cycle.snapshot);
-        let likeness = Likeness::of(number, cycle.pod);
-        let memory = self.memories.entry(likeness).or_insert_with(|| Memory::new(cycle, profile));
-        memory.used = self.turn;
-        memory.tally.plans += 1;
-        memory.catch_up(cycle, profile);
-        let shown = show(memory);
-        self.judged_all += std::mem::take(&mut memory.begun);
-        self.compared += std::mem::take(&mut memory.compared);
-        shown
+        self.plans_made += 1;
+        self.evict_caches(cycle.snapshot);
+        let key = CacheKey::of(number, cycle.pod);
+        let cache = self.caches.entry(key).or_insert_with(|| TemplateCache::new(cycle, profile));
+        cache.last_used = self.plans_made;
+        cache.tally.plans += 1;
+        cache.catch_up(cycle, profile);
+        let result = use_cache(cache);
+        self.full_evaluations += std::mem::take(&mut cache.rebuilds);
+        self.groups_compared += std::mem::take(&mut cache.groups_compared);
+        result
     }
 
-    fn plain(&mut self, snapshot: &Snapshot, (number, profile): (usize, &Profile), pod: &Pod) -> Plan {
+    fn plan_uncached(&mut self, snapshot: &Snapshot, (number, profile): (usize, &Profile), pod: &Pod) -> Plan {
         let plan = plan(snapshot, profile, pod);
-        count_plain(number, profile, &plan, &mut self.evaluations);
+        count_uncached(number, profile, &plan, &mut self.evaluations);
         plan
     }
 
     /// How often each plug-in was called at a point, by the number of the profile. Filters are called once for each
     /// changed node, or once for a group of nodes; the others once for each pod.
-    pub fn evaluations(&mut self) -> &BTreeMap<(usize, Point, &'static str), u64> {
-        for (likeness, memory) in &mut self.memories {
-            memory.tally.settle(likeness.profile, &mut self.evaluations);
+    pub fn evaluations(&mut self) -> &BTreeMap<(usize, ExtensionPoint, &'static str), u64> {
+        for (key, cache) in &mut self.caches {
+            cache.tally.flush_into(key.profile, &mut self.evaluations);
         }
         &self.evaluations
     }
 
     /// Whether the cache says that a node is feasible for a pod, for tests that compare the cache with the plain
     /// search.
-    pub fn remembers(&self, profile: usize, pod: &Pod, node: NodeId) -> Option<bool> {
-        Some(self.memories.get(&Likeness::of(profile, pod))?.will_do(node))
+    pub fn is_cached_feasible(&self, profile: usize, pod: &Pod, node: NodeId) -> Option<bool> {
+        Some(self.caches.get(&CacheKey::of(profile, pod))?.is_feasible(node))
     }
 
-    /// The cached refusals of nodes for a pod, and each scoring plug-in's scores of the nodes in `scored`, for tests
+    /// The cached rejections of nodes for a pod, and each scoring plug-in's scores of the nodes in `non_zero_requests`, for tests
     /// that compare the cache with the plain search. `None`: nothing is cached.
-    pub fn recalls(&self, profile: usize, cycle: Cycle<'_>, scored: &[NodeId]) -> Option<Recalled> {
-        self.memories.get(&Likeness::of(profile, cycle.pod))?.recall(cycle, scored)
+    pub fn cached_results(
+        &self,
+        profile: usize,
+        cycle: SchedulingCycle<'_>,
+        scored: &[NodeId],
+    ) -> Option<CachedResults> {
+        self.caches.get(&CacheKey::of(profile, cycle.pod))?.cached_results(cycle, scored)
     }
 
     fn weight_exceeds(&self, most: usize) -> bool {
-        self.memories.len() > (most / MAX_WEIGHT).max(8)
-            && self.memories.values().map(Memory::weight).sum::<usize>() > most
+        self.caches.len() > (most / CACHE_WEIGHT_MAX).max(8)
+            && self.caches.values().map(TemplateCache::weight).sum::<usize>() > most
     }
 
     /// How often all nodes and their pods were looked at for a template: once for each template, and again after each
     /// change that cannot be applied step by step.
-    pub fn judged_all(&self) -> u64 {
-        self.judged_all
+    pub fn full_evaluations(&self) -> u64 {
+        self.full_evaluations
     }
 
-    /// How many groups of nodes were compared. For each pod the number follows the topology domains that its template
-    /// tells apart, or the different counts, and not the nodes.
-    pub fn compared(&self) -> u64 {
-        self.compared
+    /// How many groups of nodes were compared. For each pod the number grows with the topology domains that matter to its template, or with the different counts, but not with the nodes.
+    pub fn groups_compared(&self) -> u64 {
+        self.groups_compared
     }
 
     /// Drops the caches that were not used for the longest time.
-    fn make_room(&mut self, snapshot: &Snapshot) {
-        let most = (MAX_CELLS / snapshot.node_bound().max(1)).clamp(8, 256);
-        while self.memories.len() > most || self.weight_exceeds(most) {
-            let oldest = self.memories.iter().min_by_key(|(_, memory)| memory.used).map(|(likeness, _)| *likeness);
+    fn evict_caches(&mut self, snapshot: &Snapshot) {
+        let most = (CACHE_ENTRIES_MAX / snapshot.node_bound().max(1)).clamp(8, 256);
+        while self.caches.len() > most || self.weight_exceeds(most) {
+            let oldest = self.caches.iter().min_by_key(|(_, cache)| cache.last_used).map(|(key, _)| *key);
             let Some(oldest) = oldest else { return };
-            if let Some(mut memory) = self.memories.remove(&oldest) {
-                memory.tally.settle(oldest.profile, &mut self.evaluations);
+            if let Some(mut cache) = self.caches.remove(&oldest) {
+                cache.tally.flush_into(oldest.profile, &mut self.evaluations);
             }
         }
     }
 }
 
-/// The largest [`Memory::weight`] of a cache.
-const MAX_WEIGHT: usize = 5;
+/// The largest [`TemplateCache::weight`] of a cache.
+const CACHE_WEIGHT_MAX: usize = 5;
 
 /// The plan to bind to a node; `None`: a plug-in cannot reserve what the pod needs there.
-fn bind(cycle: Cycle<'_>, memory: &Memory, node: NodeId) -> Option<Plan> {
+fn bind_plan(cycle: SchedulingCycle<'_>, cache: &TemplateCache, node: NodeId) -> Option<Plan> {
     let node = cycle.snapshot.node(node)?;
-    let mut promise = Promise::default();
-    for filter in &memory.filters.list {
-        filter.reserve(cycle, node, &mut promise).ok()?;
+    let mut reservation = Reservation::default();
+    for filter in &cache.filters.list {
+        filter.reserve(cycle, node, &mut reservation).ok()?;
     }
-    let outcome = Outcome::Bind { node: node.node.name.clone(), promise };
+    let outcome = PlanOutcome::Bind { node: node.node.name.clone(), reservation };
     Some(Plan { outcome, explanation: Explanation::default() })
 }
 
-fn unschedulable(why: Unschedulable) -> Plan {
-    Plan { outcome: Outcome::Unschedulable(why), explanation: Explanation::default() }
+fn unschedulable_plan(why: Unschedulable) -> Plan {
+    Plan { outcome: PlanOutcome::Unschedulable(why), explanation: Explanation::default() }
 }
 
 /// Whether the cached answers of a profile for this template depend on this object.
-fn rests_on(profile: &Profile, cycle: Cycle<'_>, kind: Kind, key: &Key) -> bool {
-    let rests = |plugin: &dyn Plugin| plugin.rests_on(cycle, kind, key);
-    profile.points.values().flatten().any(|enabled| rests(&*enabled.plugin))
+fn depends_on(profile: &Profile, cycle: SchedulingCycle<'_>, kind: Kind, key: &Key) -> bool {
+    let reads = |plugin: &dyn Plugin| plugin.depends_on(cycle, kind, key);
+    profile.points.values().flatten().any(|enabled| reads(&*enabled.plugin))
 }

@@ -1,65 +1,75 @@
 //! Scores by how much of a node's resources would be allocated.
 
-use super::devices::stock::Stock;
+use super::devices::device_counter::DeviceCounter;
 use crate::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources, is_scalar};
 use crate::object::{Kind, Text};
-use crate::plugin::{Cycle, MAX_SCORE};
+use crate::plugin::{MAX_SCORE, SchedulingCycle};
 use crate::snapshot::node_info::NodeInfo;
 
 /// A scored resource and its weight.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Weighted {
+pub struct ResourceWeight {
     pub name: Text,
     pub weight: i64,
 }
 
 /// Processors and memory, with equal weights.
-pub fn usual_resources() -> Vec<Weighted> {
-    [CPU, MEMORY].map(|name| Weighted { name: name.into(), weight: 1 }).into()
+pub fn default_resources() -> Vec<ResourceWeight> {
+    [CPU, MEMORY].map(|name| ResourceWeight { name: name.into(), weight: 1 }).into()
 }
 
 /// A scored resource, for one pod.
 #[derive(Debug)]
-pub struct Counted {
+pub struct ScoredResource {
     pub name: Text,
     weight: i64,
     /// The devices that satisfy the resource on nodes that do not have it themselves.
-    devices: Option<Stock>,
+    devices: Option<DeviceCounter>,
 }
 
-impl Counted {
+impl ScoredResource {
     /// The listed resources, for pods with these requests.
-    pub fn all(cycle: Cycle<'_>, resources: &[Weighted], asked: &Resources) -> Vec<Counted> {
-        let devices = |name: &str| cycle.snapshot.class_for(name).filter(|_| asked.get(name) != 0);
-        let counted = |Weighted { name, weight }: &Weighted| Counted {
+    pub fn for_pod(
+        cycle: SchedulingCycle<'_>,
+        resources: &[ResourceWeight],
+        requested: &Resources,
+    ) -> Vec<ScoredResource> {
+        let devices = |name: &str| cycle.snapshot.class_for(name).filter(|_| requested.get(name) != 0);
+        let counted = |ResourceWeight { name, weight }: &ResourceWeight| ScoredResource {
             name: name.clone(),
             weight: *weight,
-            devices: devices(name).and_then(|class| Stock::new(cycle.snapshot, &class)),
+            devices: devices(name).and_then(|class| DeviceCounter::new(cycle.snapshot, &class)),
         };
         resources.iter().map(counted).collect()
     }
 
     /// The node's allocatable amount, and the amount requested with the pod on it. `None`: the resource does not count
     /// there.
-    pub fn share(&self, cycle: Cycle<'_>, node: &NodeInfo, sums: &Resources, pod: i64) -> Option<(i64, i64)> {
+    pub fn amounts(
+        &self,
+        cycle: SchedulingCycle<'_>,
+        node: &NodeInfo,
+        sums: &Resources,
+        pod: i64,
+    ) -> Option<(i64, i64)> {
         let name = &*self.name;
-        // Other countable amounts of a node, such as places for pods, do not count.
+        // Other amounts of a node, such as the number of pods, do not count.
         let counts = if is_scalar(name) { pod != 0 } else { matches!(name, CPU | MEMORY | EPHEMERAL_STORAGE) };
         if !counts {
             return None;
         }
-        let there = node.node.allocatable.get(name);
-        if there != 0 {
-            return Some((there, sums.get(name).saturating_add(pod)));
+        let allocatable = node.node.allocatable.get(name);
+        if allocatable != 0 {
+            return Some((allocatable, sums.get(name).saturating_add(pod)));
         }
-        let (there, in_use) = self.devices.as_ref()?.count(cycle.snapshot, &node.node)?;
-        (there != 0).then(|| (there, in_use.saturating_add(pod)))
+        let (allocatable, in_use) = self.devices.as_ref()?.count(cycle.snapshot, &node.node)?;
+        (allocatable != 0).then(|| (allocatable, in_use.saturating_add(pod)))
     }
 }
 
 /// Whether the score of a pod depends on objects of this kind: on device objects, if devices satisfy a resource that
 /// the pod requests.
-pub fn rests_on(cycle: Cycle<'_>, resources: &[Weighted], kind: Kind) -> bool {
+pub fn depends_on(cycle: SchedulingCycle<'_>, resources: &[ResourceWeight], kind: Kind) -> bool {
     let template = &cycle.pod.template;
     let mut named = template.extended_resources().filter(|own| resources.iter().any(|one| one.name == **own));
     match kind {
@@ -79,14 +89,20 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    pub fn score(&self, cycle: Cycle<'_>, resources: &[Counted], node: &NodeInfo, pod: &Resources) -> i64 {
+    pub fn score(
+        &self,
+        cycle: SchedulingCycle<'_>,
+        resources: &[ScoredResource],
+        node: &NodeInfo,
+        pod: &Resources,
+    ) -> i64 {
         let (mut sum, mut weights) = (0i64, 0i64);
         for resource in resources {
-            let Counted { name, weight, .. } = resource;
+            let ScoredResource { name, weight, .. } = resource;
             // For processors and memory, containers without requests count with the default requests.
-            let sums = if matches!(&**name, CPU | MEMORY) { &node.held_scored } else { &node.held };
-            let Some((there, asked)) = resource.share(cycle, node, sums, pod.get(name)) else { continue };
-            let score = self.of_resource(there, asked);
+            let sums = if matches!(&**name, CPU | MEMORY) { &node.non_zero_requested } else { &node.requested };
+            let Some((allocatable, requested)) = resource.amounts(cycle, node, sums, pod.get(name)) else { continue };
+            let score = self.score_resource(allocatable, requested);
             if matches!(self, Strategy::RequestedToCapacityRatio(_)) && score <= 0 {
                 continue;
             }
@@ -100,13 +116,15 @@ impl Strategy {
         }
     }
 
-    fn of_resource(&self, there: i64, asked: i64) -> i64 {
-        let percent = |part: i64| percent(part, there);
+    fn score_resource(&self, allocatable: i64, requested: i64) -> i64 {
+        let percent = |part: i64| percent(part, allocatable);
         match self {
-            Strategy::LeastAllocated if asked > there => 0,
-            Strategy::LeastAllocated => percent(there.saturating_sub(asked)),
-            Strategy::MostAllocated => percent(asked.min(there)),
-            Strategy::RequestedToCapacityRatio(line) => on_line(line, if asked > there { 100 } else { percent(asked) }),
+            Strategy::LeastAllocated if requested > allocatable => 0,
+            Strategy::LeastAllocated => percent(allocatable.saturating_sub(requested)),
+            Strategy::MostAllocated => percent(requested.min(allocatable)),
+            Strategy::RequestedToCapacityRatio(shape) => {
+                interpolate(shape, if requested > allocatable { 100 } else { percent(requested) })
+            }
         }
     }
 }
@@ -117,13 +135,13 @@ fn percent(part: i64, whole: i64) -> i64 {
 }
 
 /// The score at a utilization: interpolated between two points, constant beyond the ends.
-fn on_line(line: &[(i64, i64)], at: i64) -> i64 {
-    let after = line.iter().position(|(x, _)| at <= *x);
+fn interpolate(shape: &[(i64, i64)], at: i64) -> i64 {
+    let after = shape.iter().position(|(x, _)| at <= *x);
     match after {
-        None => line.last().map_or(0, |(_, y)| *y),
-        Some(0) => line[0].1,
+        None => shape.last().map_or(0, |(_, y)| *y),
+        Some(0) => shape[0].1,
         Some(index) => {
-            let ((x0, y0), (x1, y1)) = (line[index - 1], line[index]);
+            let ((x0, y0), (x1, y1)) = (shape[index - 1], shape[index]);
             y0 + (y1 - y0) * (at - x0) / (x1 - x0)
         }
     }
@@ -133,28 +151,30 @@ fn on_line(line: &[(i64, i64)], at: i64) -> i64 {
 mod tests {
     use super::*;
     use crate::object::pod::Pod;
-    use crate::object::{Key, Pool};
+    use crate::object::{Key, StringPool};
     use crate::snapshot::Snapshot;
     use holdfast_value::{Value, json};
 
     #[test]
-    fn a_line_is_flat_beyond_its_ends() {
-        let line = [(20, 30), (50, 100), (80, 0)];
-        assert_eq!([0, 20, 35, 50, 65, 80, 100].map(|at| on_line(&line, at)), [30, 30, 65, 100, 50, 0, 0]);
+    fn scores_are_constant_beyond_the_ends_of_the_shape() {
+        let shape = [(20, 30), (50, 100), (80, 0)];
+        assert_eq!([0, 20, 35, 50, 65, 80, 100].map(|at| interpolate(&shape, at)), [30, 30, 65, 100, 50, 0, 0]);
     }
 
-    /// [`Counted::share`] on the only node, for a pod that requests these resources.
+    /// [`ScoredResource::amounts`] on the only node, for a pod that requests these resources.
     fn shares(snapshot: &Snapshot, resources: &[(&str, i64)]) -> Vec<Option<(i64, i64)>> {
         let node = snapshot.nodes().next().unwrap();
-        let requests: Value = resources.iter().map(|(name, asked)| (*name, json!(asked.to_string()))).collect();
+        let requests: Value = resources.iter().map(|(name, requested)| (*name, json!(requested.to_string()))).collect();
         let pod = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]}});
-        let pod = Pod::decode(&mut Pool::default(), Key::new("default", "p"), &pod);
-        let cycle = Cycle { snapshot, pod: &pod };
-        let weighted = |(name, _): &(&str, i64)| Weighted { name: (*name).into(), weight: 1 };
-        let weighted: Vec<Weighted> = resources.iter().map(weighted).collect();
-        let counted = Counted::all(cycle, &weighted, &pod.template.asked);
-        let share = |(one, (_, asked)): (&Counted, &(&str, i64))| one.share(cycle, node, &node.held, *asked);
-        counted.iter().zip(resources).map(share).collect()
+        let pod = Pod::decode(&mut StringPool::default(), Key::new("default", "p"), &pod);
+        let cycle = SchedulingCycle { snapshot, pod: &pod };
+        let weighted = |(name, _): &(&str, i64)| ResourceWeight { name: (*name).into(), weight: 1 };
+        let weighted: Vec<ResourceWeight> = resources.iter().map(weighted).collect();
+        let counted = ScoredResource::for_pod(cycle, &weighted, &pod.template.requests);
+        let amounts = |(one, (_, requested)): (&ScoredResource, &(&str, i64))| {
+            one.amounts(cycle, node, &node.requested, *requested)
+        };
+        counted.iter().zip(resources).map(amounts).collect()
     }
 
     fn with_node(allocatable: Value) -> Snapshot {
@@ -165,16 +185,16 @@ mod tests {
     }
 
     #[test]
-    fn only_what_pods_ask_of_nodes_counts() {
+    fn only_requested_node_resources_count() {
         let snapshot = with_node(json!({"cpu": "4", "pods": "9", "ephemeral-storage": "8", "example.com/a": "2"}));
-        let asked =
+        let requested =
             [("ephemeral-storage", 1), (CPU, 0), ("pods", 0), ("", 0), ("example.com/a", 0), ("example.com/b", 1)];
-        assert_eq!(shares(&snapshot, &asked), [Some((8, 1)), Some((4000, 0)), None, None, None, None]);
+        assert_eq!(shares(&snapshot, &requested), [Some((8, 1)), Some((4000, 0)), None, None, None, None]);
         assert_eq!(shares(&snapshot, &[("example.com/a", 1)]), [Some((2, 1))]);
     }
 
     #[test]
-    fn devices_count_as_the_resource_that_they_stand_for() {
+    fn devices_count_as_the_extended_resource_of_their_class() {
         let mut snapshot = with_node(json!({"cpu": "4", "example.com/own": "2"}));
         snapshot.extended_resources = true;
         for name in ["gpu", "own"] {
@@ -207,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn percents_of_large_amounts_do_not_overflow() {
+    fn percentages_of_large_amounts_do_not_overflow() {
         assert_eq!(percent(i64::MAX, i64::MAX), 100);
     }
 }

@@ -1,21 +1,21 @@
 //! NodeResourcesBalancedAllocation: prefers nodes where the pod makes the utilizations of resources more equal.
 
-use super::allocation::{self, Counted, Weighted, usual_resources};
+use super::allocation::{self, ResourceWeight, ScoredResource, default_resources};
 use crate::object::resources::Resources;
 use crate::object::{Key, Kind};
-use crate::plugin::{Cycle, MAX_SCORE, Plugin, Score};
+use crate::plugin::{MAX_SCORE, Plugin, SchedulingCycle, Score};
 use crate::snapshot::node_info::NodeInfo;
 
 pub const NAME: &str = "NodeResourcesBalancedAllocation";
 
 #[derive(Debug)]
 pub struct BalancedAllocation {
-    pub resources: Vec<Weighted>,
+    pub resources: Vec<ResourceWeight>,
 }
 
 impl Default for BalancedAllocation {
     fn default() -> Self {
-        BalancedAllocation { resources: usual_resources() }
+        BalancedAllocation { resources: default_resources() }
     }
 }
 
@@ -24,39 +24,43 @@ impl Plugin for BalancedAllocation {
         NAME
     }
 
-    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
-        let asked = &cycle.pod.template.asked;
-        let nothing = self.resources.iter().all(|one| asked.get(&one.name) == 0);
-        (!nothing).then(|| Box::new(Balance(Counted::all(cycle, &self.resources, asked))) as Box<dyn Score>)
+    fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
+        let requested = &cycle.pod.template.requests;
+        let nothing = self.resources.iter().all(|one| requested.get(&one.name) == 0);
+        (!nothing).then(|| {
+            Box::new(BalanceScore(ScoredResource::for_pod(cycle, &self.resources, requested))) as Box<dyn Score>
+        })
     }
 
-    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
-        allocation::rests_on(cycle, &self.resources, kind)
+    fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
+        allocation::depends_on(cycle, &self.resources, kind)
     }
 }
 
-struct Balance(Vec<Counted>);
+struct BalanceScore(Vec<ScoredResource>);
 
-impl Score for Balance {
-    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
-        let asked = &cycle.pod.template.asked;
-        let with = self.evenness(cycle, node, asked, true);
-        let without = self.evenness(cycle, node, asked, false);
+impl Score for BalanceScore {
+    fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
+        let requested = &cycle.pod.template.requests;
+        let with = self.balance(cycle, node, requested, true);
+        let without = self.balance(cycle, node, requested, false);
         MAX_SCORE / 2 + (MAX_SCORE / 2 + with - without) / 2
     }
 }
 
-impl Balance {
+impl BalanceScore {
     /// How equal the utilizations are, with or without the pod: 100 if they are equal.
-    fn evenness(&self, cycle: Cycle<'_>, node: &NodeInfo, pod: &Resources, with: bool) -> i64 {
+    fn balance(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo, pod: &Resources, with: bool) -> i64 {
         let mut shares = [0.0; 8];
         let mut more = Vec::new();
         let mut count = 0;
         for resource in &self.0 {
-            let asked = pod.get(&resource.name);
-            let Some((there, total)) = resource.share(cycle, node, &node.held, asked) else { continue };
-            let total = if with { total } else { total.saturating_sub(asked) };
-            let share = (total as f64 / there as f64).clamp(0.0, 1.0);
+            let requested = pod.get(&resource.name);
+            let Some((allocatable, total)) = resource.amounts(cycle, node, &node.requested, requested) else {
+                continue;
+            };
+            let total = if with { total } else { total.saturating_sub(requested) };
+            let share = (total as f64 / allocatable as f64).clamp(0.0, 1.0);
             match shares.get_mut(count) {
                 Some(slot) => *slot = share,
                 None => more.push(share),

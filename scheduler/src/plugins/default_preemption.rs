@@ -2,10 +2,10 @@
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Text};
-use crate::plan::{Filters, Nomination, Search};
-use crate::plugin::Cycle;
+use crate::plan::{Filters, NodeSearch, Nomination};
+use crate::plugin::SchedulingCycle;
 use crate::snapshot::node_info::{NodeId, NodeInfo};
-use crate::status::{Code, Diagnosis, Refusal};
+use crate::status::{Code, Diagnosis, Rejection};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Default for DefaultPreemption {
 pub struct Preemption {
     pub candidates: Vec<Candidate>,
     /// Nodes where preemption does not help, with the reason.
-    pub refused: Vec<(Text, Refusal)>,
+    pub rejected: Vec<(Text, Rejection)>,
     pub nomination: Nomination,
     pub message: String,
     /// Whether the message reports an error.
@@ -61,17 +61,19 @@ pub(crate) const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 
 impl DefaultPreemption {
-    pub fn find(&self, search: &Search<'_>) -> Preemption {
+    pub fn find(&self, search: &NodeSearch<'_>) -> Preemption {
         if let Some(message) = ineligible(search) {
             return Preemption::ineligible(message);
         }
         let mut found = Preemption { nomination: Nomination::Clear, ..Preemption::default() };
-        let refused = search.diagnosis.refused.iter().filter(|(_, refusal)| refusal.code == Code::Unschedulable);
-        let mut nodes: Vec<_> = refused.filter_map(|(name, _)| search.cycle.snapshot.node_named(name)).collect();
+        let rejected = search.diagnosis.rejected.iter().filter(|(_, rejection)| rejection.code == Code::Unschedulable);
+        let mut nodes: Vec<_> = rejected.filter_map(|(name, _)| search.cycle.snapshot.node_named(name)).collect();
         nodes.sort_unstable_by_key(|node| node.id);
-        match &search.outside.candidates {
-            Some(left) if left.is_empty() => return Preemption::ineligible("no candidate node for preemption"),
-            Some(left) => found.candidates = left.clone(),
+        match &search.extender_results.candidates {
+            Some(remaining) if remaining.is_empty() => {
+                return Preemption::ineligible("no candidate node for preemption");
+            }
+            Some(remaining) => found.candidates = remaining.clone(),
             None => self.try_nodes(search, &nodes, &mut found),
         }
         if let Some(best) = best(&found.candidates) {
@@ -79,39 +81,39 @@ impl DefaultPreemption {
             found.victims = Some(victims(search.cycle, best));
             return found;
         }
-        if let Some(message) = errors(&found.refused) {
+        if let Some(message) = errors(&found.rejected) {
             return Preemption { message, failed: true, nomination: Nomination::Keep, ..found };
         }
         let tried = Diagnosis {
             nodes: search.diagnosis.nodes,
-            refused: found.refused.clone(),
-            absent: Some(Refusal::hard("", NOT_HELPFUL)),
+            rejected: found.rejected.clone(),
+            absent: Some(Rejection::unresolvable("", NOT_HELPFUL)),
             ..Diagnosis::default()
         };
         found.message = tried.message("");
         found
     }
 
-    fn try_nodes(&self, search: &Search<'_>, nodes: &[&NodeInfo], found: &mut Preemption) {
-        let enough = self.enough(nodes.len());
+    fn try_nodes(&self, search: &NodeSearch<'_>, nodes: &[&NodeInfo], found: &mut Preemption) {
+        let candidates_wanted = self.candidates_wanted(nodes.len());
         // One copy serves all nodes: each trial undoes its changes.
-        let mut filters = search.filters.copy();
-        let start = first_node(search.cycle);
+        let mut filters = search.filters.clone_box();
+        let start = first_candidate_node(search.cycle);
         let (before, from) = nodes.split_at(nodes.partition_point(|node| node.id < start));
         for node in from.iter().chain(before) {
             match dry_run(search.cycle, node, &mut filters) {
                 Ok(candidate) => found.candidates.push(candidate),
-                Err(refusal) => found.refused.push((node.node.name.clone(), refusal)),
+                Err(rejection) => found.rejected.push((node.node.name.clone(), rejection)),
             }
             let harmless = found.candidates.iter().any(|one| one.violations == 0);
-            if harmless && found.candidates.len() >= enough {
+            if harmless && found.candidates.len() >= candidates_wanted {
                 break;
             }
         }
     }
 
     /// How many candidates are enough to choose among.
-    pub(crate) fn enough(&self, nodes: usize) -> usize {
+    pub(crate) fn candidates_wanted(&self, nodes: usize) -> usize {
         let count = |number: i64| usize::try_from(number).unwrap_or(0);
         let part = nodes.saturating_mul(count(self.min_candidate_nodes_percentage)) / 100;
         part.max(count(self.min_candidate_nodes_absolute)).min(nodes)
@@ -120,7 +122,7 @@ impl DefaultPreemption {
 
 /// The node that a pod's search begins with. It differs from pod to pod, so that not all pods preempt on the same
 /// nodes.
-pub(crate) fn first_node(cycle: Cycle<'_>) -> NodeId {
+pub(crate) fn first_candidate_node(cycle: SchedulingCycle<'_>) -> NodeId {
     let hash = cycle.pod.uid.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     hash % cycle.snapshot.node_bound().max(1)
 }
@@ -128,9 +130,9 @@ pub(crate) fn first_node(cycle: Cycle<'_>) -> NodeId {
 const NEVER: &str = "not eligible due to preemptionPolicy=Never.";
 
 /// The errors on nodes, each text once.
-fn errors(refused: &[(Text, Refusal)]) -> Option<String> {
-    let errors = refused.iter().filter(|(_, refusal)| refusal.code == Code::Error);
-    let mut texts: Vec<String> = errors.map(|(_, refusal)| refusal.message()).collect();
+fn errors(rejected: &[(Text, Rejection)]) -> Option<String> {
+    let errors = rejected.iter().filter(|(_, rejection)| rejection.code == Code::Error);
+    let mut texts: Vec<String> = errors.map(|(_, rejection)| rejection.message()).collect();
     texts.sort();
     texts.dedup();
     match texts.len() {
@@ -140,45 +142,45 @@ fn errors(refused: &[(Text, Refusal)]) -> Option<String> {
 }
 
 /// Why a pod may not preempt.
-fn ineligible(search: &Search<'_>) -> Option<&'static str> {
+fn ineligible(search: &NodeSearch<'_>) -> Option<&'static str> {
     let nominated = search.cycle.pod.nominated.as_ref();
-    may_not(search.cycle, nominated.map(|node| search.diagnosis.code(node)))
+    ineligible_reason(search.cycle, nominated.map(|node| search.diagnosis.code(node)))
 }
 
-/// As [`ineligible`]; `refusal`: how the pod's nominated node was refused.
-pub(crate) fn may_not(cycle: Cycle<'_>, refusal: Option<Code>) -> Option<&'static str> {
+/// As [`ineligible`]; `rejection`: how the pod's nominated node was rejected.
+pub(crate) fn ineligible_reason(cycle: SchedulingCycle<'_>, rejection: Option<Code>) -> Option<&'static str> {
     let pod = cycle.pod;
     if pod.never_preempts {
         return Some(NEVER);
     }
     let name = pod.nominated.as_ref()?;
-    if refusal == Some(Code::UnschedulableAndUnresolvable) {
+    if rejection == Some(Code::UnschedulableAndUnresolvable) {
         return None;
     }
     let node = cycle.snapshot.node_named(name)?;
-    let goes = |one: &Arc<Pod>| one.priority < pod.priority && one.deleting && one.preempted;
-    node.pods.iter().any(goes).then_some("not eligible due to a terminating pod on the nominated node.")
+    let is_terminating = |one: &Arc<Pod>| one.priority < pod.priority && one.deleting && one.preempted;
+    node.pods.iter().any(is_terminating).then_some("not eligible due to a terminating pod on the nominated node.")
 }
 
 /// A node without some of its pods.
-struct Trial<'a> {
-    cycle: Cycle<'a>,
+struct DryRun<'a> {
+    cycle: SchedulingCycle<'a>,
     node: NodeInfo,
     filters: &'a mut Filters,
 }
 
-impl Trial<'_> {
+impl DryRun<'_> {
     fn remove(&mut self, pod: &Pod) {
         self.node.remove(&pod.key);
-        self.filters.left(self.cycle, pod, self.node.id);
+        self.filters.remove_pod(self.cycle, pod, self.node.id);
     }
 
     fn add(&mut self, pod: &Arc<Pod>) {
         self.node.add(pod.clone());
-        self.filters.placed(self.cycle, pod, self.node.id);
+        self.filters.add_pod(self.cycle, pod, self.node.id);
     }
 
-    fn check(&mut self) -> Result<(), Refusal> {
+    fn check(&mut self) -> Result<(), Rejection> {
         self.filters.check(self.cycle, &self.node)
     }
 
@@ -194,56 +196,60 @@ impl Trial<'_> {
 }
 
 /// The victims on a node. Fails if the node would be infeasible even without all pods of lower priority.
-pub(crate) fn dry_run(cycle: Cycle<'_>, node: &NodeInfo, filters: &mut Filters) -> Result<Candidate, Refusal> {
-    let lesser = |pod: &&Arc<Pod>| pod.priority < cycle.pod.priority;
-    let mut potential: Vec<Arc<Pod>> = node.pods.iter().filter(lesser).cloned().collect();
+pub(crate) fn dry_run(
+    cycle: SchedulingCycle<'_>,
+    node: &NodeInfo,
+    filters: &mut Filters,
+) -> Result<Candidate, Rejection> {
+    let lower_priority = |pod: &&Arc<Pod>| pod.priority < cycle.pod.priority;
+    let mut potential: Vec<Arc<Pod>> = node.pods.iter().filter(lower_priority).cloned().collect();
     if potential.is_empty() {
-        return Err(Refusal::hard("", NO_VICTIMS));
+        return Err(Rejection::unresolvable("", NO_VICTIMS));
     }
     potential.sort_by_key(importance);
-    let mut trial = Trial { cycle, node: node.clone(), filters };
+    let mut dry_run_node = DryRun { cycle, node: node.clone(), filters };
     for pod in &potential {
-        trial.remove(pod);
+        dry_run_node.remove(pod);
     }
-    if let Err(refusal) = trial.check() {
-        potential.iter().for_each(|pod| trial.add(pod));
-        return Err(refusal);
+    if let Err(rejection) = dry_run_node.check() {
+        potential.iter().for_each(|pod| dry_run_node.add(pod));
+        return Err(rejection);
     }
     let (protected, others) = split_by_budget(cycle, &potential);
     let mixed = !protected.is_empty() && !others.is_empty();
-    let mut victims: Vec<_> = protected.into_iter().filter(|pod| !trial.reprieve(pod)).collect();
+    let mut victims: Vec<_> = protected.into_iter().filter(|pod| !dry_run_node.reprieve(pod)).collect();
     let violations = victims.len();
-    victims.extend(others.into_iter().filter(|pod| !trial.reprieve(pod)));
-    victims.iter().for_each(|pod| trial.add(pod));
+    victims.extend(others.into_iter().filter(|pod| !dry_run_node.reprieve(pod)));
+    victims.iter().for_each(|pod| dry_run_node.add(pod));
     if mixed {
         victims.sort_by_key(importance);
     }
     if victims.is_empty() {
-        // Every pod may stay: the node was refused for something that filters do not look at.
+        // Every pod may stay: the node was rejected for something that filters do not look at.
         let why = format!("expected at least one victim pod on node \"{}\"", node.node.name);
-        return Err(Refusal::error("", why));
+        return Err(Rejection::error("", why));
     }
     Ok(Candidate { node: node.node.name.clone(), victims, violations })
 }
 
-/// Sorts pods by importance, highest first: by priority, then those that run longer. A pod that never started counts as
+/// Sorts pods by importance, highest first: by priority, then by running time. A pod that never started counts as
 /// started now.
 fn importance(pod: &Arc<Pod>) -> (Reverse<i64>, i128) {
     (Reverse(pod.priority), pod.started.unwrap_or(i128::MAX))
 }
 
 /// Splits pods into those whose eviction violates a disruption budget, and the others.
-fn split_by_budget(cycle: Cycle<'_>, pods: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
-    let mut left: Vec<_> = match pods.first() {
+fn split_by_budget(cycle: SchedulingCycle<'_>, pods: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
+    let mut remaining: Vec<_> = match pods.first() {
         None => Vec::new(),
         Some(_) => cycle.snapshot.budgets.iter().map(|(key, budget)| (key, budget, budget.allowed)).collect(),
     };
     pods.iter().cloned().partition(|pod| {
-        let mut breaks = false;
+        let mut violates = false;
         if pod.template.labels.iter().next().is_none() {
             return false;
         }
-        for (key, budget, allowed) in &mut left {
+        for (key, budget, allowed) in &mut remaining {
             let selects = key.namespace == *pod.namespace()
                 && !budget.selector.is_everything()
                 && budget.selector.matches(&pod.template.labels);
@@ -251,17 +257,17 @@ fn split_by_budget(cycle: Cycle<'_>, pods: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Vec<A
                 continue;
             }
             *allowed -= 1;
-            breaks |= *allowed < 0;
+            violates |= *allowed < 0;
         }
-        breaks
+        violates
     })
 }
 
 /// How a candidate compares with others: smaller is better. The first number is that of violated budgets.
-pub(crate) type Rank = (usize, i64, i64, usize, Reverse<i128>);
+pub(crate) type CandidateRank = (usize, i64, i64, usize, Reverse<i128>);
 
 impl Candidate {
-    pub(crate) fn rank(&self) -> Rank {
+    pub(crate) fn rank(&self) -> CandidateRank {
         let victims = &self.victims;
         let highest = victims.first().map_or(i64::MIN, |pod| pod.priority);
         // Priorities are shifted to be positive, so that more victims of negative priority do not give a smaller sum.
@@ -290,12 +296,12 @@ impl Preemption {
     }
 }
 
-pub(crate) fn victims(cycle: Cycle<'_>, best: &Candidate) -> Victims {
-    let lesser = cycle.snapshot.nominated_below(&best.node, cycle.pod.priority);
+pub(crate) fn victims(cycle: SchedulingCycle<'_>, best: &Candidate) -> Victims {
+    let lower_priority = cycle.snapshot.nominated_below(&best.node, cycle.pod.priority);
     Victims {
         node: best.node.clone(),
         pods: best.victims.iter().filter(|pod| !pod.deleting).cloned().collect(),
-        clear_nominations: lesser.map(|pod| pod.key.clone()).collect(),
+        clear_nominations: lower_priority.map(|pod| pod.key.clone()).collect(),
     }
 }
 

@@ -11,7 +11,7 @@ pub fn default_selector(snapshot: &Snapshot, template: &Template) -> Selector {
     let mut labels: Vec<(Text, Text)> = Vec::new();
     let mut add = |more: &Labels| labels.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));
     for (_, service) in in_namespace(&snapshot.services, &template.namespace) {
-        if let Some(selector) = service.labels.as_ref().filter(|own| own.within(&template.labels)) {
+        if let Some(selector) = service.labels.as_ref().filter(|own| own.is_subset_of(&template.labels)) {
             add(selector);
         }
     }
@@ -32,7 +32,7 @@ pub fn default_selector(snapshot: &Snapshot, template: &Template) -> Selector {
 }
 
 /// Whether the selector for a template's pods may change with this object.
-pub fn rests_on(template: &Template, kind: Kind, key: &Key) -> bool {
+pub fn depends_on(template: &Template, kind: Kind, key: &Key) -> bool {
     let is_owner = |own: &Controller| own.kind() == Some(kind) && own.name == key.name;
     key.namespace == template.namespace && (kind == Kind::Service || template.controller.as_ref().is_some_and(is_owner))
 }

@@ -1,15 +1,15 @@
 //! DynamicResources: a pod goes to a node where the devices of its ResourceClaims are, or can be allocated.
 
-use super::devices::allocate::{Fault, Unusable, no_class};
-use super::devices::special::{self, Variants};
+use super::devices::allocate::{AllocationError, AllocatorError, no_class};
+use super::devices::extended_resources::{self, NodeAllocators};
 use crate::object::device::{Allocation, Claim, MAX_CLAIMS, MAX_RESERVATIONS, Readiness};
 use crate::object::pod::PodClaim;
 use crate::object::{Key, Kind};
-use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter, Scale, Score};
-use crate::snapshot::assume::Promise;
+use crate::plugin::{Filter, Normalization, Plugin, PreFilterResult, QueueingHint, SchedulingCycle, Score};
+use crate::snapshot::assume::Reservation;
 use crate::snapshot::node_info::NodeInfo;
-use crate::snapshot::{Event, Seen};
-use crate::status::{Diagnosis, Refusal};
+use crate::snapshot::{ClusterEvent, ObjectChange};
+use crate::status::{Diagnosis, Rejection};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ pub const NAME: &str = "DynamicResources";
 /// The message for a pod without claims when no node is feasible.
 pub(crate) const NO_NEW_CLAIMS: &str = "no new claims to deallocate";
 
-const ELSEWHERE: &str = "resourceclaim not available on the node";
+const NOT_ON_NODE: &str = "resourceclaim not available on the node";
 const NOT_ENOUGH: &str = "cannot allocate all claims";
-const SPENT: &str = "too much was searched for devices of this namespace lately";
+const BUDGET_SPENT: &str = "too much was searched for devices of this namespace lately";
 
 #[derive(Debug)]
 pub struct DynamicResources {
@@ -41,56 +41,65 @@ impl Plugin for DynamicResources {
         NAME
     }
 
-    fn pre_enqueue(&self, cycle: Cycle<'_>) -> Option<Refusal> {
-        claims(cycle).err().map(|reason| Refusal::hard(NAME, reason))
+    fn pre_enqueue(&self, cycle: SchedulingCycle<'_>) -> Option<Rejection> {
+        claims(cycle).err().map(|reason| Rejection::unresolvable(NAME, reason))
     }
 
-    fn patience_seconds(&self) -> Option<i64> {
+    fn pre_bind_timeout_seconds(&self) -> Option<i64> {
         Some(self.binding_timeout_seconds)
     }
 
-    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
-        match Devices::new(cycle, self.filter_timeout) {
-            Err(refusal) => PreFilter::Refuse(refusal),
-            Ok(None) => PreFilter::Skip,
-            Ok(Some(devices)) => PreFilter::judge(devices),
+    fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
+        match DeviceFilter::new(cycle, self.filter_timeout) {
+            Err(rejection) => PreFilterResult::Reject(rejection),
+            Ok(None) => PreFilterResult::Skip,
+            Ok(Some(devices)) => PreFilterResult::filter(devices),
         }
     }
 
-    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+    fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let prioritized =
             |claim: &Arc<Claim>| claim.allocation.is_none() && claim.requests.iter().any(|request| request.prioritized);
         // Devices are searched for again to score only if a claim has prioritized alternatives.
-        let is_asked = claims(cycle).is_ok_and(|claims| claims.iter().any(prioritized));
-        let devices = if is_asked { Devices::new(cycle, self.filter_timeout).ok().flatten() } else { None };
-        Some(Box::new(Liking(devices)))
+        let is_needed = claims(cycle).is_ok_and(|claims| claims.iter().any(prioritized));
+        let devices = if is_needed { DeviceFilter::new(cycle, self.filter_timeout).ok().flatten() } else { None };
+        Some(Box::new(FirstAvailableScore(devices)))
     }
 
-    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
+    fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
         match kind {
-            Kind::ResourceClaim | Kind::ResourceSlice | Kind::DeviceTaintRule => is_concerned(cycle),
+            Kind::ResourceClaim | Kind::ResourceSlice | Kind::DeviceTaintRule => uses_devices(cycle),
             // The class may be the one that the pod's extended resource had until now.
             Kind::DeviceClass => !cycle.pod.template.claims.is_empty() || !cycle.pod.template.extended.is_empty(),
             _ => false,
         }
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
-        Hint::queue_if(match &event.seen {
-            Seen::Node(before, Some(after)) => before
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Node(before, Some(after)) => before
                 .as_ref()
                 .is_none_or(|before| before.labels != after.labels || before.allocatable != after.allocatable),
-            Seen::DeviceClaim(before, after) => {
+            ObjectChange::DeviceClaim(before, after) => {
                 let allocated = |claim: &Option<Arc<Claim>>| claim.as_ref().is_some_and(|one| one.allocation.is_some());
                 let freed = allocated(before) && !allocated(after);
                 let own = || named_claims(cycle).any(|(_, own)| own.as_ref() == Some(&event.key));
-                let was_made = |claim: &Arc<Claim>| claim.is_extended && claim.owner.as_ref() == Some(&cycle.pod.uid);
-                freed || (after.is_some() && own()) || (after.is_none() && before.as_ref().is_some_and(was_made))
+                let was_created_for_pod =
+                    |claim: &Arc<Claim>| claim.is_extended && claim.owner.as_ref() == Some(&cycle.pod.uid);
+                freed
+                    || (after.is_some() && own())
+                    || (after.is_none() && before.as_ref().is_some_and(was_created_for_pod))
             }
-            Seen::Pod(_, Some(after)) => after.uid == cycle.pod.uid && claims(Cycle { pod: after, ..cycle }).is_ok(),
-            Seen::Other { after: true, .. } if matches!(event.kind, Kind::DeviceClass | Kind::ResourceSlice) => true,
+            ObjectChange::Pod(_, Some(after)) => {
+                after.uid == cycle.pod.uid && claims(SchedulingCycle { pod: after, ..cycle }).is_ok()
+            }
+            ObjectChange::Other { after: true, .. }
+                if matches!(event.kind, Kind::DeviceClass | Kind::ResourceSlice) =>
+            {
+                true
+            }
             // A rule that changed or was deleted may have kept devices from being used.
-            Seen::Other { before: true, .. } => event.kind == Kind::DeviceTaintRule,
+            ObjectChange::Other { before: true, .. } => event.kind == Kind::DeviceTaintRule,
             _ => false,
         })
     }
@@ -98,7 +107,7 @@ impl Plugin for DynamicResources {
 
 /// Whether a pod has ResourceClaims, or requests extended resources that devices satisfy. A claim that needed no
 /// object, by the pod's status, does not count.
-pub fn is_concerned(cycle: Cycle<'_>) -> bool {
+pub fn uses_devices(cycle: SchedulingCycle<'_>) -> bool {
     let template = &cycle.pod.template;
     // If there are more claims than allowed, none of them is looked up.
     template.claims.len() > MAX_CLAIMS
@@ -107,17 +116,17 @@ pub fn is_concerned(cycle: Cycle<'_>) -> bool {
 }
 
 /// All claims that a pod uses: those that it names, and the one that was made for its extended resources.
-pub fn used_claims<'a>(cycle: Cycle<'a>) -> impl Iterator<Item = Key> + 'a {
+pub fn used_claims<'a>(cycle: SchedulingCycle<'a>) -> impl Iterator<Item = Key> + 'a {
     named_claims(cycle).filter_map(|(_, key)| key).chain(cycle.snapshot.extended_claim(&cycle.pod.uid).cloned())
 }
 
 /// The claims of a pod's spec, each with its key; `None`: it is not made yet. A claim that needed no object, by the
 /// pod's status, is skipped.
-fn named_claims<'a>(cycle: Cycle<'a>) -> impl Iterator<Item = (&'a PodClaim, Option<Key>)> {
+fn named_claims<'a>(cycle: SchedulingCycle<'a>) -> impl Iterator<Item = (&'a PodClaim, Option<Key>)> {
     let key = move |name| Key { namespace: cycle.pod.key.namespace.clone(), name };
     cycle.pod.template.claims.iter().filter_map(move |own| match &own.claim {
         Some(name) => Some((own, Some(key(name.clone())))),
-        None => match cycle.pod.made_claims.iter().find(|(name, _)| *name == own.name) {
+        None => match cycle.pod.generated_claims.iter().find(|(name, _)| *name == own.name) {
             Some((_, made)) => made.clone().map(|made| (own, Some(key(made)))),
             None => Some((own, None)),
         },
@@ -125,7 +134,7 @@ fn named_claims<'a>(cycle: Cycle<'a>) -> impl Iterator<Item = (&'a PodClaim, Opt
 }
 
 /// The claims of a pod, or what is wrong with one of them.
-fn claims(cycle: Cycle<'_>) -> Result<Vec<Arc<Claim>>, String> {
+fn claims(cycle: SchedulingCycle<'_>) -> Result<Vec<Arc<Claim>>, String> {
     let mut claims = Vec::new();
     for (own, key) in named_claims(cycle) {
         let pod = &cycle.pod.key;
@@ -145,82 +154,93 @@ fn claims(cycle: Cycle<'_>) -> Result<Vec<Arc<Claim>>, String> {
     Ok(claims)
 }
 
-fn unusable(why: Unusable) -> Refusal {
+fn rejection_of(why: AllocatorError) -> Rejection {
     match why {
-        Unusable::Wrong(why) => Refusal::hard(NAME, why),
-        Unusable::Spent => Refusal::hard(NAME, SPENT),
+        AllocatorError::Invalid(why) => Rejection::unresolvable(NAME, why),
+        AllocatorError::BudgetSpent => Rejection::unresolvable(NAME, BUDGET_SPENT),
     }
 }
 
-/// Whether nodes were refused because too much was searched lately. That ends with time, without an event.
-pub fn passes_with_time(diagnosis: &Diagnosis) -> bool {
-    let spent = |refusal: &Refusal| refusal.plugin == NAME && refusal.reasons.iter().any(|reason| reason == SPENT);
-    diagnosis.refused.iter().map(|(_, refusal)| refusal).chain(&diagnosis.absent).any(spent)
+/// Whether nodes were rejected because too much was searched lately. That ends with time, without an event.
+pub fn is_over_budget(diagnosis: &Diagnosis) -> bool {
+    let is_over_budget = |rejection: &Rejection| {
+        rejection.plugin == NAME && rejection.reasons.iter().any(|reason| reason == BUDGET_SPENT)
+    };
+    diagnosis.rejected.iter().map(|(_, rejection)| rejection).chain(&diagnosis.absent).any(is_over_budget)
 }
 
 #[derive(Clone)]
-struct Devices {
+struct DeviceFilter {
     allocated: Vec<Arc<Claim>>,
     unallocated: Vec<Arc<Claim>>,
     /// The allocators, by which extended resources a node lacks.
-    variants: Arc<Variants>,
+    allocators: Arc<NodeAllocators>,
     /// Whether a claim was made for the pod's extended resources in an earlier attempt.
     is_stale: bool,
 }
 
-impl Devices {
-    fn new(cycle: Cycle<'_>, timeout: Duration) -> Result<Option<Self>, Refusal> {
-        if !is_concerned(cycle) {
+impl DeviceFilter {
+    fn new(cycle: SchedulingCycle<'_>, timeout: Duration) -> Result<Option<Self>, Rejection> {
+        if !uses_devices(cycle) {
             return Ok(None);
         }
-        let hard = |reason: String| Refusal::hard(NAME, reason);
+        let unresolvable = |reason: String| Rejection::unresolvable(NAME, reason);
         if cycle.pod.template.claims.len() > MAX_CLAIMS {
-            return Err(hard(format!("more than {MAX_CLAIMS} resource claims")));
+            return Err(unresolvable(format!("more than {MAX_CLAIMS} resource claims")));
         }
         let (mut allocated, mut unallocated) = (Vec::new(), Vec::new());
-        for claim in claims(cycle).map_err(hard)? {
-            if claim.promised {
-                return Err(hard(format!("resource claim {} is in the process of being allocated", claim.key)));
+        for claim in claims(cycle).map_err(unresolvable)? {
+            if claim.allocation_assumed {
+                return Err(unresolvable(format!("resource claim {} is in the process of being allocated", claim.key)));
             }
             let own = claim.reserved_for.contains(&cycle.pod.uid);
             if claim.allocation.is_some() && !own && claim.reserved_for.len() >= MAX_RESERVATIONS {
-                return Err(hard("resourceclaim in use".into()));
+                return Err(unresolvable("resourceclaim in use".into()));
             }
             if claim.allocation.is_some() {
                 allocated.push(claim);
                 continue;
             }
-            let asks =
-                claim.requests.iter().flat_map(|request| request.alternatives.iter().map(move |ask| (request, ask)));
-            let mut missing =
-                asks.filter(|(_, ask)| !cycle.snapshot.device_classes.contains_key(&Key::cluster(&ask.class)));
-            if let Some((request, ask)) = missing.next() {
-                return Err(hard(no_class(request, ask)));
+            let sub_requests = claim
+                .requests
+                .iter()
+                .flat_map(|request| request.alternatives.iter().map(move |sub_request| (request, sub_request)));
+            let mut missing = sub_requests.filter(|(_, sub_request)| {
+                !cycle.snapshot.device_classes.contains_key(&Key::cluster(&sub_request.class))
+            });
+            if let Some((request, sub_request)) = missing.next() {
+                return Err(unresolvable(no_class(request, sub_request)));
             }
             unallocated.push(claim);
         }
-        let variants = Variants::new(cycle, unallocated.clone(), timeout).map_err(unusable)?.into();
+        let allocators = NodeAllocators::new(cycle, unallocated.clone(), timeout).map_err(rejection_of)?.into();
         let is_stale = cycle.snapshot.extended_claim(&cycle.pod.uid).is_some();
-        Ok(Some(Devices { allocated, unallocated, variants, is_stale }))
+        Ok(Some(DeviceFilter { allocated, unallocated, allocators, is_stale }))
     }
 
     /// Allocations for the claims that have none, on this node; the one for extended resources is last.
-    fn find(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(Arc<special::Variant>, Vec<Allocation>), Refusal> {
-        let variant = self.variants.of(cycle, node).map_err(|why| match why {
-            Unusable::Wrong(why) => Refusal::error(NAME, why),
-            Unusable::Spent => unusable(why),
+    fn find(
+        &self,
+        cycle: SchedulingCycle<'_>,
+        node: &NodeInfo,
+    ) -> Result<(Arc<extended_resources::NodeAllocator>, Vec<Allocation>), Rejection> {
+        let allocator = self.allocators.of(cycle, node).map_err(|why| match why {
+            AllocatorError::Invalid(why) => Rejection::error(NAME, why),
+            AllocatorError::BudgetSpent => rejection_of(why),
         })?;
-        match variant.allocator.allocate(cycle.snapshot, &node.node) {
-            Ok(Some(found)) => Ok((variant, found)),
-            Ok(None) => Err(Refusal::hard(NAME, NOT_ENOUGH)),
-            Err(Fault::Late) => Err(Refusal::hard(NAME, "timed out trying to allocate devices")),
-            Err(Fault::Spent) => Err(Refusal::hard(NAME, SPENT)),
-            Err(Fault::Invalid) => Err(Refusal::hard(NAME, "invalid resource pools were encountered")),
-            Err(Fault::Error(why)) => Err(Refusal::error(NAME, why)),
+        match allocator.allocator.allocate(cycle.snapshot, &node.node) {
+            Ok(Some(found)) => Ok((allocator, found)),
+            Ok(None) => Err(Rejection::unresolvable(NAME, NOT_ENOUGH)),
+            Err(AllocationError::Timeout) => Err(Rejection::unresolvable(NAME, "timed out trying to allocate devices")),
+            Err(AllocationError::BudgetSpent) => Err(Rejection::unresolvable(NAME, BUDGET_SPENT)),
+            Err(AllocationError::InvalidPool) => {
+                Err(Rejection::unresolvable(NAME, "invalid resource pools were encountered"))
+            }
+            Err(AllocationError::InvalidClaim(why)) => Err(Rejection::error(NAME, why)),
         }
     }
 
-    fn is_there(claim: &Claim, node: &NodeInfo) -> bool {
+    fn is_usable_on(claim: &Claim, node: &NodeInfo) -> bool {
         // Devices that failed to become ready count as being on no node.
         if matches!(claim.readiness(), Readiness::Failed(_)) {
             return false;
@@ -230,58 +250,65 @@ impl Devices {
     }
 }
 
-impl Filter for Devices {
-    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+impl Filter for DeviceFilter {
+    fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         if self.is_stale {
-            return Err(Refusal::hard(NAME, "cannot schedule extended resource claim"));
+            return Err(Rejection::unresolvable(NAME, "cannot schedule extended resource claim"));
         }
         // Releasing devices helps only if the other claims could be satisfied here, so these are checked first.
         self.find(cycle, node)?;
-        if !self.allocated.iter().all(|claim| Devices::is_there(claim, node)) {
-            return Err(Refusal::hard(NAME, ELSEWHERE));
+        if !self.allocated.iter().all(|claim| DeviceFilter::is_usable_on(claim, node)) {
+            return Err(Rejection::unresolvable(NAME, NOT_ON_NODE));
         }
         Ok(())
     }
 
-    fn reserve(&self, cycle: Cycle<'_>, node: &NodeInfo, promise: &mut Promise) -> Result<(), Refusal> {
-        let (variant, found) = self.find(cycle, node)?;
-        let made = variant.special.as_ref().map(|special| special.made(cycle));
-        let claims = self.unallocated.iter().map(|claim| &claim.key).chain(made.as_ref().map(|made| &made.claim.key));
-        promise.devices.extend(claims.cloned().zip(found));
-        promise.made = made.map(Arc::new);
+    fn reserve(
+        &self,
+        cycle: SchedulingCycle<'_>,
+        node: &NodeInfo,
+        reservation: &mut Reservation,
+    ) -> Result<(), Rejection> {
+        let (allocator, found) = self.find(cycle, node)?;
+        let new_claim = allocator.draft.as_ref().map(|draft| draft.new_claim(cycle));
+        let claims =
+            self.unallocated.iter().map(|claim| &claim.key).chain(new_claim.as_ref().map(|new| &new.claim.key));
+        reservation.devices.extend(claims.cloned().zip(found));
+        reservation.new_claim = new_claim.map(Arc::new);
         Ok(())
     }
 
-    fn copy(&self) -> Box<dyn Filter> {
+    fn clone_box(&self) -> Box<dyn Filter> {
         Box::new(self.clone())
     }
 }
 
 /// Prefers nodes where earlier alternatives of claims can be satisfied.
-struct Liking(Option<Devices>);
+struct FirstAvailableScore(Option<DeviceFilter>);
 
-impl Score for Liking {
-    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
-        let liking = |devices: &Devices| {
-            devices.find(cycle, node).map_or(0, |(variant, found)| variant.allocator.liking(&found))
+impl Score for FirstAvailableScore {
+    fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
+        let score = |devices: &DeviceFilter| {
+            devices.find(cycle, node).map_or(0, |(allocator, found)| allocator.allocator.first_available_score(&found))
         };
-        self.0.as_ref().map_or(0, liking)
+        self.0.as_ref().map_or(0, score)
     }
 
-    fn scale(&self) -> Scale {
-        Scale::ByHighest
+    fn normalization(&self) -> Normalization {
+        Normalization::ByHighest
     }
 }
 
 /// A claim of the pod whose devices may be released, because they are on nodes where the pod cannot go and no other pod
 /// uses them; `None`: there is none.
-pub fn claim_in_the_way(cycle: Cycle<'_>, diagnosis: &Diagnosis) -> Option<Key> {
-    let elsewhere =
-        |refusal: &Refusal| refusal.plugin == NAME && refusal.reasons.iter().any(|reason| reason == ELSEWHERE);
-    let refused = || diagnosis.refused.iter().filter(|(_, refusal)| elsewhere(refusal));
-    let nodes = || refused().filter_map(|(name, _)| cycle.snapshot.node_named(name));
+pub fn claim_to_deallocate(cycle: SchedulingCycle<'_>, diagnosis: &Diagnosis) -> Option<Key> {
+    let is_not_on_node = |rejection: &Rejection| {
+        rejection.plugin == NAME && rejection.reasons.iter().any(|reason| reason == NOT_ON_NODE)
+    };
+    let rejected = || diagnosis.rejected.iter().filter(|(_, rejection)| is_not_on_node(rejection));
+    let nodes = || rejected().filter_map(|(name, _)| cycle.snapshot.node_named(name));
     let unused = |claim: &&Arc<Claim>| claim.reserved_for.iter().all(|user| *user == cycle.pod.uid);
     let claims = claims(cycle).unwrap_or_default();
-    let mut held = claims.iter().filter(|claim| claim.allocation.is_some()).filter(unused);
-    held.find(|claim| nodes().any(|node| !Devices::is_there(claim, node))).map(|claim| claim.key.clone())
+    let mut releasable = claims.iter().filter(|claim| claim.allocation.is_some()).filter(unused);
+    releasable.find(|claim| nodes().any(|node| !DeviceFilter::is_usable_on(claim, node))).map(|claim| claim.key.clone())
 }

@@ -2,29 +2,29 @@
 
 use crate::object::pod::{Gang, Pod};
 use crate::object::{Key, Kind};
-use crate::plugin::{Cycle, Hint, Plugin};
-use crate::snapshot::{Event, Seen, Snapshot};
-use crate::status::Refusal;
+use crate::plugin::{Plugin, QueueingHint, SchedulingCycle};
+use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
+use crate::status::Rejection;
 
 pub const NAME: &str = "GangScheduling";
 
 /// How many seconds the first pods of a gang wait for the others.
-pub const PATIENCE_SECONDS: u64 = 300;
+pub const PERMIT_TIMEOUT_SECONDS: u64 = 300;
 
 #[derive(Debug)]
 pub struct GangScheduling;
 
 /// Why the minimum number of pods of a gang is unknown.
-enum Unknown {
+enum MissingGang {
     Workload,
     Group,
 }
 
 /// The minimum number of pods of a gang; `None`: the pods of the group are scheduled one by one.
-fn least(snapshot: &Snapshot, gang: &Gang) -> Result<Option<usize>, Unknown> {
+fn min_count(snapshot: &Snapshot, gang: &Gang) -> Result<Option<usize>, MissingGang> {
     let key = Key { namespace: gang.namespace.clone(), name: gang.workload.clone() };
-    let workload = snapshot.workloads.get(&key).ok_or(Unknown::Workload)?;
-    workload.min_count(&gang.group).ok_or(Unknown::Group)
+    let workload = snapshot.workloads.get(&key).ok_or(MissingGang::Workload)?;
+    workload.min_count(&gang.group).ok_or(MissingGang::Group)
 }
 
 fn no_group(gang: &Gang) -> String {
@@ -35,11 +35,11 @@ fn no_group(gang: &Gang) -> String {
 /// up.
 pub fn must_wait(snapshot: &Snapshot, pod: &Pod) -> Result<bool, String> {
     let Some(gang) = &pod.template.gang else { return Ok(false) };
-    match least(snapshot, gang) {
+    match min_count(snapshot, gang) {
         Ok(None) => Ok(false),
-        Ok(Some(least)) => Ok(snapshot.gang(gang).filter(|one| one.node_name.is_some()).count() < least),
-        Err(Unknown::Group) => Err(no_group(gang)),
-        Err(Unknown::Workload) => {
+        Ok(Some(min_count)) => Ok(snapshot.gang(gang).filter(|one| one.node_name.is_some()).count() < min_count),
+        Err(MissingGang::Group) => Err(no_group(gang)),
+        Err(MissingGang::Workload) => {
             let Gang { namespace, workload, .. } = gang;
             let why = format!("workload.scheduling.k8s.io \"{workload}\" not found");
             Err(format!("failed to get workload {namespace}/{workload}: {why}"))
@@ -52,33 +52,34 @@ impl Plugin for GangScheduling {
         NAME
     }
 
-    fn pre_enqueue(&self, cycle: Cycle<'_>) -> Option<Refusal> {
+    fn pre_enqueue(&self, cycle: SchedulingCycle<'_>) -> Option<Rejection> {
         let gang = cycle.pod.template.gang.as_ref()?;
-        let reason = match least(cycle.snapshot, gang) {
-            Err(Unknown::Workload) => {
+        let reason = match min_count(cycle.snapshot, gang) {
+            Err(MissingGang::Workload) => {
                 format!("waiting for pods's workload \"{}\" to appear in scheduling queue", gang.workload)
             }
-            Err(Unknown::Group) => no_group(gang),
-            Ok(Some(least)) if cycle.snapshot.gang(gang).count() < least => {
+            Err(MissingGang::Group) => no_group(gang),
+            Ok(Some(min_count)) if cycle.snapshot.gang(gang).count() < min_count => {
                 "waiting for minCount pods from a gang to appear in scheduling queue".into()
             }
             Ok(_) => return None,
         };
-        Some(Refusal::hard(NAME, reason))
+        Some(Rejection::unresolvable(NAME, reason))
     }
 
-    fn hears(&self, _: &Event) -> bool {
+    fn concerns_other_pods(&self, _: &ClusterEvent) -> bool {
         true
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
-        let Some(gang) = &cycle.pod.template.gang else { return Hint::Skip };
-        Hint::queue_if(match &event.seen {
-            Seen::Pod(before, Some(pod)) => {
-                let comes = before.as_ref().is_none_or(|before| before.node_name.is_none() && pod.node_name.is_some());
-                comes && pod.template.gang.as_ref() == Some(gang)
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
+        let Some(gang) = &cycle.pod.template.gang else { return QueueingHint::Skip };
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Pod(before, Some(pod)) => {
+                let is_new_member =
+                    before.as_ref().is_none_or(|before| before.node_name.is_none() && pod.node_name.is_some());
+                is_new_member && pod.template.gang.as_ref() == Some(gang)
             }
-            Seen::Other { before: false, after: true } => {
+            ObjectChange::Other { before: false, after: true } => {
                 event.kind == Kind::Workload && event.key.namespace == gang.namespace && event.key.name == gang.workload
             }
             _ => false,

@@ -1,7 +1,7 @@
 //! ImageLocality: prefers nodes that have a pod's images already.
 
 use crate::object::Text;
-use crate::plugin::{Alike, Cycle, MAX_SCORE, Plugin, Score};
+use crate::plugin::{EqualNodes, MAX_SCORE, Plugin, SchedulingCycle, Score};
 use crate::snapshot::node_info::NodeInfo;
 
 pub const NAME: &str = "ImageLocality";
@@ -20,9 +20,9 @@ impl Plugin for ImageLocality {
         NAME
     }
 
-    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+    fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let images = cycle.pod.template.images.iter().map(with_tag).collect();
-        Some(Box::new(Images(images)))
+        Some(Box::new(ImageScore(images)))
     }
 }
 
@@ -32,25 +32,28 @@ fn with_tag(image: &Text) -> Text {
     if last.contains(':') { image.clone() } else { format!("{image}:latest").into() }
 }
 
-struct Images(Vec<Text>);
+struct ImageScore(Vec<Text>);
 
-impl Images {
+impl ImageScore {
     /// How much each image counts on a node that has it; `None`: no node has any of them.
-    fn worths(&self, cycle: Cycle<'_>) -> Option<Vec<i64>> {
+    fn image_scores(&self, cycle: SchedulingCycle<'_>) -> Option<Vec<i64>> {
         let nodes = cycle.snapshot.node_count() as f64;
-        let worth = |image: &Text| {
+        let image_score = |image: &Text| {
             // An image that few nodes have counts less, so that pods do not pile up there.
             let (size, nodes_with) = cycle.snapshot.image(image)?;
             Some((size as f64 * (nodes_with as f64 / nodes)) as i64)
         };
-        let worths: Vec<_> = self.0.iter().map(worth).collect();
-        worths.iter().any(Option::is_some).then(|| worths.into_iter().map(Option::unwrap_or_default).collect())
+        let image_scores: Vec<_> = self.0.iter().map(image_score).collect();
+        image_scores
+            .iter()
+            .any(Option::is_some)
+            .then(|| image_scores.into_iter().map(Option::unwrap_or_default).collect())
     }
 
     /// A node's score from the worths of the images that it has.
-    fn score_of(&self, cycle: Cycle<'_>, worths: &[i64], node: &NodeInfo) -> i64 {
-        let there = self.0.iter().zip(worths).filter(|(image, _)| has(node, image));
-        let sum = there.map(|(_, worth)| *worth).fold(0, i64::saturating_add);
+    fn score_of(&self, cycle: SchedulingCycle<'_>, image_scores: &[i64], node: &NodeInfo) -> i64 {
+        let there = self.0.iter().zip(image_scores).filter(|(image, _)| has(node, image));
+        let sum = there.map(|(_, image_score)| *image_score).fold(0, i64::saturating_add);
         let most = MOST.saturating_mul(cycle.pod.template.containers);
         MAX_SCORE * (sum.min(most).max(LEAST) - LEAST) / (most - LEAST).max(1)
     }
@@ -60,15 +63,15 @@ fn has(node: &NodeInfo, image: &Text) -> bool {
     node.node.images.iter().any(|(name, _)| name == image)
 }
 
-impl Score for Images {
-    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
-        self.worths(cycle).map_or(0, |worths| self.score_of(cycle, &worths, node))
+impl Score for ImageScore {
+    fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
+        self.image_scores(cycle).map_or(0, |image_scores| self.score_of(cycle, &image_scores, node))
     }
 
-    fn scores(&self, cycle: Cycle<'_>, nodes: &[Alike]) -> Vec<i64> {
-        let Some(worths) = self.worths(cycle) else { return vec![0; nodes.len()] };
-        let score = |node: &NodeInfo| self.score_of(cycle, &worths, node);
-        nodes.iter().map(|alike| cycle.snapshot.node(alike.node).map_or(0, score)).collect()
+    fn scores(&self, cycle: SchedulingCycle<'_>, nodes: &[EqualNodes]) -> Vec<i64> {
+        let Some(image_scores) = self.image_scores(cycle) else { return vec![0; nodes.len()] };
+        let score = |node: &NodeInfo| self.score_of(cycle, &image_scores, node);
+        nodes.iter().map(|group| cycle.snapshot.node(group.node).map_or(0, score)).collect()
     }
 
     /// An image's worth changes whenever a node gets it, is added or is removed, so the score depends on more than one
@@ -78,16 +81,16 @@ impl Score for Images {
     }
 
     fn mark_count(&self) -> usize {
-        self.0.len().div_ceil(IN_A_MARK)
+        self.0.len().div_ceil(IMAGES_PER_MARK)
     }
 
     /// Nodes that have the same ones of the images are alike.
     fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
-        for images in self.0.chunks(IN_A_MARK) {
+        for images in self.0.chunks(IMAGES_PER_MARK) {
             marks.push(images.iter().fold(0, |mark, image| mark << 1 | i64::from(has(node, image))));
         }
     }
 }
 
 /// How many images one mark covers, one bit each.
-const IN_A_MARK: usize = 62;
+const IMAGES_PER_MARK: usize = 62;

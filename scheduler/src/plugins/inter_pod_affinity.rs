@@ -1,16 +1,17 @@
 //! InterPodAffinity: pods that must or should be near other pods, or away from them.
 
-use super::places::Places;
+use super::topology_domains::TopologyDomains;
 use crate::object::labels::Labels;
 use crate::object::pod::{Pod, Template};
 use crate::object::terms::{PodAffinity, PodTerm};
 use crate::object::{Key, Kind, Text};
 use crate::plugin::{
-    Alike, Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score, extremes, replace_each, unlike_all,
+    EqualNodes, Filter, MAX_SCORE, Plugin, PreFilterResult, QueueingHint, SchedulingCycle, Score, extremes,
+    replace_each, unique_mark,
 };
 use crate::snapshot::node_info::{NodeId, NodeInfo};
-use crate::snapshot::{Event, Seen, Snapshot};
-use crate::status::Refusal;
+use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
+use crate::status::Rejection;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -37,64 +38,66 @@ impl Plugin for InterPodAffinity {
         NAME
     }
 
-    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
-        PreFilter::judge(Rules::new(cycle))
+    fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
+        PreFilterResult::filter(RequiredTerms::new(cycle))
     }
 
-    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+    fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let affinity = &cycle.pod.template.pod_affinity;
         let prefers = !affinity.preferred.is_empty() || !affinity.preferred_anti.is_empty();
         if self.own_preferences_only && !prefers {
             return None;
         }
-        Some(Box::new(Preferences::new(self, cycle)))
+        Some(Box::new(PreferredTerms::new(self, cycle)))
     }
 
-    fn rests_on(&self, _: Cycle<'_>, kind: Kind, _: &Key) -> bool {
+    fn depends_on(&self, _: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
         kind == Kind::Namespace
     }
 
-    fn hears(&self, event: &Event) -> bool {
-        event.is_about_places()
+    fn concerns_other_pods(&self, event: &ClusterEvent) -> bool {
+        event.concerns_nodes()
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
         let own = &cycle.pod.template.pod_affinity;
-        Hint::queue_if(match &event.seen {
-            Seen::Pod(Some(before), Some(after)) if after.uid == cycle.pod.uid => {
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Pod(Some(before), Some(after)) if after.uid == cycle.pod.uid => {
                 before.template.labels != after.template.labels
             }
-            Seen::Pod(before, after) => {
-                let lying = |pod: &&Arc<Pod>| pod.node_name.is_some();
-                let (before, after) = (before.as_ref().filter(lying), after.as_ref().filter(lying));
+            ObjectChange::Pod(before, after) => {
+                let assigned = |pod: &&Arc<Pod>| pod.node_name.is_some();
+                let (before, after) = (before.as_ref().filter(assigned), after.as_ref().filter(assigned));
                 // The terms are used in place rather than merged: a pod that waits with thousands of terms costs time
                 // only for pods in the namespaces that they may select.
-                let within = |pod: &Pod| own.reach.includes(&pod.key.namespace);
-                let meant = |term: &PodTerm, pod: &Pod| means(cycle.snapshot, term, pod);
+                let in_scope = |pod: &Pod| own.scope.includes(&pod.key.namespace);
+                let selects = |term: &PodTerm, pod: &Pod| term_selects(cycle.snapshot, term, pod);
                 let near = |pod: &Arc<Pod>| {
-                    within(pod) && !own.required.is_empty() && own.required.iter().all(|term| meant(term, pod))
+                    in_scope(pod) && !own.required.is_empty() && own.required.iter().all(|term| selects(term, pod))
                 };
-                let far = |pod: &Arc<Pod>| within(pod) && own.required_anti.iter().any(|term| meant(term, pod));
+                let far = |pod: &Arc<Pod>| in_scope(pod) && own.required_anti.iter().any(|term| selects(term, pod));
                 let repels = |pod: &Arc<Pod>| {
                     let theirs = &pod.template.pod_affinity;
-                    theirs.reach.includes(cycle.pod.namespace())
-                        && theirs.required_anti.iter().any(|term| meant(term, cycle.pod))
+                    theirs.scope.includes(cycle.pod.namespace())
+                        && theirs.required_anti.iter().any(|term| selects(term, cycle.pod))
                 };
                 let arrives = after.is_some_and(near) && !before.is_some_and(near);
                 // If the last matching pod is gone, the pod can still be scheduled if it matches its own terms: it is
                 // then the first of its group.
-                let is_first = || own.required.iter().all(|term| meant(term, cycle.pod));
+                let is_first = || own.required.iter().all(|term| selects(term, cycle.pod));
                 let is_first = before.is_some_and(near) && after.is_none() && is_first();
                 let leaves =
                     before.is_some_and(|pod| far(pod) || (after.is_none() && repels(pod))) && !after.is_some_and(far);
                 arrives || leaves || is_first
             }
-            Seen::Node(before, Some(after)) => {
+            ObjectChange::Node(before, Some(after)) => {
                 let keys = own.required.iter().chain(&own.required_anti).map(|term| &term.topology_key);
-                let lies = |term: &PodTerm| after.labels.get(&term.topology_key).is_some();
+                let has_key = |term: &PodTerm| after.labels.get(&term.topology_key).is_some();
                 match before {
                     // A new node without the topology key has no domain, so no pod on it is near others.
-                    None => own.required.is_empty() || !own.required_anti.is_empty() || own.required.iter().any(lies),
+                    None => {
+                        own.required.is_empty() || !own.required_anti.is_empty() || own.required.iter().any(has_key)
+                    }
                     Some(before) => {
                         let mut keys = keys.peekable();
                         keys.peek().is_none() || keys.any(|key| before.labels.get(key) != after.labels.get(key))
@@ -107,7 +110,7 @@ impl Plugin for InterPodAffinity {
 }
 
 /// Whether a term selects a pod.
-fn means(snapshot: &Snapshot, term: &PodTerm, pod: &Pod) -> bool {
+fn term_selects(snapshot: &Snapshot, term: &PodTerm, pod: &Pod) -> bool {
     let selector = &term.namespace_selector;
     // Kubernetes resolves the namespace selector to names, but then still evaluates it, on an empty set of labels: a
     // selector that matches no labels at all selects every namespace.
@@ -120,56 +123,56 @@ fn means(snapshot: &Snapshot, term: &PodTerm, pod: &Pod) -> bool {
 
 /// The part of the pod to be scheduled that other pods' terms look at.
 #[derive(Debug, Clone)]
-struct Terms {
+struct IncomingPod {
     template: Arc<Template>,
     namespace_labels: Arc<Labels>,
 }
 
-impl Terms {
-    fn new(cycle: Cycle<'_>) -> Self {
+impl IncomingPod {
+    fn new(cycle: SchedulingCycle<'_>) -> Self {
         let template = cycle.pod.template.clone();
-        Terms { namespace_labels: cycle.snapshot.namespace_labels(&template.namespace), template }
+        IncomingPod { namespace_labels: cycle.snapshot.namespace_labels(&template.namespace), template }
     }
 
-    fn own(&self) -> &PodAffinity {
+    fn affinity(&self) -> &PodAffinity {
         &self.template.pod_affinity
     }
 
     fn all_required_match(&self, snapshot: &Snapshot, pod: &Pod) -> bool {
-        let required = &self.own().required;
-        !required.is_empty() && required.iter().all(|term| means(snapshot, term, pod))
+        let required = &self.affinity().required;
+        !required.is_empty() && required.iter().all(|term| term_selects(snapshot, term, pod))
     }
 
     /// Whether another pod's term selects the pod to be scheduled.
-    fn are_meant_by(&self, term: &PodTerm) -> bool {
+    fn is_selected_by(&self, term: &PodTerm) -> bool {
         term.matches(&self.template.namespace, &self.namespace_labels, &self.template.labels)
     }
 
     /// Those of its own terms that select another pod.
-    fn about<'a>(
+    fn own_terms_selecting<'a>(
         &self,
         snapshot: &'a Snapshot,
         terms: &'a [PodTerm],
         pod: &'a Pod,
     ) -> impl Iterator<Item = &'a PodTerm> {
-        let within = self.own().reach.includes(&pod.key.namespace);
-        terms.iter().filter(move |term| within && means(snapshot, term, pod))
+        let in_scope = self.affinity().scope.includes(&pod.key.namespace);
+        terms.iter().filter(move |term| in_scope && term_selects(snapshot, term, pod))
     }
 
     /// Those of another pod's terms that select the pod to be scheduled.
-    fn meant_by<'a>(&'a self, terms: &'a [PodTerm], pod: &Pod) -> impl Iterator<Item = &'a PodTerm> {
-        let within = pod.template.pod_affinity.reach.includes(&self.template.namespace);
-        terms.iter().filter(move |term| within && self.are_meant_by(term))
+    fn terms_selecting_it<'a>(&'a self, terms: &'a [PodTerm], pod: &Pod) -> impl Iterator<Item = &'a PodTerm> {
+        let in_scope = pod.template.pod_affinity.scope.includes(&self.template.namespace);
+        terms.iter().filter(move |term| in_scope && self.is_selected_by(term))
     }
 }
 
 /// How much a pod counts, by topology key.
-type Sums = Vec<(Text, i64)>;
+type KeyWeights = Vec<(Text, i64)>;
 
 /// The sum over several pods, by topology key.
 type Totals = BTreeMap<Text, i64>;
 
-fn add_to(totals: &mut Totals, sums: &Sums) {
+fn add_to(totals: &mut Totals, sums: &KeyWeights) {
     for (key, sum) in sums {
         let total = totals.entry(key.clone()).or_default();
         *total = total.saturating_add(*sum);
@@ -179,17 +182,17 @@ fn add_to(totals: &mut Totals, sums: &Sums) {
 /// A value computed once for all pods of a template, however many terms there are: pods are far more numerous than
 /// templates.
 #[derive(Debug)]
-struct ByTemplate<T>(Arc<Mutex<Found<T>>>);
+struct TemplateResults<T>(Arc<Mutex<TemplateResultsState<T>>>);
 
 #[derive(Debug)]
-struct Found<T> {
+struct TemplateResultsState<T> {
     by_template: HashMap<u64, Arc<T>>,
-    left_out: LeftOut,
+    missing_keys: MissingKeys,
 }
 
-/// Topology keys that terms name and no node has. If a node gets one of them, everything is computed anew.
+/// Topology keys that terms name and no node has. If a node gets one of them, everything is recomputed.
 #[derive(Debug, Default)]
-struct LeftOut {
+struct MissingKeys {
     keys: HashSet<Text>,
     /// There are more keys than are kept.
     more: bool,
@@ -197,11 +200,11 @@ struct LeftOut {
 
 /// How many templates are kept, and how many topology keys that no node has.
 const TEMPLATES_MAX: usize = 4096;
-const LEFT_OUT_MAX: usize = 4096;
+const MISSING_KEYS_MAX: usize = 4096;
 
-impl LeftOut {
+impl MissingKeys {
     /// Sums the weights of each topology key.
-    fn sums<'a>(&mut self, snapshot: &Snapshot, weights: impl Iterator<Item = (&'a Text, i64)>) -> Sums {
+    fn sums<'a>(&mut self, snapshot: &Snapshot, weights: impl Iterator<Item = (&'a Text, i64)>) -> KeyWeights {
         let mut sums: BTreeMap<&Text, i64> = BTreeMap::new();
         for (key, weight) in weights {
             // Terms may name any number of keys that no node has; these need no counter.
@@ -216,92 +219,92 @@ impl LeftOut {
     }
 
     fn add(&mut self, key: &Text) {
-        if self.keys.len() < LEFT_OUT_MAX {
+        if self.keys.len() < MISSING_KEYS_MAX {
             self.keys.insert(key.clone());
         } else {
             self.more |= !self.keys.contains(key);
         }
     }
 
-    fn concerns(&self, node: &NodeInfo) -> bool {
+    fn matches_node(&self, node: &NodeInfo) -> bool {
         self.more || node.node.labels.iter().any(|(key, _)| self.keys.contains(key))
     }
 }
 
-impl<T> ByTemplate<T> {
+impl<T> TemplateResults<T> {
     fn new() -> Self {
-        let found = Found { by_template: HashMap::new(), left_out: LeftOut::default() };
-        ByTemplate(Arc::new(Mutex::new(found)))
+        let state = TemplateResultsState { by_template: HashMap::new(), missing_keys: MissingKeys::default() };
+        TemplateResults(Arc::new(Mutex::new(state)))
     }
 
-    fn found(&self) -> MutexGuard<'_, Found<T>> {
+    fn state(&self) -> MutexGuard<'_, TemplateResultsState<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(&self, pod: &Pod, find_out: impl FnOnce(&mut LeftOut) -> T) -> Arc<T> {
-        let mut found = self.found();
-        if let Some(known) = found.by_template.get(&pod.template_id) {
-            return known.clone();
+    fn of(&self, pod: &Pod, compute: impl FnOnce(&mut MissingKeys) -> T) -> Arc<T> {
+        let mut state = self.state();
+        if let Some(results) = state.by_template.get(&pod.template_id) {
+            return results.clone();
         }
-        if found.by_template.len() >= TEMPLATES_MAX {
-            found.by_template.clear();
+        if state.by_template.len() >= TEMPLATES_MAX {
+            state.by_template.clear();
         }
-        let known = Arc::new(find_out(&mut found.left_out));
-        found.by_template.insert(pod.template_id, known.clone());
-        known
+        let results = Arc::new(compute(&mut state.missing_keys));
+        state.by_template.insert(pod.template_id, results.clone());
+        results
     }
 
     /// Whether a node has a topology key that was left out because no node had it.
-    fn left_out(&self, node: &NodeInfo) -> bool {
-        self.found().left_out.concerns(node)
+    fn has_missing_key(&self, node: &NodeInfo) -> bool {
+        self.state().missing_keys.matches_node(node)
     }
 }
 
-impl<T> Clone for ByTemplate<T> {
+impl<T> Clone for TemplateResults<T> {
     fn clone(&self) -> Self {
-        ByTemplate(self.0.clone())
+        TemplateResults(self.0.clone())
     }
 }
 
 /// A count for each topology domain of one key.
 #[derive(Debug, Clone)]
-struct Counter {
-    places: Arc<Places>,
+struct DomainCounter {
+    domains: Arc<TopologyDomains>,
     counts: Vec<i64>,
 }
 
 /// Counters by label.
 #[derive(Debug, Clone, Default)]
-struct Counters {
-    by_key: Vec<Counter>,
+struct DomainCounters {
+    by_key: Vec<DomainCounter>,
     /// The index of the counter for each topology key.
     numbers: HashMap<Text, usize>,
     /// How many topology domains have a count other than 0.
-    places_counted: usize,
+    domains_counted: usize,
 }
 
-impl Counters {
+impl DomainCounters {
     /// Adds to the node's domain of a key; returns whether the node is in any.
     fn count(&mut self, snapshot: &Snapshot, key: &Text, node: NodeId, by: i64) -> bool {
         let at = self.number(snapshot, key);
-        let place = self.by_key[at].places.of(node);
-        place.into_iter().for_each(|place| self.add(at, place, by));
-        place.is_some()
+        let domain = self.by_key[at].domains.domain_of(node);
+        domain.into_iter().for_each(|domain| self.add(at, domain, by));
+        domain.is_some()
     }
 
-    fn add(&mut self, at: usize, place: usize, by: i64) {
-        let count = &mut self.by_key[at].counts[place];
+    fn add(&mut self, at: usize, domain: usize, by: i64) {
+        let count = &mut self.by_key[at].counts[domain];
         let was = *count != 0;
         *count = count.saturating_add(by);
         match (was, *count != 0) {
-            (false, true) => self.places_counted += 1,
-            (true, false) => self.places_counted -= 1,
+            (false, true) => self.domains_counted += 1,
+            (true, false) => self.domains_counted -= 1,
             _ => {}
         }
     }
 
     /// Returns whether the node is in any domain, even if 0 was added.
-    fn count_all(&mut self, snapshot: &Snapshot, sums: &Sums, node: NodeId, by: i64) -> bool {
+    fn count_all(&mut self, snapshot: &Snapshot, sums: &KeyWeights, node: NodeId, by: i64) -> bool {
         let mut any = false;
         for (key, sum) in sums {
             any |= self.count(snapshot, key, node, by.saturating_mul(*sum));
@@ -310,17 +313,17 @@ impl Counters {
     }
 
     /// Moves a node, with the counts of its pods for each key, to the domains that its labels name now.
-    fn reshaped(&mut self, snapshot: &Snapshot, node: NodeId, sums: &Totals, touched: &mut Vec<NodeId>) {
+    fn update_topology(&mut self, snapshot: &Snapshot, node: NodeId, sums: &Totals, touched: &mut Vec<NodeId>) {
         for at in 0..self.by_key.len() {
-            let sum = sums.get(self.by_key[at].places.key()).copied().unwrap_or(0);
-            if let Some(place) = self.by_key[at].places.of(node) {
-                self.add(at, place, sum.saturating_neg());
+            let sum = sums.get(self.by_key[at].domains.key()).copied().unwrap_or(0);
+            if let Some(domain) = self.by_key[at].domains.domain_of(node) {
+                self.add(at, domain, sum.saturating_neg());
             }
             let counter = &mut self.by_key[at];
-            Arc::make_mut(&mut counter.places).follow(snapshot, node, touched);
-            counter.counts.resize(counter.places.bound(), 0);
-            if let Some(place) = counter.places.of(node) {
-                self.add(at, place, sum);
+            Arc::make_mut(&mut counter.domains).move_node(snapshot, node, touched);
+            counter.counts.resize(counter.domains.bound(), 0);
+            if let Some(domain) = counter.domains.domain_of(node) {
+                self.add(at, domain, sum);
             }
         }
     }
@@ -330,110 +333,112 @@ impl Counters {
         if let Some(number) = self.numbers.get(key) {
             return *number;
         }
-        let places = Arc::new(Places::new(snapshot, key));
-        self.by_key.push(Counter { counts: vec![0; places.bound()], places });
+        let domains = Arc::new(TopologyDomains::new(snapshot, key));
+        self.by_key.push(DomainCounter { counts: vec![0; domains.bound()], domains });
         self.numbers.insert(key.clone(), self.by_key.len() - 1);
         self.by_key.len() - 1
     }
 
     /// The sum of the counts of all domains that a node is in.
     fn sum(&self, node: NodeId) -> i64 {
-        self.by_key.iter().fold(0, |sum, counter| sum.saturating_add(counter.at(node)))
+        self.by_key.iter().fold(0, |sum, counter| sum.saturating_add(counter.count_at(node)))
     }
 
     fn is_empty(&self) -> bool {
-        self.places_counted == 0
+        self.domains_counted == 0
     }
 
     /// Appends marks: for each key whether anything is counted in the node's domain.
     fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
-        let mark = |one: &Counter| one.places.mark(node, |place| i64::from(one.counts[place] > 0));
+        let mark = |one: &DomainCounter| one.domains.mark(node, |domain| i64::from(one.counts[domain] > 0));
         marks.extend(self.by_key.iter().map(mark));
     }
 
     /// Appends marks for the sum of the counts in all of the node's domains.
     fn mark_sum(&self, node: NodeId, marks: &mut Vec<i64>) {
-        let mut of_single = 0i64;
+        let mut single_sum = 0i64;
         for one in &self.by_key {
-            match one.places.of(node) {
-                Some(place) if one.places.is_single(place) => of_single = of_single.saturating_add(one.counts[place]),
+            match one.domains.domain_of(node) {
+                Some(domain) if one.domains.is_single(domain) => {
+                    single_sum = single_sum.saturating_add(one.counts[domain])
+                }
                 Some(_) => {
-                    marks.push(one.places.mark(node, |place| one.counts[place]));
+                    marks.push(one.domains.mark(node, |domain| one.counts[domain]));
                     continue;
                 }
                 None => {}
             }
-            marks.push(ALONE);
+            marks.push(SINGLE_NODE);
         }
         if !self.by_key.is_empty() {
-            marks.push(of_single);
+            marks.push(single_sum);
         }
     }
 }
 
 /// The mark of a node that shares its domain with no other.
-const ALONE: i64 = 0;
+const SINGLE_NODE: i64 = 0;
 
-impl Counter {
-    fn at(&self, node: NodeId) -> i64 {
-        self.places.of(node).map_or(0, |place| self.counts[place])
+impl DomainCounter {
+    fn count_at(&self, node: NodeId) -> i64 {
+        self.domains.domain_of(node).map_or(0, |domain| self.counts[domain])
     }
 }
 
 /// The required terms, as a filter.
 #[derive(Clone)]
-struct Rules {
-    terms: Arc<Terms>,
-    counted: ByTemplate<Counted>,
+struct RequiredTerms {
+    incoming: Arc<IncomingPod>,
+    pod_counts: TemplateResults<PodCounts>,
     /// Pods that match all required affinity terms of the pod.
-    near: Counters,
+    near: DomainCounters,
     /// Pods that match its required anti-affinity terms.
-    far: Counters,
+    far: DomainCounters,
     /// Pods whose required anti-affinity terms match it.
-    repelling: Counters,
+    repelling: DomainCounters,
 }
 
 /// What a pod counts, by topology key.
 #[derive(Debug)]
-struct Counted {
-    near: Sums,
-    far: Sums,
-    repelling: Sums,
+struct PodCounts {
+    near: KeyWeights,
+    far: KeyWeights,
+    repelling: KeyWeights,
 }
 
-impl Rules {
-    fn new(cycle: Cycle<'_>) -> Self {
-        let terms = Arc::new(Terms::new(cycle));
-        let own = !terms.own().required.is_empty() || !terms.own().required_anti.is_empty();
-        let mut near = Counters::default();
-        for term in &terms.own().required {
+impl RequiredTerms {
+    fn new(cycle: SchedulingCycle<'_>) -> Self {
+        let incoming = Arc::new(IncomingPod::new(cycle));
+        let own = !incoming.affinity().required.is_empty() || !incoming.affinity().required_anti.is_empty();
+        let mut near = DomainCounters::default();
+        for term in &incoming.affinity().required {
             near.number(cycle.snapshot, &term.topology_key);
         }
-        let (far, repelling) = (Counters::default(), Counters::default());
-        let mut rules = Rules { terms, counted: ByTemplate::new(), near, far, repelling };
-        for_each_pod(cycle, own, |pod, node| rules.count(cycle.snapshot, pod, node, 1));
-        rules
+        let (far, repelling) = (DomainCounters::default(), DomainCounters::default());
+        let mut required_terms = RequiredTerms { incoming, pod_counts: TemplateResults::new(), near, far, repelling };
+        for_each_pod(cycle, own, |pod, node| required_terms.count(cycle.snapshot, pod, node, 1));
+        required_terms
     }
 
     fn count(&mut self, snapshot: &Snapshot, pod: &Pod, node: NodeId, by: i64) {
-        let counted = self.counted(snapshot, pod);
-        self.near.count_all(snapshot, &counted.near, node, by);
-        self.far.count_all(snapshot, &counted.far, node, by);
-        self.repelling.count_all(snapshot, &counted.repelling, node, by);
+        let pod_counts = self.pod_counts(snapshot, pod);
+        self.near.count_all(snapshot, &pod_counts.near, node, by);
+        self.far.count_all(snapshot, &pod_counts.far, node, by);
+        self.repelling.count_all(snapshot, &pod_counts.repelling, node, by);
     }
 
-    fn counted(&self, snapshot: &Snapshot, pod: &Pod) -> Arc<Counted> {
-        let terms = &self.terms;
-        self.counted.of(pod, |left_out| {
-            let own = terms.own();
-            let within = own.reach.includes(&pod.key.namespace);
-            let near = if within && terms.all_required_match(snapshot, pod) { &own.required[..] } else { &[] };
-            let far = terms.about(snapshot, &own.required_anti, pod);
-            let repelling = terms.meant_by(&pod.template.pod_affinity.required_anti, pod);
-            Counted {
-                near: left_out.sums(snapshot, near.iter().map(|term| (&term.topology_key, 1))),
-                far: left_out.sums(snapshot, far.map(|term| (&term.topology_key, 1))),
-                repelling: left_out.sums(snapshot, repelling.map(|term| (&term.topology_key, 1))),
+    fn pod_counts(&self, snapshot: &Snapshot, pod: &Pod) -> Arc<PodCounts> {
+        let incoming = &self.incoming;
+        self.pod_counts.of(pod, |missing_keys| {
+            let own = incoming.affinity();
+            let in_scope = own.scope.includes(&pod.key.namespace);
+            let near = if in_scope && incoming.all_required_match(snapshot, pod) { &own.required[..] } else { &[] };
+            let far = incoming.own_terms_selecting(snapshot, &own.required_anti, pod);
+            let repelling = incoming.terms_selecting_it(&pod.template.pod_affinity.required_anti, pod);
+            PodCounts {
+                near: missing_keys.sums(snapshot, near.iter().map(|term| (&term.topology_key, 1))),
+                far: missing_keys.sums(snapshot, far.map(|term| (&term.topology_key, 1))),
+                repelling: missing_keys.sums(snapshot, repelling.map(|term| (&term.topology_key, 1))),
             }
         })
     }
@@ -442,72 +447,74 @@ impl Rules {
     fn totals<'a>(&self, snapshot: &Snapshot, pods: impl Iterator<Item = &'a Arc<Pod>>) -> [Totals; 3] {
         let mut totals = [(); 3].map(|()| Totals::new());
         for pod in pods {
-            let counted = self.counted(snapshot, pod);
-            for (totals, sums) in totals.iter_mut().zip([&counted.near, &counted.far, &counted.repelling]) {
+            let pod_counts = self.pod_counts(snapshot, pod);
+            for (totals, sums) in totals.iter_mut().zip([&pod_counts.near, &pod_counts.far, &pod_counts.repelling]) {
                 add_to(totals, sums);
             }
         }
         totals
     }
 
-    fn counters(&self) -> [&Counters; 3] {
+    fn counters(&self) -> [&DomainCounters; 3] {
         [&self.near, &self.far, &self.repelling]
     }
 
     /// Whether all required affinity terms are satisfied on a node, or the pod is the first of a group whose pods
     /// require each other.
-    fn is_near(&self, cycle: Cycle<'_>, node: NodeId) -> bool {
+    fn satisfies_affinity(&self, cycle: SchedulingCycle<'_>, node: NodeId) -> bool {
         // There is one counter for each topology key of a term.
         let counters = &self.near.by_key;
-        counters.iter().all(|one| one.places.of(node).is_some())
-            && (counters.iter().all(|one| one.at(node) > 0)
-                || (self.near.is_empty() && self.terms.all_required_match(cycle.snapshot, cycle.pod)))
+        counters.iter().all(|one| one.domains.domain_of(node).is_some())
+            && (counters.iter().all(|one| one.count_at(node) > 0)
+                || (self.near.is_empty() && self.incoming.all_required_match(cycle.snapshot, cycle.pod)))
     }
 }
 
-/// Calls `show` with the pods on nodes: all, or those whose affinity terms may select the pod.
-fn for_each_pod(cycle: Cycle<'_>, all: bool, mut show: impl FnMut(&Pod, NodeId)) {
+/// Calls `visit` with the pods on nodes: all, or those whose affinity terms may select the pod.
+fn for_each_pod(cycle: SchedulingCycle<'_>, all: bool, mut visit: impl FnMut(&Pod, NodeId)) {
     match all {
-        true => cycle.snapshot.nodes().for_each(|node| node.pods.iter().for_each(|pod| show(pod, node.id))),
-        false => cycle.snapshot.pods_with_affinity(cycle.pod.namespace()).for_each(|(node, pod)| show(pod, node)),
+        true => cycle.snapshot.nodes().for_each(|node| node.pods.iter().for_each(|pod| visit(pod, node.id))),
+        false => cycle.snapshot.pods_with_affinity(cycle.pod.namespace()).for_each(|(node, pod)| visit(pod, node)),
     }
 }
 
-enum Rule {
+enum ViolatedRule {
     Near,
     Far,
     Repelled,
 }
 
-impl Rules {
+impl RequiredTerms {
     /// The first rule that a node violates.
-    fn broken(&self, cycle: Cycle<'_>, node: NodeId) -> Option<Rule> {
-        if !self.terms.own().required.is_empty() && !self.is_near(cycle, node) {
-            Some(Rule::Near)
-        } else if self.far.by_key.iter().any(|counter| counter.at(node) > 0) {
-            Some(Rule::Far)
-        } else if self.repelling.by_key.iter().any(|counter| counter.at(node) > 0) {
-            Some(Rule::Repelled)
+    fn violated_rule(&self, cycle: SchedulingCycle<'_>, node: NodeId) -> Option<ViolatedRule> {
+        if !self.incoming.affinity().required.is_empty() && !self.satisfies_affinity(cycle, node) {
+            Some(ViolatedRule::Near)
+        } else if self.far.by_key.iter().any(|counter| counter.count_at(node) > 0) {
+            Some(ViolatedRule::Far)
+        } else if self.repelling.by_key.iter().any(|counter| counter.count_at(node) > 0) {
+            Some(ViolatedRule::Repelled)
         } else {
             None
         }
     }
 }
 
-impl Filter for Rules {
-    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
-        match self.broken(cycle, node.id) {
+impl Filter for RequiredTerms {
+    fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        match self.violated_rule(cycle, node.id) {
             None => Ok(()),
-            Some(Rule::Near) => Err(Refusal::hard(NAME, "node(s) didn't match pod affinity rules")),
-            Some(Rule::Far) => Err(Refusal::soft(NAME, "node(s) didn't match pod anti-affinity rules")),
-            Some(Rule::Repelled) => {
-                Err(Refusal::soft(NAME, "node(s) didn't satisfy existing pods anti-affinity rules"))
+            Some(ViolatedRule::Near) => Err(Rejection::unresolvable(NAME, "node(s) didn't match pod affinity rules")),
+            Some(ViolatedRule::Far) => {
+                Err(Rejection::unschedulable(NAME, "node(s) didn't match pod anti-affinity rules"))
+            }
+            Some(ViolatedRule::Repelled) => {
+                Err(Rejection::unschedulable(NAME, "node(s) didn't satisfy existing pods anti-affinity rules"))
             }
         }
     }
 
-    fn passes(&self, cycle: Cycle<'_>, node: NodeId) -> bool {
-        self.broken(cycle, node).is_none()
+    fn passes(&self, cycle: SchedulingCycle<'_>, node: NodeId) -> bool {
+        self.violated_rule(cycle, node).is_none()
     }
 
     fn is_local(&self) -> bool {
@@ -515,27 +522,27 @@ impl Filter for Rules {
     }
 
     fn is_idle(&self) -> bool {
-        let own = self.terms.own();
+        let own = self.incoming.affinity();
         own.required.is_empty() && own.required_anti.is_empty() && self.repelling.is_empty()
     }
 
-    fn placed(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+    fn add_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle.snapshot, pod, node, 1);
     }
 
-    fn left(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+    fn remove_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle.snapshot, pod, node, -1);
     }
 
-    fn reshaped(&mut self, cycle: Cycle<'_>, id: NodeId, touched: &mut Vec<NodeId>) -> bool {
+    fn update_topology(&mut self, cycle: SchedulingCycle<'_>, id: NodeId, touched: &mut Vec<NodeId>) -> bool {
         let node = cycle.snapshot.node(id);
-        if node.is_some_and(|node| self.counted.left_out(node)) {
+        if node.is_some_and(|node| self.pod_counts.has_missing_key(node)) {
             return false;
         }
         let [near, far, repelling] = self.totals(cycle.snapshot, node.iter().flat_map(|node| &node.pods));
-        self.near.reshaped(cycle.snapshot, id, &near, touched);
-        self.far.reshaped(cycle.snapshot, id, &far, touched);
-        self.repelling.reshaped(cycle.snapshot, id, &repelling, touched);
+        self.near.update_topology(cycle.snapshot, id, &near, touched);
+        self.far.update_topology(cycle.snapshot, id, &far, touched);
+        self.repelling.update_topology(cycle.snapshot, id, &repelling, touched);
         true
     }
 
@@ -547,82 +554,87 @@ impl Filter for Rules {
         self.counters().iter().for_each(|counters| counters.mark(node.id, marks));
     }
 
-    fn mark_nominated(&self, cycle: Cycle<'_>, node: &NodeInfo, pods: &[&Arc<Pod>], marks: &mut Vec<i64>) {
-        let counted = self.totals(cycle.snapshot, pods.iter().copied());
-        for (which, (counters, totals)) in (0..).zip(self.counters().into_iter().zip(&counted)) {
+    fn mark_nominated(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo, pods: &[&Arc<Pod>], marks: &mut Vec<i64>) {
+        let pod_counts = self.totals(cycle.snapshot, pods.iter().copied());
+        for (which, (counters, totals)) in (0..).zip(self.counters().into_iter().zip(&pod_counts)) {
             for (key, total) in totals {
-                // No pod was counted for this key yet; once one is, the number of marks changes, and all nodes are
-                // marked anew.
-                let number = counters.numbers.get(key).map_or_else(|| unlike_all(node.id), |number| *number as i64);
+                // No pod was counted for this key yet; once one is, the number of marks changes, and the marks of all nodes are recomputed.
+                let number = counters.numbers.get(key).map_or_else(|| unique_mark(node.id), |number| *number as i64);
                 marks.extend([which, number, *total]);
             }
         }
     }
 
-    fn copy(&self) -> Box<dyn Filter> {
+    fn clone_box(&self) -> Box<dyn Filter> {
         Box::new(self.clone())
     }
 }
 
 /// The preferred terms, as a score: weights by topology domain.
-struct Preferences {
-    terms: Terms,
+struct PreferredTerms {
+    incoming: IncomingPod,
     hard_weight: i64,
     /// What a pod counts, by topology key; `None`: no term selects it, and none of its terms selects the pod to be
     /// scheduled.
-    weighed: ByTemplate<Option<Sums>>,
-    weights: Counters,
+    pod_weights: TemplateResults<Option<KeyWeights>>,
+    weights: DomainCounters,
     /// Whether anything was ever counted.
-    counted: bool,
+    has_counts: bool,
 }
 
-impl Preferences {
-    fn new(plugin: &InterPodAffinity, cycle: Cycle<'_>) -> Self {
-        let mut preferences = Preferences {
-            terms: Terms::new(cycle),
+impl PreferredTerms {
+    fn new(plugin: &InterPodAffinity, cycle: SchedulingCycle<'_>) -> Self {
+        let mut preferred_terms = PreferredTerms {
+            incoming: IncomingPod::new(cycle),
             hard_weight: plugin.hard_weight,
-            weighed: ByTemplate::new(),
-            weights: Counters::default(),
-            counted: false,
+            pod_weights: TemplateResults::new(),
+            weights: DomainCounters::default(),
+            has_counts: false,
         };
-        let own = preferences.terms.own();
+        let own = preferred_terms.incoming.affinity();
         let all = !own.preferred.is_empty() || !own.preferred_anti.is_empty();
-        for_each_pod(cycle, all, |pod, node| preferences.count(cycle.snapshot, pod, node, 1));
-        preferences
+        for_each_pod(cycle, all, |pod, node| preferred_terms.count(cycle.snapshot, pod, node, 1));
+        preferred_terms
     }
 
     fn count(&mut self, snapshot: &Snapshot, pod: &Pod, node: NodeId, by: i64) {
-        if let Some(weights) = &*self.weighed(snapshot, pod) {
-            self.counted |= self.weights.count_all(snapshot, weights, node, by);
+        if let Some(weights) = &*self.pod_weights(snapshot, pod) {
+            self.has_counts |= self.weights.count_all(snapshot, weights, node, by);
         }
     }
 
-    fn weighed(&self, snapshot: &Snapshot, pod: &Pod) -> Arc<Option<Sums>> {
-        let (terms, hard_weight) = (&self.terms, self.hard_weight);
-        self.weighed.of(pod, |left_out| {
-            let (own, theirs) = (terms.own(), &pod.template.pod_affinity);
-            let near = terms.about(snapshot, &own.preferred, pod).map(|term| (&term.topology_key, term.weight));
-            let far = terms.about(snapshot, &own.preferred_anti, pod).map(|term| (&term.topology_key, -term.weight));
-            let required = terms.meant_by(&theirs.required, pod).filter(|_| hard_weight > 0);
+    fn pod_weights(&self, snapshot: &Snapshot, pod: &Pod) -> Arc<Option<KeyWeights>> {
+        let (incoming, hard_weight) = (&self.incoming, self.hard_weight);
+        self.pod_weights.of(pod, |missing_keys| {
+            let (own, theirs) = (incoming.affinity(), &pod.template.pod_affinity);
+            let near = incoming
+                .own_terms_selecting(snapshot, &own.preferred, pod)
+                .map(|term| (&term.topology_key, term.weight));
+            let far = incoming
+                .own_terms_selecting(snapshot, &own.preferred_anti, pod)
+                .map(|term| (&term.topology_key, -term.weight));
+            let required = incoming.terms_selecting_it(&theirs.required, pod).filter(|_| hard_weight > 0);
             let required = required.map(|term| (&term.topology_key, hard_weight));
-            let preferred = terms.meant_by(&theirs.preferred, pod).map(|term| (&term.topology_key, term.weight));
-            let anti = terms.meant_by(&theirs.preferred_anti, pod).map(|term| (&term.topology_key, -term.weight));
+            let preferred =
+                incoming.terms_selecting_it(&theirs.preferred, pod).map(|term| (&term.topology_key, term.weight));
+            let anti =
+                incoming.terms_selecting_it(&theirs.preferred_anti, pod).map(|term| (&term.topology_key, -term.weight));
             let mut all = near.chain(far).chain(required).chain(preferred).chain(anti).peekable();
-            all.peek().is_some().then(|| left_out.sums(snapshot, all))
+            all.peek().is_some().then(|| missing_keys.sums(snapshot, all))
         })
     }
 }
 
-impl Score for Preferences {
-    fn score(&self, _: Cycle<'_>, node: &NodeInfo) -> i64 {
+impl Score for PreferredTerms {
+    fn score(&self, _: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         self.weights.sum(node.id)
     }
 
-    fn scores(&self, _: Cycle<'_>, nodes: &[Alike]) -> Vec<i64> {
-        nodes.iter().map(|alike| self.weights.sum(alike.node)).collect()
+    fn scores(&self, _: SchedulingCycle<'_>, nodes: &[EqualNodes]) -> Vec<i64> {
+        nodes.iter().map(|group| self.weights.sum(group.node)).collect()
     }
 
-    fn normalize(&self, _: Cycle<'_>, _: &[Alike], scores: &mut [i64]) {
+    fn normalize(&self, _: SchedulingCycle<'_>, _: &[EqualNodes], scores: &mut [i64]) {
         let Some((least, most)) = extremes(scores.iter().copied()) else { return };
         replace_each(scores, least, most, |score| {
             let part = score.saturating_sub(least) as f64 / most.saturating_sub(least) as f64;
@@ -635,30 +647,30 @@ impl Score for Preferences {
     }
 
     fn is_idle(&self) -> bool {
-        !self.counted
+        !self.has_counts
     }
 
-    fn placed(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+    fn add_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle.snapshot, pod, node, 1);
     }
 
-    fn left(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+    fn remove_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle.snapshot, pod, node, -1);
     }
 
-    fn reshaped(&mut self, cycle: Cycle<'_>, id: NodeId, touched: &mut Vec<NodeId>) -> bool {
+    fn update_topology(&mut self, cycle: SchedulingCycle<'_>, id: NodeId, touched: &mut Vec<NodeId>) -> bool {
         let node = cycle.snapshot.node(id);
-        if node.is_some_and(|node| self.weighed.left_out(node)) {
+        if node.is_some_and(|node| self.pod_weights.has_missing_key(node)) {
             return false;
         }
         let mut totals = Totals::new();
         for pod in node.iter().flat_map(|node| &node.pods) {
-            if let Some(weights) = &*self.weighed(cycle.snapshot, pod) {
+            if let Some(weights) = &*self.pod_weights(cycle.snapshot, pod) {
                 add_to(&mut totals, weights);
             }
         }
-        self.weights.reshaped(cycle.snapshot, id, &totals, touched);
-        self.counted |= node.is_some_and(|node| totals.keys().any(|key| node.node.labels.get(key).is_some()));
+        self.weights.update_topology(cycle.snapshot, id, &totals, touched);
+        self.has_counts |= node.is_some_and(|node| totals.keys().any(|key| node.node.labels.get(key).is_some()));
         true
     }
 
@@ -698,16 +710,16 @@ mod tests {
         apply("own", "z", json!({"affinity": anti, "nodeName": null}));
         let pod = |name: &str| snapshot.pod(&Key::new("a", name)).unwrap().clone();
         let own = pod("own");
-        let rules = Rules::new(Cycle { snapshot: &snapshot, pod: &own });
-        let known = &rules.counted.found().by_template;
-        assert_eq!(known.len(), 2, "there are four pods of two templates");
-        assert_eq!(known[&pod("p").template_id].far, [("host".into(), 2)], "no node has the other label");
-        assert!(known[&pod("s").template_id].far.is_empty());
-        assert_eq!(rules.far.by_key[0].counts, [6]);
+        let required_terms = RequiredTerms::new(SchedulingCycle { snapshot: &snapshot, pod: &own });
+        let results = &required_terms.pod_counts.state().by_template;
+        assert_eq!(results.len(), 2, "there are four pods of two templates");
+        assert_eq!(results[&pod("p").template_id].far, [("host".into(), 2)], "no node has the other label");
+        assert!(results[&pod("s").template_id].far.is_empty());
+        assert_eq!(required_terms.far.by_key[0].counts, [6]);
     }
 
     #[test]
-    fn nothing_is_preferred_by_a_label_that_the_node_of_no_such_pod_has() {
+    fn preferred_terms_are_idle_unless_a_node_with_a_selected_pod_has_the_topology_key() {
         let mut snapshot = Snapshot::new();
         for (name, label) in [("n", "host"), ("m", "rack")] {
             let meta = json!({"name": name, "labels": {label: name}});
@@ -725,7 +737,7 @@ mod tests {
                 snapshot.apply(Kind::Pod, &Key::new("a", name), Some(&pod));
             }
             let own = snapshot.pod(&Key::new("a", "own")).unwrap().clone();
-            let score = InterPodAffinity::default().score(Cycle { snapshot: &snapshot, pod: &own }).unwrap();
+            let score = InterPodAffinity::default().score(SchedulingCycle { snapshot: &snapshot, pod: &own }).unwrap();
             assert_eq!(score.is_idle(), key != "host", "{key}");
         }
     }

@@ -1,13 +1,13 @@
 //! Plug-ins that only old configurations may name.
 
-use super::allocation::{self, Counted, Strategy, Weighted};
+use super::allocation::{self, ResourceWeight, ScoredResource, Strategy};
 use super::default_selector::{self, default_selector};
 use crate::object::labels::Labels;
 use crate::object::selector::Selector;
 use crate::object::{Key, Kind, Text};
-use crate::plugin::{Alike, Check, Cycle, Filter, MAX_SCORE, Plugin, PreFilter, Score};
+use crate::plugin::{EqualNodes, Filter, FilterFn, MAX_SCORE, Plugin, PreFilterResult, SchedulingCycle, Score};
 use crate::snapshot::node_info::NodeInfo;
-use crate::status::Refusal;
+use crate::status::Rejection;
 use std::collections::HashMap;
 
 pub const SELECTOR_SPREAD: &str = "SelectorSpread";
@@ -23,18 +23,18 @@ impl Plugin for SelectorSpread {
         SELECTOR_SPREAD
     }
 
-    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+    fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let template = &cycle.pod.template;
         let selector = default_selector(cycle.snapshot, template);
-        template.spread.is_empty().then(|| Box::new(Together(selector)) as Box<dyn Score>)
+        template.spread.is_empty().then(|| Box::new(SelectorSpreadScore(selector)) as Box<dyn Score>)
     }
 
-    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, key: &Key) -> bool {
-        cycle.pod.template.spread.is_empty() && default_selector::rests_on(&cycle.pod.template, kind, key)
+    fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, key: &Key) -> bool {
+        cycle.pod.template.spread.is_empty() && default_selector::depends_on(&cycle.pod.template, kind, key)
     }
 }
 
-struct Together(Selector);
+struct SelectorSpreadScore(Selector);
 
 /// Region and zone of a node, by the present or former labels.
 fn zone(labels: &Labels) -> Option<(Option<&Text>, Option<&Text>)> {
@@ -44,8 +44,8 @@ fn zone(labels: &Labels) -> Option<(Option<&Text>, Option<&Text>)> {
     (region.is_some() || zone.is_some()).then_some((region, zone))
 }
 
-impl Score for Together {
-    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
+impl Score for SelectorSpreadScore {
+    fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         if self.0.is_everything() {
             return 0;
         }
@@ -55,8 +55,8 @@ impl Score for Together {
         i64::try_from(counts.count()).unwrap_or(i64::MAX)
     }
 
-    fn normalize(&self, cycle: Cycle<'_>, nodes: &[Alike], scores: &mut [i64]) {
-        let zone = |alike: &Alike| cycle.snapshot.node(alike.node).and_then(|node| zone(&node.node.labels));
+    fn normalize(&self, cycle: SchedulingCycle<'_>, nodes: &[EqualNodes], scores: &mut [i64]) {
+        let zone = |group: &EqualNodes| cycle.snapshot.node(group.node).and_then(|node| zone(&node.node.labels));
         let most = scores.iter().copied().max().unwrap_or(0);
         let mut zones: HashMap<_, i64> = HashMap::new();
         for (node, score) in nodes.iter().zip(scores.iter()) {
@@ -78,7 +78,7 @@ impl Score for Together {
     }
 }
 
-/// Nodes may ask pods of some controllers to stay away, by an annotation.
+/// An annotation of a node may list controllers whose pods should avoid it.
 #[derive(Debug)]
 pub struct NodePreferAvoidPods;
 
@@ -87,15 +87,15 @@ impl Plugin for NodePreferAvoidPods {
         NODE_PREFER_AVOID_PODS
     }
 
-    fn score(&self, _: Cycle<'_>) -> Option<Box<dyn Score>> {
-        Some(Box::new(Avoided))
+    fn score(&self, _: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
+        Some(Box::new(AvoidPodsScore))
     }
 }
 
-struct Avoided;
+struct AvoidPodsScore;
 
-impl Score for Avoided {
-    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
+impl Score for AvoidPodsScore {
+    fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         let avoided = cycle.pod.template.controller.as_ref().is_some_and(|owner| {
             matches!(&*owner.kind, "ReplicationController" | "ReplicaSet")
                 && node.node.avoided.iter().any(|(kind, uid)| *kind == owner.kind && *uid == owner.uid)
@@ -118,34 +118,34 @@ impl Plugin for NodeLabel {
         NODE_LABEL
     }
 
-    fn pre_filter(&self, _: Cycle<'_>) -> PreFilter {
+    fn pre_filter(&self, _: SchedulingCycle<'_>) -> PreFilterResult {
         if self.present.is_empty() && self.absent.is_empty() {
-            return PreFilter::judge(Check(|_, _| Ok(())));
+            return PreFilterResult::filter(FilterFn(|_, _| Ok(())));
         }
-        PreFilter::judge(self.clone())
+        PreFilterResult::filter(self.clone())
     }
 
-    fn score(&self, _: Cycle<'_>) -> Option<Box<dyn Score>> {
+    fn score(&self, _: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         Some(Box::new(self.clone()))
     }
 }
 
 impl Filter for NodeLabel {
-    fn check(&self, _: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+    fn check(&self, _: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         let has = |label: &Text| node.node.labels.get(label).is_some();
         if self.present.iter().all(has) && !self.absent.iter().any(has) {
             return Ok(());
         }
-        Err(Refusal::hard(NODE_LABEL, "node(s) didn't have the requested labels"))
+        Err(Rejection::unresolvable(NODE_LABEL, "node(s) didn't have the requested labels"))
     }
 
-    fn copy(&self) -> Box<dyn Filter> {
+    fn clone_box(&self) -> Box<dyn Filter> {
         Box::new(self.clone())
     }
 }
 
 impl Score for NodeLabel {
-    fn score(&self, _: Cycle<'_>, node: &NodeInfo) -> i64 {
+    fn score(&self, _: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         let has = |label: &&Text| node.node.labels.get(label).is_some();
         let right = self.present_preferred.iter().filter(has).count()
             + self.absent_preferred.iter().filter(|label| !has(label)).count();
@@ -165,18 +165,18 @@ impl Plugin for ResourceLimits {
         RESOURCE_LIMITS
     }
 
-    fn score(&self, _: Cycle<'_>) -> Option<Box<dyn Score>> {
-        Some(Box::new(WithinLimits))
+    fn score(&self, _: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
+        Some(Box::new(LimitsScore))
     }
 }
 
-struct WithinLimits;
+struct LimitsScore;
 
-impl Score for WithinLimits {
-    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
+impl Score for LimitsScore {
+    fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         let (limits, there) = (&cycle.pod.template.limits, &node.node.allocatable);
-        let finds_room = |limit: i64, there: i64| limit != 0 && limit <= there;
-        i64::from(finds_room(limits.milli_cpu, there.milli_cpu) || finds_room(limits.memory, there.memory))
+        let fits = |limit: i64, there: i64| limit != 0 && limit <= there;
+        i64::from(fits(limits.milli_cpu, there.milli_cpu) || fits(limits.memory, there.memory))
     }
 }
 
@@ -186,34 +186,34 @@ pub const REQUESTED_TO_CAPACITY_RATIO: &str = "RequestedToCapacityRatio";
 
 /// A score by allocation under a name of its own, beside NodeResourcesFit.
 #[derive(Debug)]
-pub struct Allocation {
+pub struct AllocationPlugin {
     pub name: &'static str,
     pub strategy: Strategy,
-    pub resources: Vec<Weighted>,
+    pub resources: Vec<ResourceWeight>,
 }
 
-impl Plugin for Allocation {
+impl Plugin for AllocationPlugin {
     fn name(&self) -> &'static str {
         self.name
     }
 
-    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
-        let resources = Counted::all(cycle, &self.resources, &cycle.pod.template.scored);
-        Some(Box::new(ByAllocation { strategy: self.strategy.clone(), resources }))
+    fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
+        let resources = ScoredResource::for_pod(cycle, &self.resources, &cycle.pod.template.non_zero_requests);
+        Some(Box::new(AllocationScore { strategy: self.strategy.clone(), resources }))
     }
 
-    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
-        allocation::rests_on(cycle, &self.resources, kind)
+    fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
+        allocation::depends_on(cycle, &self.resources, kind)
     }
 }
 
-struct ByAllocation {
+struct AllocationScore {
     strategy: Strategy,
-    resources: Vec<Counted>,
+    resources: Vec<ScoredResource>,
 }
 
-impl Score for ByAllocation {
-    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
-        self.strategy.score(cycle, &self.resources, node, &cycle.pod.template.scored)
+impl Score for AllocationScore {
+    fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
+        self.strategy.score(cycle, &self.resources, node, &cycle.pod.template.non_zero_requests)
     }
 }

@@ -1,20 +1,20 @@
 //! Plug-ins that only stand for parts of the scheduler itself: sorting the queue, binding, preempting.
 
-use crate::plugin::{Cycle, Hint, Plugin};
-use crate::snapshot::Event;
+use crate::plugin::{Plugin, QueueingHint, SchedulingCycle};
+use crate::snapshot::ClusterEvent;
 
 pub const PRIORITY_SORT: &str = "PrioritySort";
 pub const DEFAULT_BINDER: &str = "DefaultBinder";
 
 #[derive(Debug)]
-pub struct Marker(pub &'static str);
+pub struct PlaceholderPlugin(pub &'static str);
 
-impl Plugin for Marker {
+impl Plugin for PlaceholderPlugin {
     fn name(&self) -> &'static str {
         self.0
     }
 
-    fn hint(&self, _: Cycle<'_>, _: &Event) -> Hint {
-        Hint::Skip
+    fn queueing_hint(&self, _: SchedulingCycle<'_>, _: &ClusterEvent) -> QueueingHint {
+        QueueingHint::Skip
     }
 }

@@ -17,25 +17,25 @@ pub mod node_ports;
 pub mod node_resources_fit;
 pub mod node_unschedulable;
 pub mod node_volume_limits;
-mod places;
 pub mod pod_topology_spread;
 pub mod scheduling_gates;
 pub mod service_affinity;
 pub mod taint_toleration;
+mod topology_domains;
 pub mod volume_binding;
 pub mod volume_restrictions;
 pub mod volume_zone;
 
-use crate::plugin::{Plugin, Point};
+use crate::plugin::{ExtensionPoint, Plugin};
 use allocation::Strategy;
-use marker::Marker;
+use marker::PlaceholderPlugin;
 use std::sync::Arc;
 
 /// A plug-in that can be enabled.
-pub struct Row {
+pub struct PluginEntry {
     pub name: &'static str,
     /// The points that it implements.
-    pub points: &'static [Point],
+    pub points: &'static [ExtensionPoint],
     /// The default weight of its score.
     pub weight: i64,
     pub by_default: bool,
@@ -43,20 +43,29 @@ pub struct Row {
     pub build: fn() -> Arc<dyn Plugin>,
 }
 
-use Point::*;
+use ExtensionPoint::*;
 
-const fn row(name: &'static str, points: &'static [Point], weight: i64, build: fn() -> Arc<dyn Plugin>) -> Row {
-    Row { name, points, weight, by_default: true, build }
+const fn row(
+    name: &'static str,
+    points: &'static [ExtensionPoint],
+    weight: i64,
+    build: fn() -> Arc<dyn Plugin>,
+) -> PluginEntry {
+    PluginEntry { name, points, weight, by_default: true, build }
 }
 
-const fn on_demand(name: &'static str, points: &'static [Point], build: fn() -> Arc<dyn Plugin>) -> Row {
-    Row { name, points, weight: 1, by_default: false, build }
+const fn on_demand(
+    name: &'static str,
+    points: &'static [ExtensionPoint],
+    build: fn() -> Arc<dyn Plugin>,
+) -> PluginEntry {
+    PluginEntry { name, points, weight: 1, by_default: false, build }
 }
 
-/// All plug-ins in their default order. The order of filters decides which reason a node's refusal shows.
-pub static PLUGINS: &[Row] = &[
+/// All plug-ins in their default order. The order of filters decides which reason a node's rejection shows.
+pub static PLUGINS: &[PluginEntry] = &[
     row(scheduling_gates::NAME, &[PreEnqueue], 0, || Arc::new(scheduling_gates::SchedulingGates)),
-    row(marker::PRIORITY_SORT, &[QueueSort], 0, || Arc::new(Marker(marker::PRIORITY_SORT))),
+    row(marker::PRIORITY_SORT, &[QueueSort], 0, || Arc::new(PlaceholderPlugin(marker::PRIORITY_SORT))),
     row(node_unschedulable::NAME, &[Filter], 0, || Arc::new(node_unschedulable::NodeUnschedulable)),
     row(node_name::NAME, &[Filter], 0, || Arc::new(node_name::NodeName)),
     row(taint_toleration::NAME, &[Filter, PreScore, Score], 3, || Arc::new(taint_toleration::TaintToleration)),
@@ -82,12 +91,12 @@ pub static PLUGINS: &[Row] = &[
     row(dynamic_resources::NAME, &[PreEnqueue, PreFilter, Filter, PostFilter, Score, Reserve, PreBind], 2, || {
         Arc::new(dynamic_resources::DynamicResources::default())
     }),
-    row(default_preemption::NAME, &[PostFilter], 0, || Arc::new(Marker(default_preemption::NAME))),
+    row(default_preemption::NAME, &[PostFilter], 0, || Arc::new(PlaceholderPlugin(default_preemption::NAME))),
     row(balanced_allocation::NAME, &[PreScore, Score], 1, || {
         Arc::new(balanced_allocation::BalancedAllocation::default())
     }),
     row(image_locality::NAME, &[Score], 1, || Arc::new(image_locality::ImageLocality)),
-    row(marker::DEFAULT_BINDER, &[Bind], 0, || Arc::new(Marker(marker::DEFAULT_BINDER))),
+    row(marker::DEFAULT_BINDER, &[Bind], 0, || Arc::new(PlaceholderPlugin(marker::DEFAULT_BINDER))),
     on_demand(gang_scheduling::NAME, &[PreEnqueue, Permit], || Arc::new(gang_scheduling::GangScheduling)),
     on_demand(legacy::SELECTOR_SPREAD, &[PreScore, Score], || Arc::new(legacy::SelectorSpread)),
     on_demand(legacy::NODE_PREFER_AVOID_PODS, &[Score], || Arc::new(legacy::NodePreferAvoidPods)),
@@ -108,9 +117,9 @@ pub static PLUGINS: &[Row] = &[
 ];
 
 fn allocation(name: &'static str, strategy: Strategy) -> Arc<dyn Plugin> {
-    Arc::new(legacy::Allocation { name, strategy, resources: allocation::usual_resources() })
+    Arc::new(legacy::AllocationPlugin { name, strategy, resources: allocation::default_resources() })
 }
 
-pub fn find(name: &str) -> Option<&'static Row> {
+pub fn find(name: &str) -> Option<&'static PluginEntry> {
     PLUGINS.iter().find(|row| row.name == name)
 }

@@ -5,10 +5,10 @@ use crate::object::node::Node;
 use crate::object::pod::Template;
 use crate::object::selector::Operator;
 use crate::object::terms::{NodeSelector, NodeTerm, PreferredNodeTerm};
-use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter, Scale, Score};
+use crate::plugin::{Filter, Normalization, Plugin, PreFilterResult, QueueingHint, SchedulingCycle, Score};
 use crate::snapshot::node_info::NodeInfo;
-use crate::snapshot::{Event, Seen};
-use crate::status::Refusal;
+use crate::snapshot::{ClusterEvent, ObjectChange};
+use crate::status::Rejection;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -26,38 +26,38 @@ impl Plugin for NodeAffinity {
         NAME
     }
 
-    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+    fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
         let template = &cycle.pod.template;
         if template.node_selector.is_empty() && template.node_affinity.is_none() && self.required.is_none() {
-            return PreFilter::Skip;
+            return PreFilterResult::Skip;
         }
         let only = template.node_affinity.as_ref().and_then(named_nodes);
         if only.as_ref().is_some_and(BTreeSet::is_empty) {
-            return PreFilter::Refuse(Refusal::hard(NAME, "pod affinity terms conflict"));
+            return PreFilterResult::Reject(Rejection::unresolvable(NAME, "pod affinity terms conflict"));
         }
-        PreFilter::Judge(Box::new(Required(self.required.clone())), only)
+        PreFilterResult::Filter(Box::new(RequiredAffinity(self.required.clone())), only)
     }
 
-    fn pre_score(&self, cycle: Cycle<'_>) -> Option<Refusal> {
-        match &cycle.pod.template.preference_faults[..] {
+    fn pre_score(&self, cycle: SchedulingCycle<'_>) -> Option<Rejection> {
+        match &cycle.pod.template.preference_errors[..] {
             [] => None,
-            [one] => Some(Refusal::error(NAME, one.clone())),
-            more => Some(Refusal::error(NAME, format!("[{}]", more.join(", ")))),
+            [one] => Some(Rejection::error(NAME, one.clone())),
+            more => Some(Rejection::error(NAME, format!("[{}]", more.join(", ")))),
         }
     }
 
-    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+    fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let template = &cycle.pod.template;
         let terms = template.preferred_nodes.iter().chain(&self.preferred);
-        let counting: Vec<_> = terms.filter(|one| one.counts()).cloned().collect();
+        let counting: Vec<_> = terms.filter(|one| one.affects_score()).cloned().collect();
         let none = template.preferred_nodes.is_empty() && self.preferred.is_empty();
-        (!none).then(|| Box::new(Preferred(counting)) as Box<dyn Score>)
+        (!none).then(|| Box::new(PreferredAffinity(counting)) as Box<dyn Score>)
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
         let fits = |node: &Arc<Node>| self.fits(&cycle.pod.template, node);
-        Hint::queue_if(match &event.seen {
-            Seen::Node(before, Some(after)) => fits(after) && !before.as_ref().is_some_and(fits),
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Node(before, Some(after)) => fits(after) && !before.as_ref().is_some_and(fits),
             _ => false,
         })
     }
@@ -85,35 +85,35 @@ pub fn named_nodes(selector: &NodeSelector) -> Option<BTreeSet<Text>> {
     Some(sets?.into_iter().flatten().collect())
 }
 
-struct Required(Option<Arc<NodeSelector>>);
+struct RequiredAffinity(Option<Arc<NodeSelector>>);
 
-impl Filter for Required {
-    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+impl Filter for RequiredAffinity {
+    fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         let (name, labels) = (&node.node.name, &node.node.labels);
         if self.0.as_ref().is_some_and(|added| !added.matches(name, labels)) {
-            return Err(Refusal::hard(NAME, "node(s) didn't match scheduler-enforced node affinity"));
+            return Err(Rejection::unresolvable(NAME, "node(s) didn't match scheduler-enforced node affinity"));
         }
         if !cycle.pod.template.allows(name, labels) {
-            return Err(Refusal::hard(NAME, "node(s) didn't match Pod's node affinity/selector"));
+            return Err(Rejection::unresolvable(NAME, "node(s) didn't match Pod's node affinity/selector"));
         }
         Ok(())
     }
 
-    fn copy(&self) -> Box<dyn Filter> {
-        Box::new(Required(self.0.clone()))
+    fn clone_box(&self) -> Box<dyn Filter> {
+        Box::new(RequiredAffinity(self.0.clone()))
     }
 }
 
 /// The sum of the weights of the terms that match.
-struct Preferred(Vec<PreferredNodeTerm>);
+struct PreferredAffinity(Vec<PreferredNodeTerm>);
 
-impl Score for Preferred {
-    fn score(&self, _: Cycle<'_>, node: &NodeInfo) -> i64 {
+impl Score for PreferredAffinity {
+    fn score(&self, _: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         let matching = |one: &&PreferredNodeTerm| one.term.matches(&node.node.name, &node.node.labels);
         self.0.iter().filter(matching).fold(0, |sum, one| sum.saturating_add(one.weight))
     }
 
-    fn scale(&self) -> Scale {
-        Scale::ByHighest
+    fn normalization(&self) -> Normalization {
+        Normalization::ByHighest
     }
 }

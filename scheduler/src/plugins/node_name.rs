@@ -1,8 +1,8 @@
 //! NodeName: a pod with a node name goes to that node only.
 
-use crate::plugin::{Check, Cycle, Hint, Plugin, PreFilter};
-use crate::snapshot::{Event, Seen};
-use crate::status::Refusal;
+use crate::plugin::{FilterFn, Plugin, PreFilterResult, QueueingHint, SchedulingCycle};
+use crate::snapshot::{ClusterEvent, ObjectChange};
+use crate::status::Rejection;
 
 pub const NAME: &str = "NodeName";
 
@@ -14,16 +14,16 @@ impl Plugin for NodeName {
         NAME
     }
 
-    fn pre_filter(&self, _: Cycle<'_>) -> PreFilter {
-        PreFilter::judge(Check(|cycle, node| match &cycle.pod.node_name {
+    fn pre_filter(&self, _: SchedulingCycle<'_>) -> PreFilterResult {
+        PreFilterResult::filter(FilterFn(|cycle, node| match &cycle.pod.node_name {
             Some(name) if *name != node.node.name => {
-                Err(Refusal::hard(NAME, "node(s) didn't match the requested node name"))
+                Err(Rejection::unresolvable(NAME, "node(s) didn't match the requested node name"))
             }
             _ => Ok(()),
         }))
     }
 
-    fn hint(&self, _: Cycle<'_>, event: &Event) -> Hint {
-        Hint::queue_if(matches!(event.seen, Seen::Node(None, Some(_))))
+    fn queueing_hint(&self, _: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
+        QueueingHint::queue_if(matches!(event.change, ObjectChange::Node(None, Some(_))))
     }
 }

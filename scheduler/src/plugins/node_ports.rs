@@ -1,9 +1,9 @@
 //! NodePorts: a host port belongs to one pod of a node.
 
 use crate::object::pod::{Pod, Port};
-use crate::plugin::{Check, Cycle, Hint, Plugin, PreFilter};
-use crate::snapshot::{Event, Seen};
-use crate::status::Refusal;
+use crate::plugin::{FilterFn, Plugin, PreFilterResult, QueueingHint, SchedulingCycle};
+use crate::snapshot::{ClusterEvent, ObjectChange};
+use crate::status::Rejection;
 
 pub const NAME: &str = "NodePorts";
 
@@ -23,26 +23,31 @@ impl Plugin for NodePorts {
         NAME
     }
 
-    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+    fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
         if cycle.pod.template.ports.is_empty() {
-            return PreFilter::Skip;
+            return PreFilterResult::Skip;
         }
-        PreFilter::judge(Check(|cycle, node| {
+        PreFilterResult::filter(FilterFn(|cycle, node| {
             if node.pods.iter().any(|pod| conflict(&cycle.pod.template.ports, pod)) {
-                return Err(Refusal::soft(NAME, "node(s) didn't have free ports for the requested pod ports"));
+                return Err(Rejection::unschedulable(
+                    NAME,
+                    "node(s) didn't have free ports for the requested pod ports",
+                ));
             }
             Ok(())
         }))
     }
 
-    fn hears(&self, event: &Event) -> bool {
-        event.is_about_places()
+    fn concerns_other_pods(&self, event: &ClusterEvent) -> bool {
+        event.concerns_nodes()
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
-        Hint::queue_if(match &event.seen {
-            Seen::Pod(Some(gone), None) => gone.node_name.is_some() && conflict(&cycle.pod.template.ports, gone),
-            Seen::Node(None, Some(_)) => true,
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Pod(Some(gone), None) => {
+                gone.node_name.is_some() && conflict(&cycle.pod.template.ports, gone)
+            }
+            ObjectChange::Node(None, Some(_)) => true,
             _ => false,
         })
     }

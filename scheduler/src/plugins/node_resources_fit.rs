@@ -1,13 +1,13 @@
 //! NodeResourcesFit: a node must have the resources that a pod requests; scores by how much would be allocated.
 
-use super::allocation::{self, Counted, Strategy, Weighted, usual_resources};
+use super::allocation::{self, ResourceWeight, ScoredResource, Strategy, default_resources};
 use crate::object::pod::{Pod, Template};
 use crate::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources, is_extended};
 use crate::object::{Key, Kind, Text};
-use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter, Score};
+use crate::plugin::{Filter, Plugin, PreFilterResult, QueueingHint, SchedulingCycle, Score};
 use crate::snapshot::node_info::NodeInfo;
-use crate::snapshot::{Event, Seen};
-use crate::status::{Code, Reason, Refusal};
+use crate::snapshot::{ClusterEvent, ObjectChange};
+use crate::status::{Code, Reason, Rejection};
 use std::sync::Arc;
 
 pub const NAME: &str = "NodeResourcesFit";
@@ -15,24 +15,24 @@ pub const NAME: &str = "NodeResourcesFit";
 #[derive(Debug)]
 pub struct NodeResourcesFit {
     /// Extended resources, and groups of them, that extenders check instead.
-    pub ignored: Arc<Ignored>,
+    pub ignored: Arc<IgnoredResources>,
     pub strategy: Strategy,
-    pub resources: Vec<Weighted>,
+    pub resources: Vec<ResourceWeight>,
 }
 
 #[derive(Debug, Default)]
-pub struct Ignored {
+pub struct IgnoredResources {
     pub resources: Vec<Text>,
     pub groups: Vec<Text>,
 }
 
 impl Default for NodeResourcesFit {
     fn default() -> Self {
-        NodeResourcesFit { ignored: Arc::default(), strategy: Strategy::LeastAllocated, resources: usual_resources() }
+        NodeResourcesFit { ignored: Arc::default(), strategy: Strategy::LeastAllocated, resources: default_resources() }
     }
 }
 
-impl Ignored {
+impl IgnoredResources {
     fn includes(&self, name: &str) -> bool {
         let group = name.split('/').next().unwrap_or(name);
         is_extended(name)
@@ -49,37 +49,45 @@ impl Plugin for NodeResourcesFit {
         Some(self)
     }
 
-    fn pre_filter(&self, _: Cycle<'_>) -> PreFilter {
-        PreFilter::judge(Fits(self.ignored.clone()))
+    fn pre_filter(&self, _: SchedulingCycle<'_>) -> PreFilterResult {
+        PreFilterResult::filter(FitFilter(self.ignored.clone()))
     }
 
-    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
-        let resources = Counted::all(cycle, &self.resources, &cycle.pod.template.scored);
-        Some(Box::new(Allocated { strategy: self.strategy.clone(), resources }))
+    fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
+        let resources = ScoredResource::for_pod(cycle, &self.resources, &cycle.pod.template.non_zero_requests);
+        Some(Box::new(AllocationScore { strategy: self.strategy.clone(), resources }))
     }
 
-    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
+    fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
         let judged = kind == Kind::DeviceClass && !cycle.pod.template.extended.is_empty();
-        judged || allocation::rests_on(cycle, &self.resources, kind)
+        judged || allocation::depends_on(cycle, &self.resources, kind)
     }
 
-    fn hears(&self, event: &Event) -> bool {
-        event.is_about_places()
+    fn concerns_other_pods(&self, event: &ClusterEvent) -> bool {
+        event.concerns_nodes()
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
         let template = &cycle.pod.template;
-        Hint::queue_if(match &event.seen {
-            Seen::Pod(Some(gone), None) => gone.node_name.is_some() || gone.nominated.is_some(),
-            Seen::Pod(Some(before), Some(after)) if after.uid == cycle.pod.uid => asks_less(before, after, None),
-            Seen::Pod(Some(before), Some(after)) => {
-                after.node_name.is_some() && before.node_name.is_some() && asks_less(before, after, Some(template))
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Pod(Some(gone), None) => gone.node_name.is_some() || gone.nominated.is_some(),
+            ObjectChange::Pod(Some(before), Some(after)) if after.uid == cycle.pod.uid => {
+                requests_shrank(before, after, None)
             }
-            Seen::Node(before, Some(after)) => {
-                let fits = lacking(&self.ignored, cycle, &after.allocatable, &Resources::default(), 0).0.is_empty();
-                fits && before.as_ref().is_none_or(|before| grew(template, &before.allocatable, &after.allocatable))
+            ObjectChange::Pod(Some(before), Some(after)) => {
+                after.node_name.is_some()
+                    && before.node_name.is_some()
+                    && requests_shrank(before, after, Some(template))
             }
-            Seen::Other { after: true, .. } if event.kind == Kind::DeviceClass => {
+            ObjectChange::Node(before, Some(after)) => {
+                let fits = insufficient_resources(&self.ignored, cycle, &after.allocatable, &Resources::default(), 0)
+                    .0
+                    .is_empty();
+                fits && before
+                    .as_ref()
+                    .is_none_or(|before| allocatable_grew(template, &before.allocatable, &after.allocatable))
+            }
+            ObjectChange::Other { after: true, .. } if event.kind == Kind::DeviceClass => {
                 let mut resources = template.extended_resources();
                 resources.any(|one| cycle.snapshot.class_for(one).as_ref() == Some(&event.key.name))
             }
@@ -89,78 +97,82 @@ impl Plugin for NodeResourcesFit {
 }
 
 /// Whether a pod's requests shrank; with `of`, in a resource that this template requests.
-fn asks_less(before: &Pod, after: &Pod, of: Option<&Template>) -> bool {
-    let (before, after) = (before.held(), after.held());
-    before.names().any(|name| after.get(name) < before.get(name) && of.is_none_or(|of| of.asked.get(name) > 0))
+fn requests_shrank(before: &Pod, after: &Pod, of: Option<&Template>) -> bool {
+    let (before, after) = (before.effective_requests(), after.effective_requests());
+    before.names().any(|name| after.get(name) < before.get(name) && of.is_none_or(|of| of.requests.get(name) > 0))
 }
 
-fn grew(template: &Template, before: &Resources, after: &Resources) -> bool {
+fn allocatable_grew(template: &Template, before: &Resources, after: &Resources) -> bool {
     after.pods > before.pods
-        || template.asked.names().any(|name| template.asked.get(name) > 0 && after.get(name) > before.get(name))
+        || template.requests.names().any(|name| template.requests.get(name) > 0 && after.get(name) > before.get(name))
 }
 
 /// The resources that a node lacks, and whether it would lack any even if it were empty.
-fn lacking(
-    ignored: &Ignored,
-    cycle: Cycle<'_>,
-    there: &Resources,
-    held: &Resources,
+fn insufficient_resources(
+    ignored: &IgnoredResources,
+    cycle: SchedulingCycle<'_>,
+    allocatable: &Resources,
+    used: &Resources,
     pods: usize,
 ) -> (Vec<Reason>, bool) {
     let (mut reasons, mut never): (Vec<Reason>, bool) = (Vec::new(), false);
-    if i64::try_from(pods).is_ok_and(|pods| pods + 1 > there.pods) {
+    if i64::try_from(pods).is_ok_and(|pods| pods + 1 > allocatable.pods) {
         reasons.push("Too many pods".into());
     }
-    let asked = &cycle.pod.template.asked;
-    if asked.is_zero() {
+    let requested = &cycle.pod.template.requests;
+    if requested.is_zero() {
         return (reasons, never);
     }
-    let mut look = |name: &str, asked: i64, there: i64, held: i64, reason: fn(&str) -> Reason| {
-        if asked > 0 && asked > there.saturating_sub(held) {
+    let mut compare = |name: &str, requested: i64, allocatable: i64, used: i64, reason: fn(&str) -> Reason| {
+        if requested > 0 && requested > allocatable.saturating_sub(used) {
             reasons.push(reason(name));
-            never |= asked > there;
+            never |= requested > allocatable;
         }
     };
-    look(CPU, asked.milli_cpu, there.milli_cpu, held.milli_cpu, |_| "Insufficient cpu".into());
-    look(MEMORY, asked.memory, there.memory, held.memory, |_| "Insufficient memory".into());
-    look(EPHEMERAL_STORAGE, asked.ephemeral_storage, there.ephemeral_storage, held.ephemeral_storage, |_| {
-        "Insufficient ephemeral-storage".into()
-    });
-    for (name, amount) in &asked.scalars {
+    compare(CPU, requested.milli_cpu, allocatable.milli_cpu, used.milli_cpu, |_| "Insufficient cpu".into());
+    compare(MEMORY, requested.memory, allocatable.memory, used.memory, |_| "Insufficient memory".into());
+    compare(
+        EPHEMERAL_STORAGE,
+        requested.ephemeral_storage,
+        allocatable.ephemeral_storage,
+        used.ephemeral_storage,
+        |_| "Insufficient ephemeral-storage".into(),
+    );
+    for (name, amount) in &requested.scalars {
         // DynamicResources checks resources that the node does not have and that devices satisfy.
-        let is_devices = || there.get(name) == 0 && cycle.snapshot.class_for(name).is_some();
+        let is_devices = || allocatable.get(name) == 0 && cycle.snapshot.class_for(name).is_some();
         if !ignored.includes(name) && !is_devices() {
-            look(name, *amount, there.get(name), held.get(name), |name| format!("Insufficient {name}").into());
+            compare(name, *amount, allocatable.get(name), used.get(name), |name| format!("Insufficient {name}").into());
         }
     }
     (reasons, never)
 }
 
-struct Fits(Arc<Ignored>);
+struct FitFilter(Arc<IgnoredResources>);
 
-impl Filter for Fits {
-    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
-        let there = &node.node.allocatable;
-        let (reasons, never) = lacking(&self.0, cycle, there, &node.held, node.pods.len());
+impl Filter for FitFilter {
+    fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        let allocatable = &node.node.allocatable;
+        let (reasons, never) = insufficient_resources(&self.0, cycle, allocatable, &node.requested, node.pods.len());
         if reasons.is_empty() {
             return Ok(());
         }
         let code = if never { Code::UnschedulableAndUnresolvable } else { Code::Unschedulable };
-        Err(Refusal { code, plugin: NAME, reasons })
+        Err(Rejection { code, plugin: NAME, reasons })
     }
 
-    fn copy(&self) -> Box<dyn Filter> {
-        Box::new(Fits(self.0.clone()))
+    fn clone_box(&self) -> Box<dyn Filter> {
+        Box::new(FitFilter(self.0.clone()))
     }
 }
 
-struct Allocated {
+struct AllocationScore {
     strategy: Strategy,
-    resources: Vec<Counted>,
+    resources: Vec<ScoredResource>,
 }
 
-impl Score for Allocated {
-    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
-        self.strategy.score(cycle, &self.resources, node, &cycle.pod.template.scored)
+impl Score for AllocationScore {
+    fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
+        self.strategy.score(cycle, &self.resources, node, &cycle.pod.template.non_zero_requests)
     }
 }

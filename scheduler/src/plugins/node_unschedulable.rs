@@ -1,10 +1,10 @@
-//! NodeUnschedulable: refuses nodes marked `unschedulable`, unless the pod tolerates that taint.
+//! NodeUnschedulable: rejects nodes marked `unschedulable`, unless the pod tolerates that taint.
 
 use crate::object::pod::Pod;
 use crate::object::terms::{Taint, tolerated};
-use crate::plugin::{Check, Cycle, Hint, Plugin, PreFilter};
-use crate::snapshot::{Event, Seen};
-use crate::status::Refusal;
+use crate::plugin::{FilterFn, Plugin, PreFilterResult, QueueingHint, SchedulingCycle};
+use crate::snapshot::{ClusterEvent, ObjectChange};
+use crate::status::Rejection;
 
 pub const NAME: &str = "NodeUnschedulable";
 
@@ -21,21 +21,21 @@ impl Plugin for NodeUnschedulable {
         NAME
     }
 
-    fn pre_filter(&self, _: Cycle<'_>) -> PreFilter {
-        PreFilter::judge(Check(|cycle, node| {
+    fn pre_filter(&self, _: SchedulingCycle<'_>) -> PreFilterResult {
+        PreFilterResult::filter(FilterFn(|cycle, node| {
             if node.node.unschedulable && !tolerates(cycle.pod) {
-                return Err(Refusal::hard(NAME, "node(s) were unschedulable"));
+                return Err(Rejection::unresolvable(NAME, "node(s) were unschedulable"));
             }
             Ok(())
         }))
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
-        Hint::queue_if(match &event.seen {
-            Seen::Node(before, Some(after)) => {
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Node(before, Some(after)) => {
                 !after.unschedulable && before.as_ref().is_none_or(|before| before.unschedulable)
             }
-            Seen::Pod(Some(before), Some(after)) => {
+            ObjectChange::Pod(Some(before), Some(after)) => {
                 after.uid == cycle.pod.uid && !tolerates(before) && tolerates(after)
             }
             _ => false,

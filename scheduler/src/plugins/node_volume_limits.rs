@@ -3,10 +3,10 @@
 use crate::object::pod::{Disk, DiskSource, Pod, Volume};
 use crate::object::volume::CsiNode;
 use crate::object::{Key, Kind, Text};
-use crate::plugin::{Check, Cycle, Hint, Plugin, PreFilter};
+use crate::plugin::{FilterFn, Plugin, PreFilterResult, QueueingHint, SchedulingCycle};
 use crate::snapshot::node_info::NodeInfo;
-use crate::snapshot::{Event, Seen, Snapshot};
-use crate::status::Refusal;
+use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
+use crate::status::Rejection;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const NAME: &str = "NodeVolumeLimits";
@@ -26,25 +26,25 @@ const MIGRATED: [(&str, Option<&str>); 7] = [
 ];
 
 /// A driver and a volume.
-type Attached = (Text, Text);
+type AttachedVolume = (Text, Text);
 
 impl Plugin for NodeVolumeLimits {
     fn name(&self) -> &'static str {
         NAME
     }
 
-    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+    fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
         let attaches = |volume: &Volume| match volume {
             Volume::Claim(_) | Volume::Ephemeral(_) => true,
             Volume::Disk(disk) => disk.source.plugin().is_some(),
         };
         if !cycle.pod.template.volumes.iter().any(attaches) {
-            return PreFilter::Skip;
+            return PreFilterResult::Skip;
         }
-        PreFilter::judge(Check(check))
+        PreFilterResult::filter(FilterFn(check))
     }
 
-    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
+    fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
         let kinds = [
             Kind::CsiNode,
             Kind::PersistentVolume,
@@ -55,23 +55,23 @@ impl Plugin for NodeVolumeLimits {
         !cycle.pod.template.volumes.is_empty() && kinds.contains(&kind)
     }
 
-    fn hears(&self, event: &Event) -> bool {
-        event.is_about_places()
+    fn concerns_other_pods(&self, event: &ClusterEvent) -> bool {
+        event.concerns_nodes()
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
         let own = |claim: &Key| cycle.pod.volume_claims().any(|(own, _)| own == *claim);
-        Hint::queue_if(match &event.seen {
-            Seen::CsiNode(before, Some(after)) => {
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::CsiNode(before, Some(after)) => {
                 let limit = |driver: &Text| before.as_ref().and_then(|before| before.limit(driver));
                 before.is_none()
                     || after.limits.iter().any(|(driver, count)| *count > limit(driver).unwrap_or(0))
                     || before.as_ref().is_some_and(|before| before.limits.len() > after.limits.len())
             }
-            Seen::Pod(Some(gone), None) => {
+            ObjectChange::Pod(Some(gone), None) => {
                 (gone.node_name.is_some() || gone.nominated.is_some()) && !gone.template.volumes.is_empty()
             }
-            Seen::Other { before, after } => match event.kind {
+            ObjectChange::Other { before, after } => match event.kind {
                 Kind::PersistentVolumeClaim => !before && *after && own(&event.key),
                 Kind::VolumeAttachment => *before && !after,
                 _ => false,
@@ -87,13 +87,13 @@ impl CsiNode {
     }
 }
 
-fn check(cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+fn check(cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
     let key = Key { namespace: "".into(), name: node.node.name.clone() };
     let csi_node = cycle.snapshot.csi_nodes.get(&key);
     for (claim, _) in cycle.pod.volume_claims() {
         if !cycle.snapshot.volume_claims.contains_key(&claim) {
             let why = format!("looking up PVC {claim}: persistentvolumeclaim \"{}\" not found", claim.name);
-            return Err(Refusal::hard(NAME, why));
+            return Err(Rejection::unresolvable(NAME, why));
         }
     }
     let Some(limits) = csi_node.map(|csi| &csi.limits).filter(|limits| !limits.is_empty()) else { return Ok(()) };
@@ -101,7 +101,8 @@ fn check(cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
     if wanted.is_empty() {
         return Ok(());
     }
-    let mut attached: BTreeSet<Attached> = node.pods.iter().flat_map(|pod| volumes(cycle.snapshot, pod)).collect();
+    let mut attached: BTreeSet<AttachedVolume> =
+        node.pods.iter().flat_map(|pod| volumes(cycle.snapshot, pod)).collect();
     wanted.retain(|volume| !attached.contains(volume));
     // An attached volume counts even if no pod uses it, also if the pod to be scheduled will use it again.
     attached.extend(attachments(cycle.snapshot, &node.node.name));
@@ -113,30 +114,30 @@ fn check(cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
         let there = attached.iter().filter(|(other, _)| other == driver).count();
         let total = i64::try_from(there).unwrap_or(i64::MAX).saturating_add(more);
         if limits.iter().any(|(name, limit)| name == driver && total > *limit) {
-            return Err(Refusal::soft(NAME, "node(s) exceed max volume count"));
+            return Err(Rejection::unschedulable(NAME, "node(s) exceed max volume count"));
         }
     }
     Ok(())
 }
 
 /// The volumes of a pod that CSI drivers attach, each once. In-tree volumes count on every node that has any driver.
-fn volumes(snapshot: &Snapshot, pod: &Pod) -> BTreeSet<Attached> {
-    let claims = pod.volume_claims().filter_map(|(claim, _)| of_claim(snapshot, &claim));
+fn volumes(snapshot: &Snapshot, pod: &Pod) -> BTreeSet<AttachedVolume> {
+    let claims = pod.volume_claims().filter_map(|(claim, _)| volume_of_claim(snapshot, &claim));
     let inline = pod.template.volumes.iter().filter_map(|volume| match volume {
-        Volume::Disk(disk) => of_disk(disk),
+        Volume::Disk(disk) => volume_of_disk(disk),
         _ => None,
     });
     claims.chain(inline).collect()
 }
 
-fn of_claim(snapshot: &Snapshot, key: &Key) -> Option<Attached> {
+fn volume_of_claim(snapshot: &Snapshot, key: &Key) -> Option<AttachedVolume> {
     let claim = snapshot.volume_claims.get(key)?;
     let volume =
         claim.volume.as_ref().and_then(|name| snapshot.volumes.get(&Key { namespace: "".into(), name: name.clone() }));
     if let Some(volume) = volume {
         return match (&volume.csi, &volume.disk) {
             (Some(csi), _) => Some(csi.clone()),
-            (None, Some(disk)) => of_disk(disk),
+            (None, Some(disk)) => volume_of_disk(disk),
             (None, None) => None,
         };
     }
@@ -150,7 +151,7 @@ fn of_claim(snapshot: &Snapshot, key: &Key) -> Option<Attached> {
     }
 }
 
-fn of_disk(disk: &Disk) -> Option<Attached> {
+fn volume_of_disk(disk: &Disk) -> Option<AttachedVolume> {
     let (plugin, handle) = disk.source.plugin()?;
     let (_, driver) = MIGRATED.iter().find(|(name, _)| *name == plugin)?;
     Some(((*driver)?.into(), handle))
@@ -176,7 +177,7 @@ impl DiskSource {
 }
 
 /// The volumes that are attached to a node, or being attached, whether a pod uses them or not.
-fn attachments<'a>(snapshot: &'a Snapshot, node: &'a Text) -> impl Iterator<Item = Attached> + 'a {
+fn attachments<'a>(snapshot: &'a Snapshot, node: &'a Text) -> impl Iterator<Item = AttachedVolume> + 'a {
     snapshot.attachments.values().filter(move |one| one.node == *node).filter_map(|one| {
         let name = one.volume.clone()?;
         let volume = snapshot.volumes.get(&Key { namespace: "".into(), name })?;

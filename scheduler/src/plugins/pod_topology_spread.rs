@@ -1,14 +1,17 @@
 //! PodTopologySpread: spreads pods evenly over the topology domains of a label, such as zones or hosts.
 
 use super::default_selector::{self, default_selector};
-use super::places::Places;
+use super::topology_domains::TopologyDomains;
 use crate::object::pod::{Pod, Template};
-use crate::object::terms::{Spread, untolerated};
+use crate::object::terms::{SpreadConstraint, untolerated};
 use crate::object::{Key, Kind, Text};
-use crate::plugin::{Alike, Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score, extremes, replace_each};
+use crate::plugin::{
+    EqualNodes, Filter, MAX_SCORE, Plugin, PreFilterResult, QueueingHint, SchedulingCycle, Score, extremes,
+    replace_each,
+};
 use crate::snapshot::node_info::{NodeId, NodeInfo};
-use crate::snapshot::{Event, Seen};
-use crate::status::Refusal;
+use crate::snapshot::{ClusterEvent, ObjectChange};
+use crate::status::Rejection;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -20,20 +23,28 @@ pub const ZONE: &str = "topology.kubernetes.io/zone";
 #[derive(Debug)]
 pub struct PodTopologySpread {
     /// Constraints for pods without any of their own; their selectors come from the pod's Services and owner.
-    pub defaults: Vec<Spread>,
+    pub defaults: Vec<SpreadConstraint>,
     /// Whether `defaults` are the system defaults. These also apply to nodes that lack some of the labels.
     pub system: bool,
 }
 
 /// The system defaults: spread over hosts and zones, both preferred.
-pub fn system_defaults() -> Vec<Spread> {
+pub fn system_defaults() -> Vec<SpreadConstraint> {
     let soft = |key: &str, max_skew| default_constraint(key.into(), max_skew, false);
     vec![soft(HOSTNAME, 3), soft(ZONE, 5)]
 }
 
-pub fn default_constraint(topology_key: Text, max_skew: i64, hard: bool) -> Spread {
+pub fn default_constraint(topology_key: Text, max_skew: i64, hard: bool) -> SpreadConstraint {
     let selector = crate::object::selector::Selector::nothing();
-    Spread { max_skew, topology_key, hard, selector, min_domains: 1, honor_affinity: true, honor_taints: false }
+    SpreadConstraint {
+        max_skew,
+        topology_key,
+        hard,
+        selector,
+        min_domains: 1,
+        honor_affinity: true,
+        honor_taints: false,
+    }
 }
 
 impl Default for PodTopologySpread {
@@ -47,40 +58,42 @@ impl Plugin for PodTopologySpread {
         NAME
     }
 
-    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+    fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
         let constraints = self.constraints(cycle, true);
         if constraints.is_empty() {
-            return PreFilter::Skip;
+            return PreFilterResult::Skip;
         }
-        PreFilter::judge(Skews::new(cycle, constraints))
+        PreFilterResult::filter(SpreadFilter::new(cycle, constraints))
     }
 
-    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+    fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let constraints = self.constraints(cycle, false);
         let all_keys = !cycle.pod.template.spread.is_empty() || !self.system;
-        (!constraints.is_empty()).then(|| Box::new(Evenness::new(cycle, constraints, all_keys)) as Box<dyn Score>)
+        (!constraints.is_empty()).then(|| Box::new(SpreadScore::new(cycle, constraints, all_keys)) as Box<dyn Score>)
     }
 
-    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, key: &Key) -> bool {
-        cycle.pod.template.spread.is_empty() && default_selector::rests_on(&cycle.pod.template, kind, key)
+    fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, key: &Key) -> bool {
+        cycle.pod.template.spread.is_empty() && default_selector::depends_on(&cycle.pod.template, kind, key)
     }
 
-    fn hears(&self, event: &Event) -> bool {
-        event.is_about_places()
+    fn concerns_other_pods(&self, event: &ClusterEvent) -> bool {
+        event.concerns_nodes()
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
         let constraints = self.constraints(cycle, true);
-        Hint::queue_if(match &event.seen {
-            Seen::Pod(before, Some(after)) if after.uid == cycle.pod.uid => before.as_ref().is_some_and(|before| {
-                let (was, is) = (&before.template, &after.template);
-                let counts_otherwise =
-                    |one: &Spread| one.selector.matches(&was.labels) != one.selector.matches(&is.labels);
-                constraints.iter().any(counts_otherwise)
-                    || (was.tolerations != is.tolerations && constraints.iter().any(|one| one.honor_taints))
-            }),
-            Seen::Pod(before, after) => {
-                let counts = |pod: &Option<Arc<Pod>>, one: &Spread| {
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Pod(before, Some(after)) if after.uid == cycle.pod.uid => {
+                before.as_ref().is_some_and(|before| {
+                    let (was, is) = (&before.template, &after.template);
+                    let is_counted_differently =
+                        |one: &SpreadConstraint| one.selector.matches(&was.labels) != one.selector.matches(&is.labels);
+                    constraints.iter().any(is_counted_differently)
+                        || (was.tolerations != is.tolerations && constraints.iter().any(|one| one.honor_taints))
+                })
+            }
+            ObjectChange::Pod(before, after) => {
+                let counts = |pod: &Option<Arc<Pod>>, one: &SpreadConstraint| {
                     pod.as_ref().is_some_and(|pod| {
                         pod.node_name.is_some()
                             && !pod.deleting
@@ -90,7 +103,7 @@ impl Plugin for PodTopologySpread {
                 };
                 constraints.iter().any(|one| counts(before, one) != counts(after, one))
             }
-            Seen::Node(before, after) => {
+            ObjectChange::Node(before, after) => {
                 let values = |labels: &crate::object::labels::Labels| -> Option<Vec<Text>> {
                     constraints.iter().map(|one| labels.get(&one.topology_key).cloned()).collect()
                 };
@@ -107,7 +120,7 @@ impl Plugin for PodTopologySpread {
 
 impl PodTopologySpread {
     /// The pod's own constraints, required or preferred ones; the defaults if it has none at all.
-    fn constraints(&self, cycle: Cycle<'_>, hard: bool) -> Vec<Spread> {
+    fn constraints(&self, cycle: SchedulingCycle<'_>, hard: bool) -> Vec<SpreadConstraint> {
         let template = &cycle.pod.template;
         if !template.spread.is_empty() {
             return template.spread.iter().filter(|one| one.hard == hard).cloned().collect();
@@ -120,19 +133,19 @@ impl PodTopologySpread {
         if selector.is_everything() {
             return Vec::new();
         }
-        wanted().map(|one| Spread { selector: selector.clone(), ..one.clone() }).collect()
+        wanted().map(|one| SpreadConstraint { selector: selector.clone(), ..one.clone() }).collect()
     }
 }
 
 /// Whether a constraint counts the pods on a node.
-fn counted(one: &Spread, template: &Template, node: &NodeInfo) -> bool {
+fn counts_pods_on(one: &SpreadConstraint, template: &Template, node: &NodeInfo) -> bool {
     let node = &node.node;
     (!one.honor_affinity || template.allows(&node.name, &node.labels))
         && (!one.honor_taints || untolerated(&node.taints, &template.tolerations).is_none())
 }
 
 /// Whether a constraint counts a pod.
-fn is_counted(one: &Spread, template: &Template, pod: &Pod) -> bool {
+fn counts_pod(one: &SpreadConstraint, template: &Template, pod: &Pod) -> bool {
     !pod.deleting
         && *pod.namespace() == template.namespace
         && !one.selector.is_everything()
@@ -141,47 +154,52 @@ fn is_counted(one: &Spread, template: &Template, pod: &Pod) -> bool {
 
 /// One constraint with its counts.
 #[derive(Clone)]
-struct Count {
-    spread: Arc<Spread>,
-    places: Arc<Places>,
+struct ConstraintCounts {
+    spread: Arc<SpreadConstraint>,
+    domains: Arc<TopologyDomains>,
     /// The labels that a node must all have to be counted.
     keys: Arc<[Text]>,
     /// Which nodes are counted, by number.
     nodes: Arc<Vec<bool>>,
-    tallies: Vec<Tally>,
+    tallies: Vec<DomainTally>,
     /// 1 if the constraint selects the pod to be scheduled, otherwise 0.
-    itself: i64,
+    self_match: i64,
 }
 
 /// The counts of one topology domain.
 #[derive(Debug, Clone, Copy, Default)]
-struct Tally {
+struct DomainTally {
     nodes: usize,
     pods: i64,
 }
 
 /// What a node adds to a domain, or takes from it.
-struct Shift {
-    place: usize,
+struct DomainShift {
+    domain: usize,
     pods: i64,
-    comes: bool,
+    is_added: bool,
 }
 
-impl Count {
-    fn new(cycle: Cycle<'_>, spread: Spread, keys: &Arc<[Text]>) -> Self {
-        let places = Places::new(cycle.snapshot, &spread.topology_key);
-        Count::in_places(cycle, spread, keys, places)
+impl ConstraintCounts {
+    fn new(cycle: SchedulingCycle<'_>, spread: SpreadConstraint, keys: &Arc<[Text]>) -> Self {
+        let domains = TopologyDomains::new(cycle.snapshot, &spread.topology_key);
+        ConstraintCounts::in_domains(cycle, spread, keys, domains)
     }
 
-    fn in_places(cycle: Cycle<'_>, spread: Spread, keys: &Arc<[Text]>, places: Places) -> Self {
-        let itself = i64::from(spread.selector.matches(&cycle.pod.template.labels));
-        let mut count = Count {
-            itself,
+    fn in_domains(
+        cycle: SchedulingCycle<'_>,
+        spread: SpreadConstraint,
+        keys: &Arc<[Text]>,
+        domains: TopologyDomains,
+    ) -> Self {
+        let self_match = i64::from(spread.selector.matches(&cycle.pod.template.labels));
+        let mut count = ConstraintCounts {
+            self_match,
             spread: Arc::new(spread),
             keys: keys.clone(),
             nodes: Arc::default(),
-            tallies: vec![Tally::default(); places.bound()],
-            places: Arc::new(places),
+            tallies: vec![DomainTally::default(); domains.bound()],
+            domains: Arc::new(domains),
         };
         let mut nodes = vec![false; cycle.snapshot.node_bound()];
         for node in cycle.snapshot.nodes() {
@@ -189,9 +207,9 @@ impl Count {
                 continue;
             }
             nodes[node.id] = true;
-            if let Some(place) = count.places.of(node.id) {
-                let pods = pods_counted(&count.spread, &cycle.pod.template, node);
-                count.shift(&Shift { place, pods, comes: true });
+            if let Some(domain) = count.domains.domain_of(node.id) {
+                let pods = count_pods(&count.spread, &cycle.pod.template, node);
+                count.shift(&DomainShift { domain, pods, is_added: true });
             }
         }
         count.nodes = Arc::new(nodes);
@@ -199,33 +217,40 @@ impl Count {
     }
 
     /// Whether the pods on a node are counted.
-    fn counts(&self, cycle: Cycle<'_>, node: &NodeInfo) -> bool {
+    fn counts(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> bool {
         self.keys.iter().all(|key| node.node.labels.get(key).is_some())
-            && counted(&self.spread, &cycle.pod.template, node)
+            && counts_pods_on(&self.spread, &cycle.pod.template, node)
     }
 
     /// The domain that a pod on a node counts in.
-    fn place(&self, template: &Template, pod: &Pod, node: NodeId) -> Option<usize> {
-        (self.is_counted(node) && is_counted(&self.spread, template, pod)).then(|| self.places.of(node)).flatten()
+    fn domain_for(&self, template: &Template, pod: &Pod, node: NodeId) -> Option<usize> {
+        (self.counts_node(node) && counts_pod(&self.spread, template, pod))
+            .then(|| self.domains.domain_of(node))
+            .flatten()
     }
 
-    fn is_counted(&self, node: NodeId) -> bool {
+    fn counts_node(&self, node: NodeId) -> bool {
         self.nodes.get(node).copied().unwrap_or(false)
     }
 
     /// Moves a node to the domain that its labels name now; returns what that takes from one domain and adds to
     /// another.
-    fn reshaped(&mut self, cycle: Cycle<'_>, id: NodeId, touched: &mut Vec<NodeId>) -> [Option<Shift>; 2] {
+    fn update_topology(
+        &mut self,
+        cycle: SchedulingCycle<'_>,
+        id: NodeId,
+        touched: &mut Vec<NodeId>,
+    ) -> [Option<DomainShift>; 2] {
         let node = cycle.snapshot.node(id);
         // Pods that came and left since were counted already, so the present pods are those that were counted.
-        let pods = node.map_or(0, |node| pods_counted(&self.spread, &cycle.pod.template, node));
-        let shift = |one: &Self, comes: bool| {
-            let place = one.places.of(id).filter(|_| one.is_counted(id))?;
-            Some(Shift { place, pods: if comes { pods } else { -pods }, comes })
+        let pods = node.map_or(0, |node| count_pods(&self.spread, &cycle.pod.template, node));
+        let shift = |one: &Self, is_added: bool| {
+            let domain = one.domains.domain_of(id).filter(|_| one.counts_node(id))?;
+            Some(DomainShift { domain, pods: if is_added { pods } else { -pods }, is_added })
         };
         let leaves = shift(self, false);
-        Arc::make_mut(&mut self.places).follow(cycle.snapshot, id, touched);
-        self.tallies.resize(self.places.bound(), Tally::default());
+        Arc::make_mut(&mut self.domains).move_node(cycle.snapshot, id, touched);
+        self.tallies.resize(self.domains.bound(), DomainTally::default());
         let counts = node.is_some_and(|node| self.counts(cycle, node));
         let nodes = Arc::make_mut(&mut self.nodes);
         if id >= nodes.len() {
@@ -235,148 +260,150 @@ impl Count {
         [leaves, shift(self, true)]
     }
 
-    fn shift(&mut self, shift: &Shift) {
-        let tally = &mut self.tallies[shift.place];
+    fn shift(&mut self, shift: &DomainShift) {
+        let tally = &mut self.tallies[shift.domain];
         tally.pods += shift.pods;
-        tally.nodes = if shift.comes { tally.nodes + 1 } else { tally.nodes - 1 };
+        tally.nodes = if shift.is_added { tally.nodes + 1 } else { tally.nodes - 1 };
     }
 
     fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
-        marks.push(self.places.mark(node, |place| self.tallies[place].pods));
+        marks.push(self.domains.mark(node, |domain| self.tallies[domain].pods));
     }
 }
 
-fn pods_counted(spread: &Spread, template: &Template, node: &NodeInfo) -> i64 {
-    let count = node.pods.iter().filter(|pod| is_counted(spread, template, pod)).count();
+fn count_pods(spread: &SpreadConstraint, template: &Template, node: &NodeInfo) -> i64 {
+    let count = node.pods.iter().filter(|pod| counts_pod(spread, template, pod)).count();
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// The topology keys of constraints.
-fn keys(constraints: &[Spread]) -> Arc<[Text]> {
+fn keys(constraints: &[SpreadConstraint]) -> Arc<[Text]> {
     constraints.iter().map(|one| one.topology_key.clone()).collect()
 }
 
 /// The required constraints, as a filter: no domain may exceed the domain with the fewest pods by more than the skew.
 #[derive(Clone)]
-struct Skews {
-    counts: Vec<Count>,
-    levels: Vec<Levels>,
+struct SpreadFilter {
+    counts: Vec<ConstraintCounts>,
+    levels: Vec<PodLevels>,
     /// For each constraint the smallest count of a domain; 0 if there are fewer domains than `minDomains`.
     fewest: Vec<i64>,
 }
 
 /// How many domains have how many pods. A domain counts only if one of its nodes is counted.
 #[derive(Debug, Clone, Default)]
-struct Levels {
+struct PodLevels {
     by_pods: BTreeMap<i64, usize>,
-    places: i64,
+    domains: i64,
 }
 
-impl Levels {
-    fn add(&mut self, tally: Tally) {
+impl PodLevels {
+    fn add(&mut self, tally: DomainTally) {
         if tally.nodes > 0 {
             *self.by_pods.entry(tally.pods).or_insert(0) += 1;
-            self.places += 1;
+            self.domains += 1;
         }
     }
 
-    fn remove(&mut self, tally: Tally) {
+    fn remove(&mut self, tally: DomainTally) {
         if tally.nodes == 0 {
             return;
         }
-        self.places -= 1;
-        if let Some(places) = self.by_pods.get_mut(&tally.pods) {
-            *places -= 1;
-            if *places == 0 {
+        self.domains -= 1;
+        if let Some(domains) = self.by_pods.get_mut(&tally.pods) {
+            *domains -= 1;
+            if *domains == 0 {
                 self.by_pods.remove(&tally.pods);
             }
         }
     }
 }
 
-impl Skews {
-    fn new(cycle: Cycle<'_>, constraints: Vec<Spread>) -> Self {
+impl SpreadFilter {
+    fn new(cycle: SchedulingCycle<'_>, constraints: Vec<SpreadConstraint>) -> Self {
         let keys = keys(&constraints);
-        let counts: Vec<_> = constraints.into_iter().map(|one| Count::new(cycle, one, &keys)).collect();
-        let mut skews = Skews { counts, levels: Vec::new(), fewest: Vec::new() };
-        for one in &skews.counts {
-            let mut levels = Levels::default();
+        let counts: Vec<_> = constraints.into_iter().map(|one| ConstraintCounts::new(cycle, one, &keys)).collect();
+        let mut spread_filter = SpreadFilter { counts, levels: Vec::new(), fewest: Vec::new() };
+        for one in &spread_filter.counts {
+            let mut levels = PodLevels::default();
             one.tallies.iter().for_each(|tally| levels.add(*tally));
-            skews.levels.push(levels);
+            spread_filter.levels.push(levels);
         }
-        skews.find_fewest();
-        skews
+        spread_filter.find_fewest();
+        spread_filter
     }
 
     fn find_fewest(&mut self) {
         let fewest = self.counts.iter().zip(&self.levels).map(|(one, levels)| {
-            let enough_places = levels.places >= one.spread.min_domains;
-            levels.by_pods.keys().next().copied().filter(|_| enough_places).unwrap_or(0)
+            let enough_domains = levels.domains >= one.spread.min_domains;
+            levels.by_pods.keys().next().copied().filter(|_| enough_domains).unwrap_or(0)
         });
         self.fewest = fewest.collect();
     }
 
-    fn count(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId, by: i64) {
+    fn count(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId, by: i64) {
         for (one, levels) in self.counts.iter_mut().zip(&mut self.levels) {
-            let Some(place) = one.place(&cycle.pod.template, pod, node) else { continue };
-            levels.remove(one.tallies[place]);
-            one.tallies[place].pods += by;
-            levels.add(one.tallies[place]);
+            let Some(domain) = one.domain_for(&cycle.pod.template, pod, node) else { continue };
+            levels.remove(one.tallies[domain]);
+            one.tallies[domain].pods += by;
+            levels.add(one.tallies[domain]);
         }
         self.find_fewest();
     }
 }
 
-enum Broken {
-    NoPlace,
+enum Violation {
+    MissingLabel,
     Skew,
 }
 
-impl Skews {
+impl SpreadFilter {
     /// Which of the rules a node violates, by the first violated constraint.
-    fn broken(&self, node: NodeId) -> Option<Broken> {
+    fn violation(&self, node: NodeId) -> Option<Violation> {
         self.counts.iter().enumerate().find_map(|(index, one)| {
-            let Some(place) = one.places.of(node) else { return Some(Broken::NoPlace) };
-            let skew = one.tallies[place].pods + one.itself - self.fewest[index];
-            (skew > one.spread.max_skew).then_some(Broken::Skew)
+            let Some(domain) = one.domains.domain_of(node) else { return Some(Violation::MissingLabel) };
+            let skew = one.tallies[domain].pods + one.self_match - self.fewest[index];
+            (skew > one.spread.max_skew).then_some(Violation::Skew)
         })
     }
 }
 
-impl Filter for Skews {
-    fn check(&self, _: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
-        match self.broken(node.id) {
+impl Filter for SpreadFilter {
+    fn check(&self, _: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        match self.violation(node.id) {
             None => Ok(()),
-            Some(Broken::NoPlace) => {
+            Some(Violation::MissingLabel) => {
                 let reason = "node(s) didn't match pod topology spread constraints (missing required label)";
-                Err(Refusal::hard(NAME, reason))
+                Err(Rejection::unresolvable(NAME, reason))
             }
-            Some(Broken::Skew) => Err(Refusal::soft(NAME, "node(s) didn't match pod topology spread constraints")),
+            Some(Violation::Skew) => {
+                Err(Rejection::unschedulable(NAME, "node(s) didn't match pod topology spread constraints"))
+            }
         }
     }
 
-    fn passes(&self, _: Cycle<'_>, node: NodeId) -> bool {
-        self.broken(node).is_none()
+    fn passes(&self, _: SchedulingCycle<'_>, node: NodeId) -> bool {
+        self.violation(node).is_none()
     }
 
     fn is_local(&self) -> bool {
         false
     }
 
-    fn placed(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+    fn add_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle, pod, node, 1);
     }
 
-    fn left(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+    fn remove_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle, pod, node, -1);
     }
 
-    fn reshaped(&mut self, cycle: Cycle<'_>, node: NodeId, touched: &mut Vec<NodeId>) -> bool {
+    fn update_topology(&mut self, cycle: SchedulingCycle<'_>, node: NodeId, touched: &mut Vec<NodeId>) -> bool {
         for (one, levels) in self.counts.iter_mut().zip(&mut self.levels) {
-            for shift in one.reshaped(cycle, node, touched).iter().flatten() {
-                levels.remove(one.tallies[shift.place]);
+            for shift in one.update_topology(cycle, node, touched).iter().flatten() {
+                levels.remove(one.tallies[shift.domain]);
                 one.shift(shift);
-                levels.add(one.tallies[shift.place]);
+                levels.add(one.tallies[shift.domain]);
             }
         }
         self.find_fewest();
@@ -391,60 +418,60 @@ impl Filter for Skews {
         self.counts.iter().for_each(|one| one.mark(node.id, marks));
     }
 
-    fn mark_nominated(&self, cycle: Cycle<'_>, node: &NodeInfo, pods: &[&Arc<Pod>], marks: &mut Vec<i64>) {
+    fn mark_nominated(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo, pods: &[&Arc<Pod>], marks: &mut Vec<i64>) {
         for (index, one) in (0..).zip(&self.counts) {
-            let counted = pods.iter().filter(|pod| one.place(&cycle.pod.template, pod, node.id).is_some()).count();
+            let counted = pods.iter().filter(|pod| one.domain_for(&cycle.pod.template, pod, node.id).is_some()).count();
             if counted > 0 {
                 marks.extend([index, counted as i64]);
             }
         }
     }
 
-    fn copy(&self) -> Box<dyn Filter> {
+    fn clone_box(&self) -> Box<dyn Filter> {
         Box::new(self.clone())
     }
 }
 
 /// The preferred constraints, as a score: the fewer pods in the node's domains, the better.
-struct Evenness {
-    counts: Vec<Count>,
+struct SpreadScore {
+    counts: Vec<ConstraintCounts>,
     /// The labels that a node must all have to be scored; empty with the system defaults, which score all nodes.
     keys: Arc<[Text]>,
 }
 
-impl Evenness {
-    fn new(cycle: Cycle<'_>, constraints: Vec<Spread>, all_keys: bool) -> Self {
+impl SpreadScore {
+    fn new(cycle: SchedulingCycle<'_>, constraints: Vec<SpreadConstraint>, all_keys: bool) -> Self {
         let keys = if all_keys { keys(&constraints) } else { Arc::default() };
         let counts = constraints.into_iter().map(|one| {
             let own: Arc<[Text]> = Arc::new([one.topology_key.clone()]);
             if &*one.topology_key == HOSTNAME {
                 // Each host's own pods are counted, whether the host would be counted or not.
-                let everywhere = Spread { honor_affinity: false, honor_taints: false, ..one };
-                let hosts = Places::of_nodes(cycle.snapshot, &everywhere.topology_key);
-                Count::in_places(cycle, everywhere, &own, hosts)
+                let everywhere = SpreadConstraint { honor_affinity: false, honor_taints: false, ..one };
+                let hosts = TopologyDomains::one_per_node(cycle.snapshot, &everywhere.topology_key);
+                ConstraintCounts::in_domains(cycle, everywhere, &own, hosts)
             } else if all_keys {
-                Count::new(cycle, one, &keys)
+                ConstraintCounts::new(cycle, one, &keys)
             } else {
-                Count::new(cycle, one, &own)
+                ConstraintCounts::new(cycle, one, &own)
             }
         });
-        Evenness { counts: counts.collect(), keys }
+        SpreadScore { counts: counts.collect(), keys }
     }
 
-    fn is_out(&self, cycle: Cycle<'_>, node: NodeId) -> bool {
+    fn lacks_keys(&self, cycle: SchedulingCycle<'_>, node: NodeId) -> bool {
         let has_all = |node: &NodeInfo| self.keys.iter().all(|key| node.node.labels.get(key).is_some());
         !cycle.snapshot.node(node).is_some_and(has_all)
     }
 
     /// The weight of a pod in a domain under a constraint: it grows with the number of domains.
-    fn weight(&self, one: &Count, nodes: &[(Alike, bool)]) -> f64 {
+    fn weight(&self, one: &ConstraintCounts, nodes: &[(EqualNodes, bool)]) -> f64 {
         let (mut single, mut shared, mut nowhere) = (0, HashSet::new(), false);
         let is_host = &*one.spread.topology_key == HOSTNAME;
-        for (alike, _) in nodes.iter().filter(|(_, out)| !out) {
-            match one.places.of(alike.node) {
-                _ if is_host => single += alike.count,
-                Some(place) if one.places.is_single(place) => single += alike.count,
-                Some(place) => _ = shared.insert(place),
+        for (group, _) in nodes.iter().filter(|(_, lacking)| !lacking) {
+            match one.domains.domain_of(group.node) {
+                _ if is_host => single += group.count,
+                Some(domain) if one.domains.is_single(domain) => single += group.count,
+                Some(domain) => _ = shared.insert(domain),
                 None => nowhere = true,
             }
         }
@@ -452,36 +479,36 @@ impl Evenness {
     }
 }
 
-impl Score for Evenness {
-    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
-        self.scores(cycle, &[Alike::alone(node.id)])[0]
+impl Score for SpreadScore {
+    fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
+        self.scores(cycle, &[EqualNodes::single(node.id)])[0]
     }
 
-    fn scores(&self, cycle: Cycle<'_>, nodes: &[Alike]) -> Vec<i64> {
-        let nodes: Vec<_> = nodes.iter().map(|alike| (*alike, self.is_out(cycle, alike.node))).collect();
+    fn scores(&self, cycle: SchedulingCycle<'_>, nodes: &[EqualNodes]) -> Vec<i64> {
+        let nodes: Vec<_> = nodes.iter().map(|group| (*group, self.lacks_keys(cycle, group.node))).collect();
         let mut sums = vec![0.0; nodes.len()];
         for one in &self.counts {
             let weight = self.weight(one, &nodes);
             let skew = (one.spread.max_skew - 1) as f64;
-            for (sum, (alike, _)) in sums.iter_mut().zip(&nodes) {
-                if let Some(place) = one.places.of(alike.node) {
-                    *sum += one.tallies[place].pods as f64 * weight + skew;
+            for (sum, (group, _)) in sums.iter_mut().zip(&nodes) {
+                if let Some(domain) = one.domains.domain_of(group.node) {
+                    *sum += one.tallies[domain].pods as f64 * weight + skew;
                 }
             }
         }
-        let rounded = |(sum, (_, out)): (f64, &(Alike, bool))| if *out { 0 } else { sum.round() as i64 };
+        let rounded = |(sum, (_, lacking)): (f64, &(EqualNodes, bool))| if *lacking { 0 } else { sum.round() as i64 };
         sums.into_iter().zip(&nodes).map(rounded).collect()
     }
 
-    fn normalize(&self, cycle: Cycle<'_>, nodes: &[Alike], scores: &mut [i64]) {
-        let out: Vec<_> = nodes.iter().map(|alike| self.is_out(cycle, alike.node)).collect();
-        let judged = out.iter().zip(scores.iter()).filter(|(out, _)| !**out);
-        let (least, most) = extremes(judged.map(|(_, score)| *score)).unwrap_or((0, 0));
+    fn normalize(&self, cycle: SchedulingCycle<'_>, nodes: &[EqualNodes], scores: &mut [i64]) {
+        let lacking: Vec<_> = nodes.iter().map(|group| self.lacks_keys(cycle, group.node)).collect();
+        let scored = lacking.iter().zip(scores.iter()).filter(|(lacking, _)| !**lacking);
+        let (least, most) = extremes(scored.map(|(_, score)| *score)).unwrap_or((0, 0));
         replace_each(scores, least, most, |score| match most {
             0 => MAX_SCORE,
             _ => MAX_SCORE * (most + least - score) / most,
         });
-        for (score, _) in scores.iter_mut().zip(out).filter(|(_, out)| *out) {
+        for (score, _) in scores.iter_mut().zip(lacking).filter(|(_, lacking)| *lacking) {
             *score = 0;
         }
     }
@@ -490,17 +517,17 @@ impl Score for Evenness {
         false
     }
 
-    fn placed(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+    fn add_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle, pod, node, 1);
     }
 
-    fn left(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+    fn remove_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle, pod, node, -1);
     }
 
-    fn reshaped(&mut self, cycle: Cycle<'_>, node: NodeId, touched: &mut Vec<NodeId>) -> bool {
+    fn update_topology(&mut self, cycle: SchedulingCycle<'_>, node: NodeId, touched: &mut Vec<NodeId>) -> bool {
         for one in &mut self.counts {
-            one.reshaped(cycle, node, touched).iter().flatten().for_each(|shift| one.shift(shift));
+            one.update_topology(cycle, node, touched).iter().flatten().for_each(|shift| one.shift(shift));
         }
         true
     }
@@ -514,11 +541,11 @@ impl Score for Evenness {
     }
 }
 
-impl Evenness {
-    fn count(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId, by: i64) {
+impl SpreadScore {
+    fn count(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId, by: i64) {
         for one in &mut self.counts {
-            if let Some(place) = one.place(&cycle.pod.template, pod, node) {
-                one.tallies[place].pods += by;
+            if let Some(domain) = one.domain_for(&cycle.pod.template, pod, node) {
+                one.tallies[domain].pods += by;
             }
         }
     }

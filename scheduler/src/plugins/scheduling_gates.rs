@@ -1,8 +1,8 @@
 //! SchedulingGates: a pod waits until all of its gates are removed.
 
-use crate::plugin::{Cycle, Hint, Plugin};
-use crate::snapshot::{Event, Seen};
-use crate::status::Refusal;
+use crate::plugin::{Plugin, QueueingHint, SchedulingCycle};
+use crate::snapshot::{ClusterEvent, ObjectChange};
+use crate::status::Rejection;
 
 pub const NAME: &str = "SchedulingGates";
 
@@ -14,14 +14,15 @@ impl Plugin for SchedulingGates {
         NAME
     }
 
-    fn pre_enqueue(&self, cycle: Cycle<'_>) -> Option<Refusal> {
+    fn pre_enqueue(&self, cycle: SchedulingCycle<'_>) -> Option<Rejection> {
         let gates = &cycle.pod.gates;
-        (!gates.is_empty()).then(|| Refusal::hard(NAME, format!("waiting for scheduling gates: [{}]", gates.join(" "))))
+        (!gates.is_empty())
+            .then(|| Rejection::unresolvable(NAME, format!("waiting for scheduling gates: [{}]", gates.join(" "))))
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
-        Hint::queue_if(match &event.seen {
-            Seen::Pod(_, Some(after)) => after.uid == cycle.pod.uid && after.gates.is_empty(),
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Pod(_, Some(after)) => after.uid == cycle.pod.uid && after.gates.is_empty(),
             _ => false,
         })
     }

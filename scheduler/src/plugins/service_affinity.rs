@@ -4,10 +4,10 @@
 use crate::object::labels::Labels;
 use crate::object::pod::{Pod, Template};
 use crate::object::{Key, Kind, Text};
-use crate::plugin::{Alike, Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score};
+use crate::plugin::{EqualNodes, Filter, MAX_SCORE, Plugin, PreFilterResult, QueueingHint, SchedulingCycle, Score};
 use crate::snapshot::node_info::{NodeId, NodeInfo};
-use crate::snapshot::{Event, Seen, in_namespace};
-use crate::status::Refusal;
+use crate::snapshot::{ClusterEvent, ObjectChange, in_namespace};
+use crate::status::Rejection;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -26,97 +26,99 @@ impl Plugin for ServiceAffinity {
         NAME
     }
 
-    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+    fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
         match self.same.is_empty() {
-            true => PreFilter::Skip,
-            false => PreFilter::judge(Same::new(cycle, self.same.clone())),
+            true => PreFilterResult::Skip,
+            false => PreFilterResult::filter(SameValueFilter::new(cycle, self.same.clone())),
         }
     }
 
-    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
-        let different = Different { labels: self.different.clone(), selector: service_of(cycle).cloned() };
+    fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
+        let different = DifferentValueScore { labels: self.different.clone(), selector: service_of(cycle).cloned() };
         (!self.different.is_empty()).then(|| Box::new(different) as Box<dyn Score>)
     }
 
-    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, key: &Key) -> bool {
+    fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, key: &Key) -> bool {
         kind == Kind::Service && key.namespace == *cycle.pod.namespace()
     }
 
-    fn hears(&self, event: &Event) -> bool {
-        event.is_about_places()
+    fn concerns_other_pods(&self, event: &ClusterEvent) -> bool {
+        event.concerns_nodes()
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
         let own = cycle.pod;
-        Hint::queue_if(match &event.seen {
-            Seen::Pod(Some(before), Some(after)) if after.uid == own.uid => {
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Pod(Some(before), Some(after)) if after.uid == own.uid => {
                 before.template.labels != after.template.labels
             }
-            Seen::Pod(before, after) => {
-                let is_peer = |pod: &Arc<Pod>| lies_beside(&own.template, pod);
-                before.as_ref().is_some_and(is_peer) != after.as_ref().is_some_and(is_peer)
+            ObjectChange::Pod(before, after) => {
+                let is_peer_of = |pod: &Arc<Pod>| is_peer(&own.template, pod);
+                before.as_ref().is_some_and(is_peer_of) != after.as_ref().is_some_and(is_peer_of)
             }
-            Seen::Node(Some(before), Some(after)) => {
+            ObjectChange::Node(Some(before), Some(after)) => {
                 self.same.iter().any(|label| before.labels.get(label) != after.labels.get(label))
             }
             // With a deleted node go the pods on it that the pod would follow.
-            Seen::Node(..) => true,
+            ObjectChange::Node(..) => true,
             // A new Service only adds restrictions.
-            Seen::Other { before, .. } => *before && self.rests_on(cycle, event.kind, &event.key),
+            ObjectChange::Other { before, .. } => *before && self.depends_on(cycle, event.kind, &event.key),
             _ => false,
         })
     }
 }
 
 /// The selector of the first Service that selects the pod. Kubernetes takes any of them; here the first by name counts.
-fn service_of(cycle: Cycle<'_>) -> Option<&Labels> {
+fn service_of(cycle: SchedulingCycle<'_>) -> Option<&Labels> {
     let Template { namespace, labels, .. } = &*cycle.pod.template;
     let mut selectors =
         in_namespace(&cycle.snapshot.services, namespace).filter_map(|(_, service)| service.labels.as_ref());
     // An empty selector reaches Kubernetes' scheduler as none, and selects nothing.
-    selectors.find(|selector| !selector.is_empty() && selector.within(labels))
+    selectors.find(|selector| !selector.is_empty() && selector.is_subset_of(labels))
 }
 
 /// Whether a pod is on a node and has all labels of a template's pods.
-fn lies_beside(template: &Template, pod: &Pod) -> bool {
-    pod.node_name.is_some() && *pod.namespace() == template.namespace && template.labels.within(&pod.template.labels)
+fn is_peer(template: &Template, pod: &Pod) -> bool {
+    pod.node_name.is_some()
+        && *pod.namespace() == template.namespace
+        && template.labels.is_subset_of(&pod.template.labels)
 }
 
 /// A node must have the label values that the pod's node selector names and, for the other labels, those of the node of
 /// a peer: another pod with the pod's labels.
 #[derive(Clone)]
-struct Same {
+struct SameValueFilter {
     labels: Arc<[Text]>,
     /// Whether the pod's node selector names any of the labels.
-    says_some: bool,
+    names_some: bool,
     /// Whether the nodes of peers matter: the pod has a Service, and its node selector does not name all labels.
-    follows: bool,
+    follows_peers: bool,
     /// The peers and their nodes. Kubernetes takes any of them; here the first by name counts.
     peers: BTreeMap<Key, NodeId>,
 }
 
-impl Same {
-    fn new(cycle: Cycle<'_>, labels: Arc<[Text]>) -> Self {
-        let is_said = |label: &Text| cycle.pod.template.node_selector.get(label).is_some();
-        let follows = !labels.iter().all(is_said) && service_of(cycle).is_some();
-        let says_some = labels.iter().any(is_said);
-        let mut same = Same { labels, says_some, follows, peers: BTreeMap::new() };
-        for node in cycle.snapshot.nodes().filter(|_| follows) {
-            node.pods.iter().for_each(|pod| same.placed(cycle, pod, node.id));
+impl SameValueFilter {
+    fn new(cycle: SchedulingCycle<'_>, labels: Arc<[Text]>) -> Self {
+        let is_named = |label: &Text| cycle.pod.template.node_selector.get(label).is_some();
+        let follows_peers = !labels.iter().all(is_named) && service_of(cycle).is_some();
+        let names_some = labels.iter().any(is_named);
+        let mut same = SameValueFilter { labels, names_some, follows_peers, peers: BTreeMap::new() };
+        for node in cycle.snapshot.nodes().filter(|_| follows_peers) {
+            node.pods.iter().for_each(|pod| same.add_pod(cycle, pod, node.id));
         }
         same
     }
 }
 
-impl Filter for Same {
-    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+impl Filter for SameValueFilter {
+    fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         let own = &cycle.pod.template.node_selector;
-        let followed = self.peers.first_key_value().and_then(|(_, node)| cycle.snapshot.node(*node));
-        let wanted = |label: &Text| own.get(label).or_else(|| followed?.node.labels.get(label));
+        let peer_node = self.peers.first_key_value().and_then(|(_, node)| cycle.snapshot.node(*node));
+        let wanted = |label: &Text| own.get(label).or_else(|| peer_node?.node.labels.get(label));
         let is_right = |label: &Text| wanted(label).is_none_or(|value| node.node.labels.get(label) == Some(value));
         match self.labels.iter().all(is_right) {
             true => Ok(()),
-            false => Err(Refusal::soft(NAME, "node(s) didn't match service affinity")),
+            false => Err(Rejection::unschedulable(NAME, "node(s) didn't match service affinity")),
         }
     }
 
@@ -125,50 +127,50 @@ impl Filter for Same {
     }
 
     fn is_idle(&self) -> bool {
-        self.peers.is_empty() && !self.says_some
+        self.peers.is_empty() && !self.names_some
     }
 
     /// A nominated pod is not on its node yet, so it is no peer.
-    fn placed(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
-        if self.follows && lies_beside(&cycle.pod.template, pod) {
+    fn add_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
+        if self.follows_peers && is_peer(&cycle.pod.template, pod) {
             self.peers.insert(pod.key.clone(), node);
         }
     }
 
-    fn left(&mut self, _: Cycle<'_>, pod: &Pod, _: NodeId) {
+    fn remove_pod(&mut self, _: SchedulingCycle<'_>, pod: &Pod, _: NodeId) {
         if pod.node_name.is_some() {
             self.peers.remove(&pod.key);
         }
     }
 
-    fn mark_nominated(&self, _: Cycle<'_>, _: &NodeInfo, _: &[&Arc<Pod>], _: &mut Vec<i64>) {}
+    fn mark_nominated(&self, _: SchedulingCycle<'_>, _: &NodeInfo, _: &[&Arc<Pod>], _: &mut Vec<i64>) {}
 
-    fn copy(&self) -> Box<dyn Filter> {
+    fn clone_box(&self) -> Box<dyn Filter> {
         Box::new(self.clone())
     }
 }
 
 /// The fewer pods of its Service on nodes with the same value of a label, the better. All labels count equally.
-struct Different {
+struct DifferentValueScore {
     labels: Arc<[Text]>,
     selector: Option<Labels>,
 }
 
-impl Score for Different {
-    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
+impl Score for DifferentValueScore {
+    fn score(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> i64 {
         let Some(selector) = &self.selector else { return 0 };
         let counts = node.pods.iter().filter(|pod| {
-            pod.namespace() == cycle.pod.namespace() && !pod.deleting && selector.within(&pod.template.labels)
+            pod.namespace() == cycle.pod.namespace() && !pod.deleting && selector.is_subset_of(&pod.template.labels)
         });
         i64::try_from(counts.count()).unwrap_or(i64::MAX)
     }
 
-    fn normalize(&self, cycle: Cycle<'_>, nodes: &[Alike], scores: &mut [i64]) {
+    fn normalize(&self, cycle: SchedulingCycle<'_>, nodes: &[EqualNodes], scores: &mut [i64]) {
         let all: i64 = scores.iter().sum();
         let part = |own: i64| if all > 0 { (all - own) as f64 / all as f64 } else { 1.0 };
         let mut sums = vec![0.0; scores.len()];
         for label in self.labels.iter() {
-            let value = |one: &Alike| cycle.snapshot.node(one.node).and_then(|node| node.node.labels.get(label));
+            let value = |one: &EqualNodes| cycle.snapshot.node(one.node).and_then(|node| node.node.labels.get(label));
             let mut counts: HashMap<&Text, i64> = HashMap::new();
             for (node, score) in nodes.iter().zip(scores.iter()) {
                 value(node).into_iter().for_each(|value| *counts.entry(value).or_default() += score);

@@ -2,11 +2,11 @@
 
 use crate::object::volume::{Claim, Volume};
 use crate::object::{Key, Kind, Text};
-use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter};
-use crate::snapshot::assume::Promise;
+use crate::plugin::{Filter, Plugin, PreFilterResult, QueueingHint, SchedulingCycle};
+use crate::snapshot::assume::Reservation;
 use crate::snapshot::node_info::NodeInfo;
-use crate::snapshot::{Event, Seen, Snapshot};
-use crate::status::{Code, Reason, Refusal};
+use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
+use crate::status::{Code, Reason, Rejection};
 use std::sync::Arc;
 
 pub const NAME: &str = "VolumeBinding";
@@ -30,19 +30,19 @@ impl Plugin for VolumeBinding {
         NAME
     }
 
-    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
-        match Claims::new(cycle) {
-            Err(reason) => PreFilter::Refuse(Refusal::hard(NAME, reason)),
-            Ok(claims) if claims.bound.is_empty() && claims.waiting.is_empty() => PreFilter::Skip,
-            Ok(claims) => PreFilter::judge(claims),
+    fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
+        match PodClaims::new(cycle) {
+            Err(reason) => PreFilterResult::Reject(Rejection::unresolvable(NAME, reason)),
+            Ok(claims) if claims.bound.is_empty() && claims.waiting.is_empty() => PreFilterResult::Skip,
+            Ok(claims) => PreFilterResult::filter(claims),
         }
     }
 
-    fn patience_seconds(&self) -> Option<i64> {
+    fn pre_bind_timeout_seconds(&self) -> Option<i64> {
         Some(self.bind_timeout_seconds)
     }
 
-    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
+    fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
         let kinds = [
             Kind::PersistentVolume,
             Kind::PersistentVolumeClaim,
@@ -54,22 +54,25 @@ impl Plugin for VolumeBinding {
         !cycle.pod.template.volumes.is_empty() && kinds.contains(&kind)
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
-        Hint::queue_if(match &event.seen {
-            Seen::Node(before, Some(after)) => before.as_ref().is_none_or(|before| before.labels != after.labels),
-            Seen::Volume(_, Some(volume)) => concerns(cycle, volume),
-            Seen::StorageClass(before, Some(after)) => {
-                names_class(cycle, &event.key.name)
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Node(before, Some(after)) => {
+                before.as_ref().is_none_or(|before| before.labels != after.labels)
+            }
+            ObjectChange::Volume(_, Some(volume)) => may_be_volume_of(cycle, volume),
+            ObjectChange::StorageClass(before, Some(after)) => {
+                uses_class(cycle, &event.key.name)
                     && before.as_ref().is_none_or(|before| before.topologies != after.topologies)
             }
-            Seen::CsiNode(before, Some(after)) => {
+            ObjectChange::CsiNode(before, Some(after)) => {
                 before.as_ref().is_none_or(|before| before.migrated != after.migrated)
             }
-            Seen::CsiDriver(Some(before), Some(after)) => **before && !**after,
-            Seen::Capacity(before, Some(after)) => {
-                names_class(cycle, &after.class) && before.as_ref().is_none_or(|before| after.room > before.room)
+            ObjectChange::CsiDriver(Some(before), Some(after)) => **before && !**after,
+            ObjectChange::Capacity(before, Some(after)) => {
+                uses_class(cycle, &after.class)
+                    && before.as_ref().is_none_or(|before| after.free_bytes > before.free_bytes)
             }
-            Seen::Other { after: true, .. } if event.kind == Kind::PersistentVolumeClaim => {
+            ObjectChange::Other { after: true, .. } if event.kind == Kind::PersistentVolumeClaim => {
                 cycle.pod.volume_claims().any(|(own, _)| own == event.key)
             }
             _ => false,
@@ -78,7 +81,7 @@ impl Plugin for VolumeBinding {
 }
 
 /// Whether a volume is, or may become, the volume of one of the pod's claims.
-pub(super) fn concerns(cycle: Cycle<'_>, volume: &Volume) -> bool {
+pub(super) fn may_be_volume_of(cycle: SchedulingCycle<'_>, volume: &Volume) -> bool {
     cycle.pod.volume_claims().any(|(key, _)| {
         let claim = cycle.snapshot.volume_claims.get(&key);
         let names = |claim: &Arc<Claim>| claim.volume.as_ref() == Some(&volume.name);
@@ -92,28 +95,28 @@ pub(super) fn concerns(cycle: Cycle<'_>, volume: &Volume) -> bool {
 }
 
 /// Whether one of the pod's claims is of this class.
-pub(super) fn names_class(cycle: Cycle<'_>, class: &str) -> bool {
+pub(super) fn uses_class(cycle: SchedulingCycle<'_>, class: &str) -> bool {
     let claims = cycle.pod.volume_claims().filter_map(|(key, _)| cycle.snapshot.volume_claims.get(&key));
     claims.into_iter().any(|claim| claim.class_name() == class)
 }
 
 /// The claims of a pod, sorted before nodes are looked at.
 #[derive(Clone)]
-struct Claims {
+struct PodClaims {
     bound: Arc<[Arc<Claim>]>,
     /// Claims that get a volume only once a node is chosen.
     waiting: Arc<[Arc<Claim>]>,
 }
 
-impl Claims {
-    fn new(cycle: Cycle<'_>) -> Result<Self, String> {
+impl PodClaims {
+    fn new(cycle: SchedulingCycle<'_>) -> Result<Self, String> {
         let (mut bound, mut waiting, mut immediate) = (Vec::new(), Vec::new(), false);
         for (key, ephemeral) in cycle.pod.volume_claims() {
             let Some(claim) = cycle.snapshot.volume_claims.get(&key) else {
-                let waits = "waiting for ephemeral volume controller to create the persistentvolumeclaim";
+                let waiting = "waiting for ephemeral volume controller to create the persistentvolumeclaim";
                 let name = &key.name;
                 return Err(match ephemeral {
-                    true => format!("{waits} \"{name}\""),
+                    true => format!("{waiting} \"{name}\""),
                     false => format!("persistentvolumeclaim \"{name}\" not found"),
                 });
             };
@@ -133,7 +136,7 @@ impl Claims {
             }
             if claim.bound {
                 bound.push(claim.clone());
-            } else if claim.volume.is_none() && waits(cycle.snapshot, claim) {
+            } else if claim.volume.is_none() && waits_for_consumer(cycle.snapshot, claim) {
                 waiting.push(claim.clone());
             } else {
                 immediate = true;
@@ -143,25 +146,25 @@ impl Claims {
             return Err("pod has unbound immediate PersistentVolumeClaims".into());
         }
         waiting.sort_by_key(|claim| claim.request);
-        Ok(Claims { bound: bound.into(), waiting: waiting.into() })
+        Ok(PodClaims { bound: bound.into(), waiting: waiting.into() })
     }
 }
 
-fn waits(snapshot: &Snapshot, claim: &Claim) -> bool {
+fn waits_for_consumer(snapshot: &Snapshot, claim: &Claim) -> bool {
     snapshot.storage_classes.get(&Key::cluster(claim.class_name())).is_some_and(|class| class.waits_for_consumer)
 }
 
 /// How the claims of a pod can be satisfied on a node.
 #[derive(Default)]
-struct Found {
-    promise: Promise,
+struct VolumeAssignment {
+    reservation: Reservation,
     reasons: Vec<Reason>,
     error: Option<String>,
 }
 
-impl Claims {
-    fn find(&self, snapshot: &Snapshot, node: &NodeInfo) -> Found {
-        let mut found = Found::default();
+impl PodClaims {
+    fn find(&self, snapshot: &Snapshot, node: &NodeInfo) -> VolumeAssignment {
+        let mut assignment = VolumeAssignment::default();
         let mut missing = false;
         for claim in &*self.bound {
             let name = claim.volume.clone().unwrap_or_default();
@@ -170,44 +173,46 @@ impl Claims {
                     missing = true;
                     break;
                 }
-                Some(volume) if !reaches(volume, node) => {
-                    found.reasons.push("node(s) didn't match PersistentVolume's node affinity".into());
+                Some(volume) if !is_usable_on(volume, node) => {
+                    assignment.reasons.push("node(s) didn't match PersistentVolume's node affinity".into());
                     break;
                 }
                 Some(_) => {}
             }
         }
-        self.find_volumes(snapshot, node, &mut found);
+        self.find_volumes(snapshot, node, &mut assignment);
         if missing {
-            found.reasons.push("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)".into());
+            assignment.reasons.push("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)".into());
         }
-        found
+        assignment
     }
 
-    fn find_volumes(&self, snapshot: &Snapshot, node: &NodeInfo, found: &mut Found) {
+    fn find_volumes(&self, snapshot: &Snapshot, node: &NodeInfo, assignment: &mut VolumeAssignment) {
         const NONE_FOUND: Reason = Reason::Borrowed("node(s) didn't find available persistent volumes to bind");
         if self.waiting.iter().any(|claim| claim.selected_node.as_ref().is_some_and(|one| *one != node.node.name)) {
-            return found.reasons.push(NONE_FOUND);
+            return assignment.reasons.push(NONE_FOUND);
         }
-        let mut to_make: Vec<&Claim> = Vec::new();
+        let mut to_provision: Vec<&Claim> = Vec::new();
         let (selected, open): (Vec<_>, Vec<_>) = self.waiting.iter().partition(|claim| claim.selected_node.is_some());
-        to_make.extend(selected.iter().map(|claim| &***claim));
+        to_provision.extend(selected.iter().map(|claim| &***claim));
         let mut chosen: Vec<Text> = Vec::new();
         for claim in open {
             match matching_volume(snapshot, claim, node, &chosen) {
                 Some(volume) => {
                     chosen.push(volume.name.clone());
-                    found.promise.volumes.push((claim.key.clone(), Some(volume.name.clone())));
+                    assignment.reservation.volumes.push((claim.key.clone(), Some(volume.name.clone())));
                 }
-                None => to_make.push(claim),
+                None => to_provision.push(claim),
             }
         }
-        for claim in to_make {
-            match can_be_made(snapshot, claim, node) {
-                Make::Yes => found.promise.volumes.push((claim.key.clone(), None)),
-                Make::No => return found.reasons.push(NONE_FOUND),
-                Make::NoRoom => return found.reasons.push("node(s) did not have enough free storage".into()),
-                Make::Error(error) => return found.error = Some(error),
+        for claim in to_provision {
+            match provisioning(snapshot, claim, node) {
+                Provisioning::Possible => assignment.reservation.volumes.push((claim.key.clone(), None)),
+                Provisioning::Impossible => return assignment.reasons.push(NONE_FOUND),
+                Provisioning::NotEnoughStorage => {
+                    return assignment.reasons.push("node(s) did not have enough free storage".into());
+                }
+                Provisioning::Error(error) => return assignment.error = Some(error),
             }
         }
     }
@@ -215,13 +220,13 @@ impl Claims {
 
 /// A volume's node affinity is matched against a node's labels only, as in Kubernetes: a term over the node's name
 /// never matches.
-fn reaches(volume: &Volume, node: &NodeInfo) -> bool {
+fn is_usable_on(volume: &Volume, node: &NodeInfo) -> bool {
     volume.node_affinity.as_ref().is_none_or(|affinity| affinity.matches(&Text::default(), &node.node.labels))
 }
 
 /// Whether the volume can be used on the node of this name; `true` if there is no such node.
-pub fn reaches_node(snapshot: &Snapshot, volume: &Volume, node: &str) -> bool {
-    snapshot.node_named(node).is_none_or(|node| reaches(volume, node))
+pub fn is_usable_on_node(snapshot: &Snapshot, volume: &Volume, node: &str) -> bool {
+    snapshot.node_named(node).is_none_or(|node| is_usable_on(volume, node))
 }
 
 /// The smallest volume that satisfies a claim on a node, or the one that is reserved for the claim.
@@ -231,7 +236,7 @@ fn matching_volume<'a>(
     node: &NodeInfo,
     chosen: &[Text],
 ) -> Option<&'a Arc<Volume>> {
-    let held = |volume: &Volume| {
+    let reserved = |volume: &Volume| {
         volume.claim.as_ref().is_some_and(|(key, uid)| *key == claim.key && (uid.is_empty() || *uid == claim.uid))
     };
     let fits = |volume: &&Arc<Volume>| {
@@ -242,67 +247,72 @@ fn matching_volume<'a>(
             && volume.attributes_class == claim.attributes_class
             && volume.capacity >= claim.request
     };
-    if let Some(volume) = snapshot.volumes.values().filter(fits).find(|volume| held(volume)) {
-        return reaches(volume, node).then_some(volume);
+    if let Some(volume) = snapshot.volumes.values().filter(fits).find(|volume| reserved(volume)) {
+        return is_usable_on(volume, node).then_some(volume);
     }
     let free = |volume: &&Arc<Volume>| {
         volume.claim.is_none()
             && volume.available
             && claim.selector.matches(&volume.labels)
             && claim.modes.iter().all(|mode| volume.modes.contains(mode))
-            && reaches(volume, node)
+            && is_usable_on(volume, node)
     };
     snapshot.volumes.values().filter(fits).filter(free).min_by_key(|volume| volume.capacity)
 }
 
-enum Make {
-    Yes,
-    No,
-    NoRoom,
+enum Provisioning {
+    Possible,
+    Impossible,
+    NotEnoughStorage,
     Error(String),
 }
 
 /// Whether a volume can be provisioned for a claim on a node.
-fn can_be_made(snapshot: &Snapshot, claim: &Claim, node: &NodeInfo) -> Make {
+fn provisioning(snapshot: &Snapshot, claim: &Claim, node: &NodeInfo) -> Provisioning {
     let name = claim.class_name();
     if name.is_empty() {
-        return Make::Error(format!("no class for claim \"{}\"", claim.key));
+        return Provisioning::Error(format!("no class for claim \"{}\"", claim.key));
     }
     let Some(class) = snapshot.storage_classes.get(&Key::cluster(name)) else {
-        return Make::Error(format!("failed to find storage class \"{name}\""));
+        return Provisioning::Error(format!("failed to find storage class \"{name}\""));
     };
-    if matches!(&*class.provisioner, "" | NO_PROVISIONER) || !class.reaches(&node.node.labels) {
-        return Make::No;
+    if matches!(&*class.provisioner, "" | NO_PROVISIONER) || !class.allows_node(&node.node.labels) {
+        return Provisioning::Impossible;
     }
     let driver = Key { namespace: "".into(), name: class.provisioner.clone() };
     let tracked = snapshot.csi_drivers.get(&driver).is_some_and(|tracked| **tracked);
-    let room = || {
+    let free_bytes = || {
         let mut near =
             snapshot.capacities.values().filter(|one| *one.class == *name && one.nodes.matches(&node.node.labels));
-        near.any(|one| one.room.is_some_and(|room| room >= claim.request))
+        near.any(|one| one.free_bytes.is_some_and(|free_bytes| free_bytes >= claim.request))
     };
-    if tracked && !room() { Make::NoRoom } else { Make::Yes }
+    if tracked && !free_bytes() { Provisioning::NotEnoughStorage } else { Provisioning::Possible }
 }
 
-impl Filter for Claims {
-    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
-        let found = self.find(cycle.snapshot, node);
-        if let Some(error) = found.error {
-            return Err(Refusal::error(NAME, error));
+impl Filter for PodClaims {
+    fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+        let assignment = self.find(cycle.snapshot, node);
+        if let Some(error) = assignment.error {
+            return Err(Rejection::error(NAME, error));
         }
-        if found.reasons.is_empty() {
+        if assignment.reasons.is_empty() {
             return Ok(());
         }
-        Err(Refusal { code: Code::UnschedulableAndUnresolvable, plugin: NAME, reasons: found.reasons })
+        Err(Rejection { code: Code::UnschedulableAndUnresolvable, plugin: NAME, reasons: assignment.reasons })
     }
 
-    fn reserve(&self, cycle: Cycle<'_>, node: &NodeInfo, promise: &mut Promise) -> Result<(), Refusal> {
+    fn reserve(
+        &self,
+        cycle: SchedulingCycle<'_>,
+        node: &NodeInfo,
+        reservation: &mut Reservation,
+    ) -> Result<(), Rejection> {
         self.check(cycle, node)?;
-        promise.volumes.extend(self.find(cycle.snapshot, node).promise.volumes);
+        reservation.volumes.extend(self.find(cycle.snapshot, node).reservation.volumes);
         Ok(())
     }
 
-    fn copy(&self) -> Box<dyn Filter> {
+    fn clone_box(&self) -> Box<dyn Filter> {
         Box::new(self.clone())
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::object::pod::{Disk, DiskSource, Pod, Volume};
 use crate::object::{Key, Kind};
-use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter};
+use crate::plugin::{Filter, Plugin, PreFilterResult, QueueingHint, SchedulingCycle};
 use crate::snapshot::node_info::{NodeId, NodeInfo};
-use crate::snapshot::{Event, Seen};
-use crate::status::Refusal;
+use crate::snapshot::{ClusterEvent, ObjectChange};
+use crate::status::Rejection;
 
 pub const NAME: &str = "VolumeRestrictions";
 
@@ -17,13 +17,13 @@ impl Plugin for VolumeRestrictions {
         NAME
     }
 
-    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+    fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
         let mut exclusive = Vec::new();
         for (claim, _) in cycle.pod.volume_claims().filter(|(_, ephemeral)| !ephemeral) {
             match cycle.snapshot.volume_claims.get(&claim) {
                 None => {
                     let reason = format!("persistentvolumeclaim \"{}\" not found", claim.name);
-                    return PreFilter::Refuse(Refusal::hard(NAME, reason));
+                    return PreFilterResult::Reject(Rejection::unresolvable(NAME, reason));
                 }
                 // A claim counts once, even if several volumes of the pod use it.
                 Some(_) if exclusive.contains(&claim) => {}
@@ -33,28 +33,30 @@ impl Plugin for VolumeRestrictions {
         }
         let restricted = disks(cycle.pod).any(|disk| disk.source.is_restricted());
         if !restricted && exclusive.is_empty() {
-            return PreFilter::Skip;
+            return PreFilterResult::Skip;
         }
         let users = exclusive.iter().map(|claim| cycle.snapshot.claim_users(claim)).sum();
-        PreFilter::judge(Conflicts { restricted, exclusive, users })
+        PreFilterResult::filter(VolumeConflicts { restricted, exclusive, users })
     }
 
-    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
+    fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
         kind == Kind::PersistentVolumeClaim && !cycle.pod.template.volumes.is_empty()
     }
 
-    fn hears(&self, event: &Event) -> bool {
-        event.is_about_places()
+    fn concerns_other_pods(&self, event: &ClusterEvent) -> bool {
+        event.concerns_nodes()
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
         let own = |claim: &Key| cycle.pod.volume_claims().any(|(own, _)| own == *claim);
-        Hint::queue_if(match &event.seen {
-            Seen::Pod(Some(gone), None) if gone.node_name.is_some() => {
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Pod(Some(gone), None) if gone.node_name.is_some() => {
                 gone.volume_claims().any(|(claim, _)| own(&claim)) || share_disk(cycle.pod, gone)
             }
-            Seen::Node(None, Some(_)) => true,
-            Seen::Other { before: false, after: true } => event.kind == Kind::PersistentVolumeClaim && own(&event.key),
+            ObjectChange::Node(None, Some(_)) => true,
+            ObjectChange::Other { before: false, after: true } => {
+                event.kind == Kind::PersistentVolumeClaim && own(&event.key)
+            }
             _ => false,
         })
     }
@@ -97,7 +99,7 @@ impl Disk {
 }
 
 #[derive(Clone)]
-struct Conflicts {
+struct VolumeConflicts {
     restricted: bool,
     /// Claims that no other pod may use.
     exclusive: Vec<Key>,
@@ -105,22 +107,22 @@ struct Conflicts {
     users: usize,
 }
 
-impl Conflicts {
+impl VolumeConflicts {
     fn uses(&self, pod: &Pod) -> usize {
         let used = |(claim, _): &(Key, bool)| self.exclusive.contains(claim);
         pod.volume_claims().filter(used).count()
     }
 }
 
-impl Filter for Conflicts {
-    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+impl Filter for VolumeConflicts {
+    fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         if self.restricted && node.pods.iter().any(|pod| share_disk(cycle.pod, pod)) {
-            return Err(Refusal::soft(NAME, "node(s) had no available disk"));
+            return Err(Rejection::unschedulable(NAME, "node(s) had no available disk"));
         }
         if self.users > 0 {
             let reason = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already \
                           in-use by another pod";
-            return Err(Refusal::soft(NAME, reason));
+            return Err(Rejection::unschedulable(NAME, reason));
         }
         Ok(())
     }
@@ -133,15 +135,15 @@ impl Filter for Conflicts {
         !self.restricted && self.users == 0
     }
 
-    fn placed(&mut self, _: Cycle<'_>, pod: &Pod, _: NodeId) {
+    fn add_pod(&mut self, _: SchedulingCycle<'_>, pod: &Pod, _: NodeId) {
         self.users += self.uses(pod);
     }
 
-    fn left(&mut self, _: Cycle<'_>, pod: &Pod, _: NodeId) {
+    fn remove_pod(&mut self, _: SchedulingCycle<'_>, pod: &Pod, _: NodeId) {
         self.users = self.users.saturating_sub(self.uses(pod));
     }
 
-    fn copy(&self) -> Box<dyn Filter> {
+    fn clone_box(&self) -> Box<dyn Filter> {
         Box::new(self.clone())
     }
 }

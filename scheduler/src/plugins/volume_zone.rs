@@ -3,10 +3,10 @@
 use super::volume_binding;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
-use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter};
+use crate::plugin::{Filter, Plugin, PreFilterResult, QueueingHint, SchedulingCycle};
 use crate::snapshot::node_info::NodeInfo;
-use crate::snapshot::{Event, Seen, Snapshot};
-use crate::status::Refusal;
+use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
+use crate::status::Rejection;
 use std::sync::Arc;
 
 pub const NAME: &str = "VolumeZone";
@@ -27,30 +27,32 @@ impl Plugin for VolumeZone {
         NAME
     }
 
-    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+    fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
         match zones(cycle.snapshot, cycle.pod) {
-            Err(reason) => PreFilter::Refuse(Refusal::hard(NAME, reason)),
-            Ok(zones) if zones.is_empty() => PreFilter::Skip,
-            Ok(zones) => PreFilter::judge(Zones(zones.into())),
+            Err(reason) => PreFilterResult::Reject(Rejection::unresolvable(NAME, reason)),
+            Ok(zones) if zones.is_empty() => PreFilterResult::Skip,
+            Ok(zones) => PreFilterResult::filter(ZoneFilter(zones.into())),
         }
     }
 
-    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
+    fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
         let kinds = [Kind::PersistentVolume, Kind::PersistentVolumeClaim, Kind::StorageClass];
         !cycle.pod.template.volumes.is_empty() && kinds.contains(&kind)
     }
 
-    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
-        Hint::queue_if(match &event.seen {
-            Seen::Node(before, Some(after)) => before.as_ref().is_none_or(|before| before.labels != after.labels),
-            Seen::StorageClass(None, Some(class)) => {
-                class.waits_for_consumer && volume_binding::names_class(cycle, &event.key.name)
-            }
-            Seen::Volume(before, Some(after)) => {
+    fn queueing_hint(&self, cycle: SchedulingCycle<'_>, event: &ClusterEvent) -> QueueingHint {
+        QueueingHint::queue_if(match &event.change {
+            ObjectChange::Node(before, Some(after)) => {
                 before.as_ref().is_none_or(|before| before.labels != after.labels)
-                    && volume_binding::concerns(cycle, after)
             }
-            Seen::Other { after: true, .. } if event.kind == Kind::PersistentVolumeClaim => {
+            ObjectChange::StorageClass(None, Some(class)) => {
+                class.waits_for_consumer && volume_binding::uses_class(cycle, &event.key.name)
+            }
+            ObjectChange::Volume(before, Some(after)) => {
+                before.as_ref().is_none_or(|before| before.labels != after.labels)
+                    && volume_binding::may_be_volume_of(cycle, after)
+            }
+            ObjectChange::Other { after: true, .. } if event.kind == Kind::PersistentVolumeClaim => {
                 cycle.pod.volume_claims().any(|(own, _)| own == event.key)
             }
             _ => false,
@@ -92,10 +94,10 @@ fn zones(snapshot: &Snapshot, pod: &Pod) -> Result<Vec<Zone>, String> {
 }
 
 #[derive(Clone)]
-struct Zones(Arc<[Zone]>);
+struct ZoneFilter(Arc<[Zone]>);
 
-impl Filter for Zones {
-    fn check(&self, _: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+impl Filter for ZoneFilter {
+    fn check(&self, _: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         let labels = &node.node.labels;
         if LABELS.iter().all(|(label, _)| labels.get(label).is_none()) {
             return Ok(());
@@ -107,10 +109,10 @@ impl Filter for Zones {
         if self.0.iter().all(matches) {
             return Ok(());
         }
-        Err(Refusal::hard(NAME, "node(s) had no available volume zone"))
+        Err(Rejection::unresolvable(NAME, "node(s) had no available volume zone"))
     }
 
-    fn copy(&self) -> Box<dyn Filter> {
+    fn clone_box(&self) -> Box<dyn Filter> {
         Box::new(self.clone())
     }
 }

@@ -1,6 +1,6 @@
 //! Pods in back-off: they were tried a short while ago and could not be scheduled.
 
-use super::{Rank, SECOND, Time};
+use super::{QueueRank, SECOND, Time};
 use std::collections::BTreeSet;
 
 /// With `pops_early`, back-offs end at whole seconds, and pods whose back-offs end in the same second leave in the
@@ -10,13 +10,13 @@ pub(super) struct Backoff {
     initial: Time,
     max: Time,
     pops_early: bool,
-    refused: BTreeSet<(Time, Rank)>,
-    failed: BTreeSet<(Time, Rank)>,
+    unschedulable: BTreeSet<(Time, QueueRank)>,
+    errors: BTreeSet<(Time, QueueRank)>,
 }
 
 impl Backoff {
     pub fn new(initial: Time, max: Time, pops_early: bool) -> Self {
-        Backoff { initial, max, pops_early, refused: BTreeSet::new(), failed: BTreeSet::new() }
+        Backoff { initial, max, pops_early, unschedulable: BTreeSet::new(), errors: BTreeSet::new() }
     }
 
     /// The end of a back-off that began at `since` after `failures` failures in a row: the first moment at which it is
@@ -32,24 +32,24 @@ impl Backoff {
         self.end(since, failures) <= now
     }
 
-    fn of(&mut self, error: bool) -> &mut BTreeSet<(Time, Rank)> {
-        if error { &mut self.failed } else { &mut self.refused }
+    fn part(&mut self, error: bool) -> &mut BTreeSet<(Time, QueueRank)> {
+        if error { &mut self.errors } else { &mut self.unschedulable }
     }
 
-    pub fn insert(&mut self, error: bool, since: Time, failures: u32, rank: Rank) {
+    pub fn insert(&mut self, error: bool, since: Time, failures: u32, rank: QueueRank) {
         let end = self.end(since, failures);
-        self.of(error).insert((end, rank));
+        self.part(error).insert((end, rank));
     }
 
-    pub fn remove(&mut self, error: bool, since: Time, failures: u32, rank: &Rank) {
+    pub fn remove(&mut self, error: bool, since: Time, failures: u32, rank: &QueueRank) {
         let end = self.end(since, failures);
-        self.of(error).remove(&(end, rank.clone()));
+        self.part(error).remove(&(end, rank.clone()));
     }
 
     /// Removes the pods whose back-off is over, and returns them.
-    pub fn take_over(&mut self, now: Time) -> Vec<Rank> {
+    pub fn pop_completed(&mut self, now: Time) -> Vec<QueueRank> {
         let mut over = Vec::new();
-        for set in [&mut self.refused, &mut self.failed] {
+        for set in [&mut self.unschedulable, &mut self.errors] {
             while set.first().is_some_and(|(end, _)| *end <= now) {
                 over.extend(set.pop_first().map(|(_, rank)| rank));
             }
@@ -57,19 +57,19 @@ impl Backoff {
         over
     }
 
-    /// The first pod that a plug-in refused: such pods may be tried early while the active queue is empty. Pods that
+    /// The first pod that a plug-in rejected: pods that were rejected may be tried early while no pod is active. Pods that
     /// failed by an error may not.
-    pub fn first_refused(&self) -> Option<Rank> {
-        self.refused.first().filter(|_| self.pops_early).map(|(_, rank)| rank.clone())
+    pub fn first_unschedulable(&self) -> Option<QueueRank> {
+        self.unschedulable.first().filter(|_| self.pops_early).map(|(_, rank)| rank.clone())
     }
 
     pub fn next_end(&self) -> Option<Time> {
-        let ends = [&self.refused, &self.failed].into_iter().filter_map(|set| set.first());
+        let ends = [&self.unschedulable, &self.errors].into_iter().filter_map(|set| set.first());
         ends.map(|(end, _)| *end).min()
     }
 
     pub fn len(&self) -> usize {
-        self.refused.len() + self.failed.len()
+        self.unschedulable.len() + self.errors.len()
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
     use std::cmp::Reverse;
 
     #[test]
-    fn back_offs_double_up_to_their_longest() {
+    fn back_offs_double_up_to_the_maximum() {
         let backoff = Backoff::new(SECOND, 10 * SECOND, true);
         let ends: Vec<_> = (1..=6).map(|failures| backoff.end(0, failures) / SECOND).collect();
         assert_eq!(ends, [2, 3, 5, 9, 11, 11], "with the whole second after it");
@@ -91,15 +91,15 @@ mod tests {
     }
 
     #[test]
-    fn nobody_leaves_early_where_the_gate_is_off() {
+    fn no_pod_is_popped_early_if_the_gate_is_off() {
         for (pops_early, end) in [(true, 3 * SECOND), (false, 2 * SECOND + 7)] {
             let mut backoff = Backoff::new(SECOND, 10 * SECOND, pops_early);
             let rank = (Reverse(0), 0, SECOND + 7, 1, Key::new("default", "p"));
             backoff.insert(false, SECOND + 7, 1, rank.clone());
-            assert_eq!(backoff.first_refused().is_some(), pops_early);
+            assert_eq!(backoff.first_unschedulable().is_some(), pops_early);
             assert_eq!(backoff.next_end(), Some(end));
-            assert!(backoff.take_over(end - 1).is_empty());
-            assert_eq!(backoff.take_over(end), [rank]);
+            assert!(backoff.pop_completed(end - 1).is_empty());
+            assert_eq!(backoff.pop_completed(end), [rank]);
         }
     }
 }

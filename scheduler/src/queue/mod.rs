@@ -1,93 +1,99 @@
 //! Which pod is next. Time comes in with every call, in nanoseconds since 1970; nothing here waits.
 //!
-//! A pod is in one of these places: *active* (to be tried), *back-off* (tried a short while ago), *unschedulable*
+//! A pod is in one of these parts: *active* (to be tried), *back-off* (tried a short while ago), *unschedulable*
 //! (until an event may help), *gated* (must not be tried yet), *in flight* (being tried, or being bound).
 
 mod backoff;
 #[cfg(test)]
 mod tests;
-mod waiting;
+mod unschedulable;
 
 use crate::configuration::Configuration;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
-use crate::plugin::{Cycle, Hint, Point};
+use crate::plugin::{ExtensionPoint, QueueingHint, SchedulingCycle};
 use crate::plugins::service_affinity;
 use crate::profile::Profile;
-use crate::snapshot::{Event, Seen, Snapshot};
+use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
 use backoff::Backoff;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use waiting::{Group, Waiting};
+use unschedulable::{UnschedulableGroup, UnschedulablePods};
 
 /// Nanoseconds since 1970.
 pub type Time = i128;
 
 pub const SECOND: Time = 1_000_000_000;
 
-/// What the queue needs to know when it is told something.
+/// The state that the queue reads while it handles an event.
 #[derive(Clone, Copy)]
-pub struct World<'a> {
+pub struct QueueContext<'a> {
     pub snapshot: &'a Snapshot,
     pub configuration: &'a Configuration,
 }
 
-impl<'a> World<'a> {
+impl<'a> QueueContext<'a> {
     fn profile(&self, pod: &Pod) -> Option<&'a Profile> {
         self.configuration.profile(&pod.template.scheduler_name)
     }
 
-    fn gate(&self, pod: &Pod) -> Option<&'static str> {
-        let cycle = Cycle { snapshot: self.snapshot, pod };
-        let plugins = self.profile(pod)?.at(Point::PreEnqueue).iter();
+    fn gating_plugin(&self, pod: &Pod) -> Option<&'static str> {
+        let cycle = SchedulingCycle { snapshot: self.snapshot, pod };
+        let plugins = self.profile(pod)?.at(ExtensionPoint::PreEnqueue).iter();
         plugins.filter_map(|enabled| enabled.plugin.pre_enqueue(cycle)).map(|refusal| refusal.plugin).next()
     }
 
     /// The event's name, if any pod may wait for it. Only the old plug-in ServiceAffinity waits for events of Services.
-    pub fn label(&self, event: &Event) -> Option<&'static str> {
-        let waits = |profile: &Profile| profile.has(Point::Filter, service_affinity::NAME);
+    pub fn event_label(&self, event: &ClusterEvent) -> Option<&'static str> {
+        let waits = |profile: &Profile| profile.has(ExtensionPoint::Filter, service_affinity::NAME);
         event.label().filter(|_| event.kind != Kind::Service || self.configuration.profiles.iter().any(waits))
     }
 
-    /// Whether an event may help pods that one of these plug-ins refused, among pods that the event is not about.
-    fn hears(&self, scheduler: &Text, plugins: &[&'static str], event: &Event) -> bool {
+    /// Whether an event may help pods that one of these plug-ins rejected, among pods that the event is not about.
+    fn concerns_any(&self, scheduler: &Text, plugins: &[&'static str], event: &ClusterEvent) -> bool {
         let Some(profile) = self.configuration.profile(scheduler) else { return false };
-        plugins.iter().any(|name| profile.plugin(name).is_none_or(|plugin| plugin.hears(event)))
+        plugins.iter().any(|name| profile.plugin(name).is_none_or(|plugin| plugin.concerns_other_pods(event)))
     }
 
-    /// Whether one of these plug-ins says that the event may help the pod. Each call's duration goes into `hinted`.
-    fn hopes(&self, pod: &Pod, plugins: &[&'static str], event: &Event, hinted: &mut Vec<Hinted>) -> bool {
+    /// Whether one of these plug-ins says that the event may help the pod. Each call's duration goes into `hint_calls`.
+    fn any_hint_queues(
+        &self,
+        pod: &Pod,
+        plugins: &[&'static str],
+        event: &ClusterEvent,
+        hint_calls: &mut Vec<HintCall>,
+    ) -> bool {
         let Some(profile) = self.profile(pod) else { return false };
-        let cycle = Cycle { snapshot: self.snapshot, pod };
+        let cycle = SchedulingCycle { snapshot: self.snapshot, pod };
         let (clock, label) = (self.snapshot.clock, event.label().unwrap_or_default());
         plugins.iter().any(|name| {
             let began = clock.now();
-            let hint = profile.plugin(name).map_or(Hint::Queue, |plugin| plugin.hint(cycle, event));
-            if hinted.len() < HINTED_MAX {
+            let hint = profile.plugin(name).map_or(QueueingHint::Queue, |plugin| plugin.queueing_hint(cycle, event));
+            if hint_calls.len() < HINT_CALLS_MAX {
                 let took = clock.now().saturating_sub(began);
-                hinted.push(Hinted { plugin: name, event: label, hint, took });
+                hint_calls.push(HintCall { plugin: name, event: label, hint, took });
             }
-            hint == Hint::Queue
+            hint == QueueingHint::Queue
         })
     }
 }
 
 /// A plug-in's hint for an event, and how long the call took.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hinted {
+pub struct HintCall {
     pub plugin: &'static str,
     pub event: &'static str,
-    pub hint: Hint,
+    pub hint: QueueingHint,
     pub took: Duration,
 }
 
-/// How many hints are kept until [`Queue::hinted`] takes them.
-const HINTED_MAX: usize = 4096;
+/// How many hints are kept until [`Queue::take_hint_calls`] takes them.
+const HINT_CALLS_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum QueuePart {
     Active,
     Backoff,
     Unschedulable,
@@ -96,63 +102,61 @@ enum Place {
 }
 
 #[derive(Debug)]
-struct Entry {
-    place: Place,
+struct QueuedPodInfo {
+    part: QueuePart,
     priority: i64,
     /// When the pod was added, or came back after an attempt that failed. Waiting does not change it, so a pod that
     /// waits longer is tried before pods that were added meanwhile.
-    since: Time,
+    timestamp: Time,
     /// The number in the order of arrival, for pods that came at the same time.
-    number: u64,
+    arrival: u64,
     /// How many turns of [`TURN_PODS`] pods of its namespace come before its own, while it is active.
     turn: usize,
     /// How many ordinary pods it is as much work as, and as how many it counts while it is active.
     weight: usize,
-    counted: usize,
+    counted_weight: usize,
     pub attempts: u32,
     first_active: Option<Time>,
-    refusals: u32,
-    errors: u32,
+    unschedulable_count: u32,
+    consecutive_errors: u32,
     rejectors: Arc<[&'static str]>,
     template: u64,
     scheduler_name: Text,
     /// The number of the first event that must still be looked at if the pod's attempt fails; `u64::MAX`: none.
-    missed_from: u64,
+    first_event: u64,
     /// Whether it is to be tried because it has waited for too long.
     flushed: bool,
 }
 
-/// Sorts pods in the order in which they are taken: by priority, then by turn, then by time.
-type Rank = (Reverse<i64>, usize, Time, u64, Key);
+/// Sorts pods in the order in which they are popped: by priority, then by turn, then by time.
+type QueueRank = (Reverse<i64>, usize, Time, u64, Key);
 
-/// So many pods of a namespace are tried before it is the turn of others of their priority that came later: nobody keeps
-/// a cluster's scheduler to himself by making pods. One that says much about where it may lie is more work, and counts as
-/// several: a namespace that has one before it waits with the next.
+/// After this many pods of one namespace, pods of other namespaces with the same priority are tried, even if they came later. So no namespace can monopolize the scheduler by creating pods. A pod with many terms is more work and counts as several pods.
 const TURN_PODS: usize = 64;
 /// With so much to look at on each node, a pod counts as one more.
 const WEIGHT_TERMS: usize = 16;
 
-/// How many ordinary pods it is as much work as to look for a place for this one.
+/// How much work it is to find a node for this pod, in ordinary pods.
 fn weight(pod: &Pod) -> usize {
-    1 + pod.template.terms() / WEIGHT_TERMS
+    1 + pod.template.term_count() / WEIGHT_TERMS
 }
 
-impl Entry {
-    fn rank(&self, key: &Key) -> Rank {
-        (Reverse(self.priority), self.turn, self.since, self.number, key.clone())
+impl QueuedPodInfo {
+    fn rank(&self, key: &Key) -> QueueRank {
+        (Reverse(self.priority), self.turn, self.timestamp, self.arrival, key.clone())
     }
 
     /// How many attempts in a row failed, as the back-off counts them.
     fn failures(&self) -> u32 {
-        if self.errors > 0 { self.errors } else { self.refusals }
+        if self.consecutive_errors > 0 { self.consecutive_errors } else { self.unschedulable_count }
     }
 }
 
-/// Why a pod that was taken from the queue comes back.
+/// Why a popped pod returns to the queue.
 #[derive(Debug, Clone)]
-pub enum Failure {
-    /// These plug-ins refused it.
-    Refused(Vec<&'static str>),
+pub enum AttemptFailure {
+    /// These plug-ins rejected it.
+    Rejected(Vec<&'static str>),
     /// The attempt failed with an error.
     Error,
 }
@@ -160,29 +164,29 @@ pub enum Failure {
 #[derive(Debug)]
 pub struct Queue {
     backoff: Backoff,
-    entries: HashMap<Key, Entry>,
-    active: BTreeSet<Rank>,
+    entries: HashMap<Key, QueuedPodInfo>,
+    active: BTreeSet<QueueRank>,
     /// How many active pods each namespace has.
-    crowds: HashMap<Text, usize>,
-    waiting: Waiting,
-    /// Events since the oldest pod in flight was taken, each with its number.
-    missed: VecDeque<(u64, Arc<Event>)>,
-    /// How many events are kept in `missed`, by name.
-    kept_events: BTreeMap<&'static str, usize>,
+    active_by_namespace: HashMap<Text, usize>,
+    unschedulable: UnschedulablePods,
+    /// Events since the oldest pod in flight was popped, each with its number.
+    in_flight_events: VecDeque<(u64, Arc<ClusterEvent>)>,
+    /// How many events are kept in `in_flight_events`, by name.
+    in_flight_event_counts: BTreeMap<&'static str, usize>,
     next_event: u64,
     in_flight: BTreeSet<(u64, Key)>,
     next_number: u64,
     last_flush: Time,
     /// A pod that waits longer than this for an event is tried again without one.
-    wait_max: Time,
+    unschedulable_max: Time,
     /// How many pods came to each part of the queue, by the name of the event that brought them there.
-    incoming: BTreeMap<(&'static str, &'static str), u64>,
-    hinted: Vec<Hinted>,
+    incoming_pods: BTreeMap<(&'static str, &'static str), u64>,
+    hint_calls: Vec<HintCall>,
 }
 
-/// How many pods are in each place.
+/// How many pods are in each part of the queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Lengths {
+pub struct PendingPods {
     pub active: usize,
     pub backoff: usize,
     pub unschedulable: usize,
@@ -190,9 +194,9 @@ pub struct Lengths {
     pub in_flight: usize,
 }
 
-/// What the queue knows of a pod that was taken to be tried.
+/// What the queue knows about a popped pod.
 #[derive(Debug, Clone, Copy)]
-pub struct Attempt {
+pub struct AttemptInfo {
     pub attempts: u32,
     /// When the pod could first be tried.
     pub first_active: Time,
@@ -213,394 +217,409 @@ impl Queue {
                 configuration.pops_from_backoff,
             ),
             entries: HashMap::new(),
-            crowds: HashMap::new(),
+            active_by_namespace: HashMap::new(),
             active: BTreeSet::new(),
-            waiting: Waiting::default(),
-            missed: VecDeque::new(),
-            kept_events: BTreeMap::new(),
+            unschedulable: UnschedulablePods::default(),
+            in_flight_events: VecDeque::new(),
+            in_flight_event_counts: BTreeMap::new(),
             next_event: 0,
             in_flight: BTreeSet::new(),
             next_number: 0,
             last_flush: 0,
-            wait_max: (configuration.pod_max_in_unschedulable_seconds * SECOND as f64) as Time,
-            incoming: BTreeMap::new(),
-            hinted: Vec::new(),
+            unschedulable_max: (configuration.pod_max_in_unschedulable_seconds * SECOND as f64) as Time,
+            incoming_pods: BTreeMap::new(),
+            hint_calls: Vec::new(),
         }
     }
 
     /// The hints of plug-ins since the last call.
-    pub fn hinted(&mut self) -> Vec<Hinted> {
-        std::mem::take(&mut self.hinted)
+    pub fn take_hint_calls(&mut self) -> Vec<HintCall> {
+        std::mem::take(&mut self.hint_calls)
     }
 
     /// Applies an event: pods are added, changed and removed, and waiting pods are woken if the event may help them.
-    pub fn event(&mut self, world: World<'_>, event: Event, now: Time) {
-        if let Seen::Pod(before, after) = &event.seen {
-            self.own(world, &event, before.as_ref(), after.as_ref(), now);
+    pub fn handle_event(&mut self, context: QueueContext<'_>, event: ClusterEvent, now: Time) {
+        if let ObjectChange::Pod(before, after) = &event.change {
+            self.update_own_pod(context, &event, before.as_ref(), after.as_ref(), now);
         }
-        self.hear(world, event, now);
+        self.move_for_event(context, event, now);
     }
 
     /// Wakes the waiting pods that an event may help, and keeps the event for pods in flight.
-    pub fn hear(&mut self, world: World<'_>, event: Event, now: Time) {
-        let Some(label) = world.label(&event) else { return };
-        self.hope(world, &event, label, now);
-        // The set is sorted by the first missed event, so if the first pod in flight keeps none (`takes_long`), no pod
+    pub fn move_for_event(&mut self, context: QueueContext<'_>, event: ClusterEvent, now: Time) {
+        let Some(label) = context.event_label(&event) else { return };
+        self.wake_waiting(context, &event, label, now);
+        // The set is sorted by the first missed event, so if the first pod in flight keeps none (`stop_keeping_events`), no pod
         // does.
-        let awaited = self.in_flight.first().is_some_and(|(from, _)| *from != u64::MAX);
-        if awaited {
-            *self.kept_events.entry(label).or_default() += 1;
-            self.missed.push_back((self.next_event, Arc::new(event)));
+        let is_kept = self.in_flight.first().is_some_and(|(from, _)| *from != u64::MAX);
+        if is_kept {
+            *self.in_flight_event_counts.entry(label).or_default() += 1;
+            self.in_flight_events.push_back((self.next_event, Arc::new(event)));
         }
         self.next_event += 1;
     }
 
     /// How many pods came to each part of the queue, by the name of the event that brought them there.
-    pub fn incoming(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
-        self.incoming.iter().map(|((queue, event), count)| (*queue, *event, *count))
+    pub fn incoming_pods(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
+        self.incoming_pods.iter().map(|((queue, event), count)| (*queue, *event, *count))
     }
 
-    fn count(&mut self, key: &Key, event: &'static str) {
-        let queue = match self.entries.get(key).map(|entry| entry.place) {
-            Some(Place::Active) => "active",
-            Some(Place::Backoff) => "backoff",
-            Some(Place::Unschedulable) => "unschedulable",
-            Some(Place::Gated) => "gated",
-            Some(Place::InFlight) | None => return,
+    fn count_incoming(&mut self, key: &Key, event: &'static str) {
+        let queue = match self.entries.get(key).map(|entry| entry.part) {
+            Some(QueuePart::Active) => "active",
+            Some(QueuePart::Backoff) => "backoff",
+            Some(QueuePart::Unschedulable) => "unschedulable",
+            Some(QueuePart::Gated) => "gated",
+            Some(QueuePart::InFlight) | None => return,
         };
-        *self.incoming.entry((queue, event)).or_default() += 1;
+        *self.incoming_pods.entry((queue, event)).or_default() += 1;
     }
 
     /// Applies an event to the pod that it is about.
-    fn own(&mut self, world: World<'_>, event: &Event, before: Option<&Arc<Pod>>, after: Option<&Arc<Pod>>, now: Time) {
+    fn update_own_pod(
+        &mut self,
+        context: QueueContext<'_>,
+        event: &ClusterEvent,
+        before: Option<&Arc<Pod>>,
+        after: Option<&Arc<Pod>>,
+        now: Time,
+    ) {
         // An assumed pod stays in the queue until its own events show its node: its binding may still fail.
-        let assumed = |pod: &Pod| world.snapshot.is_assumed(&pod.key);
+        let assumed = |pod: &Pod| context.snapshot.is_assumed(&pod.key);
         let unplaced = |pod: &Pod| pod.node_name.is_none() || assumed(pod);
-        let ours = |pod: &&Arc<Pod>| unplaced(pod) && world.profile(pod).is_some();
+        let ours = |pod: &&Arc<Pod>| unplaced(pod) && context.profile(pod).is_some();
         let Some(pod) = after.filter(ours) else { return self.remove(&event.key) };
         if before.is_some_and(|before| before.uid != pod.uid) {
             self.remove(&event.key);
         }
-        let Some(entry) = self.entries.get_mut(&event.key) else { return self.add(world, pod, now) };
+        let Some(entry) = self.entries.get_mut(&event.key) else { return self.add(context, pod, now) };
         entry.weight = weight(pod);
         let changed_rank = entry.priority != pod.priority;
-        let (place, rejectors) = (entry.place, entry.rejectors.clone());
-        match place {
-            Place::InFlight => entry.priority = pod.priority,
-            Place::Active | Place::Backoff if changed_rank => {
-                let since = entry.since;
-                self.take_out(&event.key);
+        let (part, rejectors) = (entry.part, entry.rejectors.clone());
+        match part {
+            QueuePart::InFlight => entry.priority = pod.priority,
+            QueuePart::Active | QueuePart::Backoff if changed_rank => {
+                let timestamp = entry.timestamp;
+                self.take_from_part(&event.key);
                 if let Some(entry) = self.entries.get_mut(&event.key) {
                     entry.priority = pod.priority;
                 }
-                self.put(&event.key, place, since);
+                self.put(&event.key, part, timestamp);
             }
-            Place::Active | Place::Backoff => {}
-            Place::Gated | Place::Unschedulable => {
+            QueuePart::Active | QueuePart::Backoff => {}
+            QueuePart::Gated | QueuePart::Unschedulable => {
                 entry.priority = pod.priority;
                 entry.template = pod.template_id;
-                let hopes = place == Place::Gated || world.hopes(pod, &rejectors, event, &mut self.hinted);
-                self.take_out(&event.key);
-                if !hopes {
-                    return self.put_back(&event.key);
+                let is_worth_retrying =
+                    part == QueuePart::Gated || context.any_hint_queues(pod, &rejectors, event, &mut self.hint_calls);
+                self.take_from_part(&event.key);
+                if !is_worth_retrying {
+                    return self.put_unschedulable(&event.key);
                 }
-                self.revive(world, &event.key, now);
-                let is_woken = |entry: &Entry| matches!(entry.place, Place::Active | Place::Backoff);
+                self.requeue(context, &event.key, now);
+                let is_woken = |entry: &QueuedPodInfo| matches!(entry.part, QueuePart::Active | QueuePart::Backoff);
                 if let (Some(label), true) = (event.label(), self.entries.get(&event.key).is_some_and(is_woken)) {
-                    self.count(&event.key, label);
+                    self.count_incoming(&event.key, label);
                 }
             }
         }
     }
 
-    fn add(&mut self, world: World<'_>, pod: &Arc<Pod>, now: Time) {
+    fn add(&mut self, context: QueueContext<'_>, pod: &Arc<Pod>, now: Time) {
         self.next_number += 1;
-        let entry = Entry {
-            place: Place::Gated,
+        let entry = QueuedPodInfo {
+            part: QueuePart::Gated,
             priority: pod.priority,
-            since: now,
-            number: self.next_number,
+            timestamp: now,
+            arrival: self.next_number,
             turn: 0,
             weight: weight(pod),
-            counted: 0,
+            counted_weight: 0,
             attempts: 0,
             first_active: None,
-            refusals: 0,
-            errors: 0,
+            unschedulable_count: 0,
+            consecutive_errors: 0,
             rejectors: Arc::default(),
             template: pod.template_id,
             scheduler_name: pod.template.scheduler_name.clone(),
-            missed_from: 0,
+            first_event: 0,
             flushed: false,
         };
         self.entries.insert(pod.key.clone(), entry);
-        self.revive(world, &pod.key, now);
-        self.count(&pod.key, "UnschedulablePodAdd");
+        self.requeue(context, &pod.key, now);
+        self.count_incoming(&pod.key, "UnschedulablePodAdd");
     }
 
-    /// Wakes the waiting pods that an event may help. For pods of one template that the same plug-ins refused, the
+    /// Wakes the waiting pods that an event may help. For pods of one template that the same plug-ins rejected, the
     /// hints are computed once.
-    fn hope(&mut self, world: World<'_>, event: &Event, label: &'static str, now: Time) {
+    fn wake_waiting(&mut self, context: QueueContext<'_>, event: &ClusterEvent, label: &'static str, now: Time) {
         let mut woken = Vec::new();
-        // The event's own pod was handled in `own`. An object of another kind may have the same key as a pod.
+        // The event's own pod was handled in `update_own_pod`. An object of another kind may have the same key as a pod.
         let is_other = |key: &&Key| event.kind != Kind::Pod || **key != event.key;
-        // The pod that a claim for extended resources was made for is asked too, because its hint decides for its whole
-        // group.
-        let owner = match &event.seen {
-            Seen::DeviceClaim(Some(claim), _) if claim.is_extended => claim.owner.as_ref(),
+        // The pod that a claim for extended resources was made for represents its group, because only its own hint can be `Queue`.
+        let owner = match &event.change {
+            ObjectChange::DeviceClaim(Some(claim), _) if claim.is_extended => claim.owner.as_ref(),
             _ => None,
         };
-        let is_owner = |key: &&Key| owner.is_some() && world.snapshot.pod(key).map(|pod| &pod.uid) == owner;
-        for (group, keys) in self.waiting.groups(|scheduler, plugins| world.hears(scheduler, plugins, event)) {
+        let is_owner = |key: &&Key| owner.is_some() && context.snapshot.pod(key).map(|pod| &pod.uid) == owner;
+        for (group, keys) in
+            self.unschedulable.groups(|scheduler, plugins| context.concerns_any(scheduler, plugins, event))
+        {
             let own = owner.and_then(|_| keys.iter().find(is_owner));
-            let asked = own.or_else(|| keys.iter().find(is_other));
-            let Some(pod) = asked.and_then(|key| world.snapshot.pod(key)) else {
+            let representative = own.or_else(|| keys.iter().find(is_other));
+            let Some(pod) = representative.and_then(|key| context.snapshot.pod(key)) else {
                 continue;
             };
-            if world.hopes(pod, &group.rejectors, event, &mut self.hinted) {
+            if context.any_hint_queues(pod, &group.rejectors, event, &mut self.hint_calls) {
                 woken.extend(keys.iter().filter(is_other).cloned());
             }
         }
         for key in woken {
-            self.take_out(&key);
-            self.revive(world, &key, now);
-            self.count(&key, label);
+            self.take_from_part(&key);
+            self.requeue(context, &key, now);
+            self.count_incoming(&key, label);
         }
     }
 
     /// Moves a pod that may be schedulable now to the active queue, or to back-off until that is over, or to gated.
-    fn revive(&mut self, world: World<'_>, key: &Key, now: Time) {
+    fn requeue(&mut self, context: QueueContext<'_>, key: &Key, now: Time) {
         let Some(entry) = self.entries.get(key) else { return };
-        let over = self.backoff.is_over(entry.since, entry.failures(), now);
-        self.put_unless_gated(world, key, if over { Place::Active } else { Place::Backoff }, now);
+        let over = self.backoff.is_over(entry.timestamp, entry.failures(), now);
+        self.put_unless_gated(context, key, if over { QueuePart::Active } else { QueuePart::Backoff }, now);
     }
 
-    fn put_unless_gated(&mut self, world: World<'_>, key: &Key, place: Place, now: Time) {
-        let gate = world.snapshot.pod(key).and_then(|pod| world.gate(pod));
+    fn put_unless_gated(&mut self, context: QueueContext<'_>, key: &Key, part: QueuePart, now: Time) {
+        let gate = context.snapshot.pod(key).and_then(|pod| context.gating_plugin(pod));
         let Some(entry) = self.entries.get_mut(key) else { return };
-        match (gate, place) {
+        match (gate, part) {
             (Some(plugin), _) => entry.rejectors = Arc::new([plugin]),
-            (None, Place::Active) => _ = entry.first_active.get_or_insert(now),
+            (None, QueuePart::Active) => _ = entry.first_active.get_or_insert(now),
             (None, _) => {}
         }
-        let since = entry.since;
-        self.put(key, if gate.is_some() { Place::Gated } else { place }, since);
+        let timestamp = entry.timestamp;
+        self.put(key, if gate.is_some() { QueuePart::Gated } else { part }, timestamp);
     }
 
-    fn put_back(&mut self, key: &Key) {
-        if let Some(since) = self.entries.get(key).map(|entry| entry.since) {
-            self.put(key, Place::Unschedulable, since);
+    fn put_unschedulable(&mut self, key: &Key) {
+        if let Some(timestamp) = self.entries.get(key).map(|entry| entry.timestamp) {
+            self.put(key, QueuePart::Unschedulable, timestamp);
         }
     }
 
-    fn put(&mut self, key: &Key, place: Place, since: Time) {
+    fn put(&mut self, key: &Key, part: QueuePart, timestamp: Time) {
         let Some(entry) = self.entries.get_mut(key) else { return };
-        entry.place = place;
-        entry.since = since;
+        entry.part = part;
+        entry.timestamp = timestamp;
         entry.turn = 0;
-        match place {
-            Place::Active => {
-                let crowd = self.crowds.entry(key.namespace.clone()).or_default();
-                entry.turn = *crowd / TURN_PODS;
-                entry.counted = entry.weight;
-                *crowd += entry.counted;
+        match part {
+            QueuePart::Active => {
+                let active = self.active_by_namespace.entry(key.namespace.clone()).or_default();
+                entry.turn = *active / TURN_PODS;
+                entry.counted_weight = entry.weight;
+                *active += entry.counted_weight;
                 self.active.insert(entry.rank(key));
             }
-            Place::Backoff => self.backoff.insert(entry.errors > 0, since, entry.failures(), entry.rank(key)),
-            Place::Unschedulable | Place::Gated => {
-                let group = Group {
+            QueuePart::Backoff => {
+                self.backoff.insert(entry.consecutive_errors > 0, timestamp, entry.failures(), entry.rank(key))
+            }
+            QueuePart::Unschedulable | QueuePart::Gated => {
+                let group = UnschedulableGroup {
                     template: entry.template,
                     rejectors: entry.rejectors.clone(),
                     scheduler_name: entry.scheduler_name.clone(),
-                    gated: place == Place::Gated,
+                    gated: part == QueuePart::Gated,
                 };
-                self.waiting.insert(key, group);
+                self.unschedulable.insert(key, group);
             }
-            Place::InFlight => {
-                self.in_flight.insert((entry.missed_from, key.clone()));
+            QueuePart::InFlight => {
+                self.in_flight.insert((entry.first_event, key.clone()));
             }
         }
     }
 
-    fn take_out(&mut self, key: &Key) {
+    fn take_from_part(&mut self, key: &Key) {
         let Some(entry) = self.entries.get(key) else { return };
-        match entry.place {
-            Place::Active => {
+        match entry.part {
+            QueuePart::Active => {
                 self.active.remove(&entry.rank(key));
-                if let Some(crowd) = self.crowds.get_mut(&key.namespace) {
-                    *crowd -= entry.counted;
-                    if *crowd == 0 {
-                        self.crowds.remove(&key.namespace);
+                if let Some(active) = self.active_by_namespace.get_mut(&key.namespace) {
+                    *active -= entry.counted_weight;
+                    if *active == 0 {
+                        self.active_by_namespace.remove(&key.namespace);
                     }
                 }
             }
-            Place::Backoff => self.backoff.remove(entry.errors > 0, entry.since, entry.failures(), &entry.rank(key)),
-            Place::Unschedulable | Place::Gated => self.waiting.remove(key),
-            Place::InFlight => {
-                self.in_flight.remove(&(entry.missed_from, key.clone()));
-                self.forget_missed();
+            QueuePart::Backoff => {
+                self.backoff.remove(entry.consecutive_errors > 0, entry.timestamp, entry.failures(), &entry.rank(key))
+            }
+            QueuePart::Unschedulable | QueuePart::Gated => self.unschedulable.remove(key),
+            QueuePart::InFlight => {
+                self.in_flight.remove(&(entry.first_event, key.clone()));
+                self.drop_old_events();
             }
         }
     }
 
-    fn forget_missed(&mut self) {
+    fn drop_old_events(&mut self) {
         let oldest = self.in_flight.first().map_or(u64::MAX, |(from, _)| *from);
-        while self.missed.front().is_some_and(|(number, _)| *number < oldest) {
-            let label = self.missed.pop_front().and_then(|(_, event)| event.label()).unwrap_or_default();
-            if let Some(count) = self.kept_events.get_mut(label) {
+        while self.in_flight_events.front().is_some_and(|(number, _)| *number < oldest) {
+            let label = self.in_flight_events.pop_front().and_then(|(_, event)| event.label()).unwrap_or_default();
+            if let Some(count) = self.in_flight_event_counts.get_mut(label) {
                 *count -= 1;
             }
         }
     }
 
     fn remove(&mut self, key: &Key) {
-        self.take_out(key);
+        self.take_from_part(key);
         self.entries.remove(key);
     }
 
-    /// Takes the pod that is to be tried next. If no pod is active, a pod is taken before its back-off is over, unless
-    /// its last attempt failed by an error.
-    pub fn pop(&mut self, now: Time) -> Option<(Key, Attempt)> {
-        self.tick_backoff(now);
+    /// Removes and returns the pod to be tried next. If no pod is active, a pod is popped before its back-off is over, unless its last attempt failed with an error.
+    pub fn pop(&mut self, now: Time) -> Option<(Key, AttemptInfo)> {
+        self.flush_backoff(now);
         let active = self.active.first().cloned();
         let is_early = active.is_none();
-        let key = active.or_else(|| self.backoff.first_refused())?.4;
+        let key = active.or_else(|| self.backoff.first_unschedulable())?.4;
         if is_early {
-            *self.incoming.entry(("active", "PopFromBackoffQ")).or_default() += 1;
+            *self.incoming_pods.entry(("active", "PopFromBackoffQ")).or_default() += 1;
         }
-        self.take_out(&key);
+        self.take_from_part(&key);
         let next_event = self.next_event;
         let entry = self.entries.get_mut(&key)?;
         entry.attempts += 1;
-        entry.missed_from = next_event;
+        entry.first_event = next_event;
         let first_active = *entry.first_active.get_or_insert(now);
         let flushed = std::mem::take(&mut entry.flushed);
-        let attempt = Attempt { attempts: entry.attempts, first_active, flushed };
-        let since = entry.since;
-        self.put(&key, Place::InFlight, since);
-        Some((key, attempt))
+        let info = AttemptInfo { attempts: entry.attempts, first_active, flushed };
+        let timestamp = entry.timestamp;
+        self.put(&key, QueuePart::InFlight, timestamp);
+        Some((key, info))
     }
 
-    /// A pod that was taken is bound, or is no longer the scheduler's.
+    /// A popped pod is bound, or is no longer the scheduler's.
     pub fn done(&mut self, key: &Key) {
-        if self.entries.get(key).is_some_and(|entry| entry.place == Place::InFlight) {
+        if self.entries.get(key).is_some_and(|entry| entry.part == QueuePart::InFlight) {
             self.remove(key);
         }
     }
 
-    /// A pod that was taken a while ago is tried only now, on the present state: earlier events need not be kept for
-    /// it. `false`: it is not to be tried any more.
-    pub fn begins(&mut self, key: &Key) -> bool {
+    /// A pod that was popped earlier is tried now, on the present state: earlier events need not be kept for it. `false`: the pod is no longer in flight.
+    pub fn restart_in_flight(&mut self, key: &Key) -> bool {
         let next_event = self.next_event;
-        let is_taken = self.entries.get(key).is_some_and(|entry| entry.place == Place::InFlight);
+        let is_taken = self.entries.get(key).is_some_and(|entry| entry.part == QueuePart::InFlight);
         if is_taken {
-            self.hears_from(key, next_event);
+            self.keep_events_from(key, next_event);
         }
         is_taken
     }
 
-    fn hears_from(&mut self, key: &Key, event: u64) {
-        self.take_out(key);
+    fn keep_events_from(&mut self, key: &Key, event: u64) {
+        self.take_from_part(key);
         let Some(entry) = self.entries.get_mut(key) else { return };
-        entry.missed_from = event;
-        let since = entry.since;
-        self.put(key, Place::InFlight, since);
+        entry.first_event = event;
+        let timestamp = entry.timestamp;
+        self.put(key, QueuePart::InFlight, timestamp);
     }
 
-    /// A pod that was taken takes long to be bound: events are no longer kept for it. If its binding fails, it is tried
+    /// A popped pod takes long to be bound: events are no longer kept for it. If its binding fails, it is tried
     /// again without waiting for an event.
-    pub fn takes_long(&mut self, key: &Key) {
-        if self.entries.get(key).is_none_or(|entry| entry.place != Place::InFlight) {
+    pub fn stop_keeping_events(&mut self, key: &Key) {
+        if self.entries.get(key).is_none_or(|entry| entry.part != QueuePart::InFlight) {
             return;
         }
-        self.hears_from(key, u64::MAX);
-        self.forget_missed();
+        self.keep_events_from(key, u64::MAX);
+        self.drop_old_events();
     }
 
-    /// An attempt failed. An event since the pod was taken may wake it at once.
-    pub fn failed(&mut self, world: World<'_>, key: &Key, failure: Failure, now: Time) {
-        let Some(entry) = self.entries.get(key).filter(|entry| entry.place == Place::InFlight) else { return };
-        let from = entry.missed_from;
-        let Some(pod) = world.snapshot.pod(key).filter(|pod| pod.node_name.is_none()).cloned() else {
+    /// An attempt failed: puts the pod back into the queue. An event since the pod was popped may make it active at once.
+    pub fn requeue_failed(&mut self, context: QueueContext<'_>, key: &Key, failure: AttemptFailure, now: Time) {
+        let Some(entry) = self.entries.get(key).filter(|entry| entry.part == QueuePart::InFlight) else { return };
+        let from = entry.first_event;
+        let Some(pod) = context.snapshot.pod(key).filter(|pod| pod.node_name.is_none()).cloned() else {
             return self.remove(key);
         };
         let rejectors = match failure {
-            Failure::Refused(rejectors) => rejectors,
-            Failure::Error => Vec::new(),
+            AttemptFailure::Rejected(rejectors) => rejectors,
+            AttemptFailure::Error => Vec::new(),
         };
-        let mut hinted = std::mem::take(&mut self.hinted);
-        let mut hope = || {
+        let mut hint_calls = std::mem::take(&mut self.hint_calls);
+        let mut is_worth_retrying = || {
             // The newest event first: for pods that were in flight for long, one of many events mostly helps, and the
             // newest finds that soonest.
-            let first = self.missed.front().map_or(from, |(number, _)| *number);
-            let known = usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX).min(self.missed.len());
-            let mut missed = self.missed.range(known..).rev();
-            from == u64::MAX || missed.any(|(_, event)| world.hopes(&pod, &rejectors, event, &mut hinted))
+            let first = self.in_flight_events.front().map_or(from, |(number, _)| *number);
+            let known =
+                usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX).min(self.in_flight_events.len());
+            let mut in_flight_events = self.in_flight_events.range(known..).rev();
+            from == u64::MAX
+                || in_flight_events.any(|(_, event)| context.any_hint_queues(&pod, &rejectors, event, &mut hint_calls))
         };
-        let (error, hope) = (rejectors.is_empty(), hope());
-        self.hinted = hinted;
-        self.take_out(key);
+        let (error, is_worth_retrying) = (rejectors.is_empty(), is_worth_retrying());
+        self.hint_calls = hint_calls;
+        self.take_from_part(key);
         let Some(entry) = self.entries.get_mut(key) else { return };
         if error {
-            entry.errors = entry.errors.saturating_add(1);
+            entry.consecutive_errors = entry.consecutive_errors.saturating_add(1);
         } else {
-            entry.errors = 0;
-            entry.refusals = entry.refusals.saturating_add(1);
+            entry.consecutive_errors = 0;
+            entry.unschedulable_count = entry.unschedulable_count.saturating_add(1);
         }
         entry.rejectors = rejectors.into();
         entry.template = pod.template_id;
         entry.priority = pod.priority;
-        entry.since = now;
-        match (error, hope) {
-            (true, _) => self.put_unless_gated(world, key, Place::Backoff, now),
-            (false, true) => self.revive(world, key, now),
-            (false, false) => self.put(key, Place::Unschedulable, now),
+        entry.timestamp = now;
+        match (error, is_worth_retrying) {
+            (true, _) => self.put_unless_gated(context, key, QueuePart::Backoff, now),
+            (false, true) => self.requeue(context, key, now),
+            (false, false) => self.put(key, QueuePart::Unschedulable, now),
         }
-        self.count(key, "ScheduleAttemptFailure");
+        self.count_incoming(key, "ScheduleAttemptFailure");
     }
 
     /// Makes a pod active at once, even during its back-off.
-    pub fn activate(&mut self, world: World<'_>, key: &Key, now: Time) {
-        let waits = |entry: &&Entry| matches!(entry.place, Place::Backoff | Place::Unschedulable);
+    pub fn activate(&mut self, context: QueueContext<'_>, key: &Key, now: Time) {
+        let waits = |entry: &&QueuedPodInfo| matches!(entry.part, QueuePart::Backoff | QueuePart::Unschedulable);
         if self.entries.get(key).filter(waits).is_some() {
-            self.take_out(key);
-            self.put_unless_gated(world, key, Place::Active, now);
-            self.count(key, "ForceActivate");
+            self.take_from_part(key);
+            self.put_unless_gated(context, key, QueuePart::Active, now);
+            self.count_incoming(key, "ForceActivate");
         }
     }
 
-    fn tick_backoff(&mut self, now: Time) {
-        for rank in self.backoff.take_over(now) {
+    fn flush_backoff(&mut self, now: Time) {
+        for rank in self.backoff.pop_completed(now) {
             if let Some(entry) = self.entries.get(&rank.4) {
-                let since = entry.since;
-                self.put(&rank.4, Place::Active, since);
-                self.count(&rank.4, "BackoffComplete");
+                let timestamp = entry.timestamp;
+                self.put(&rank.4, QueuePart::Active, timestamp);
+                self.count_incoming(&rank.4, "BackoffComplete");
             }
         }
     }
 
     /// Ends back-offs that are over, and wakes pods that have waited too long.
-    pub fn tick(&mut self, world: World<'_>, now: Time) {
-        self.tick_backoff(now);
+    pub fn flush(&mut self, context: QueueContext<'_>, now: Time) {
+        self.flush_backoff(now);
         if now - self.last_flush < FLUSH_EVERY {
             return;
         }
         self.last_flush = now;
-        let long = |entry: &Entry| entry.place == Place::Unschedulable && now - entry.since > self.wait_max;
+        let long = |entry: &QueuedPodInfo| {
+            entry.part == QueuePart::Unschedulable && now - entry.timestamp > self.unschedulable_max
+        };
         let late: Vec<Key> = self.entries.iter().filter(|(_, entry)| long(entry)).map(|(key, _)| key.clone()).collect();
         for key in late {
             if let Some(entry) = self.entries.get_mut(&key) {
                 entry.flushed = true;
             }
-            self.take_out(&key);
-            self.revive(world, &key, now);
-            self.count(&key, "UnschedulableTimeout");
+            self.take_from_part(&key);
+            self.requeue(context, &key, now);
+            self.count_incoming(&key, "UnschedulableTimeout");
         }
     }
 
-    /// When [`Queue::tick`] next has something to do.
-    pub fn wakes_at(&self) -> Option<Time> {
-        let waits = self.waiting.len() > 0;
+    /// When [`Queue::flush`] next has something to do.
+    pub fn next_flush(&self) -> Option<Time> {
+        let waits = self.unschedulable.len() > 0;
         let flush = waits.then_some(self.last_flush + FLUSH_EVERY);
         self.backoff.next_end().into_iter().chain(flush).min()
     }
@@ -610,34 +629,34 @@ impl Queue {
         !self.active.is_empty()
     }
 
-    pub fn lengths(&self) -> Lengths {
-        let gated = self.waiting.gated();
-        Lengths {
+    pub fn pending_pods(&self) -> PendingPods {
+        let gated = self.unschedulable.gated();
+        PendingPods {
             active: self.active.len(),
             backoff: self.backoff.len(),
-            unschedulable: self.waiting.len() - gated,
+            unschedulable: self.unschedulable.len() - gated,
             gated,
             in_flight: self.in_flight.len(),
         }
     }
 
-    /// Each pod, its place in the queue and its attempts, for people.
+    /// Each pod, its part of the queue and its attempts, for people.
     pub fn dump(&self) -> impl Iterator<Item = String> + '_ {
         let mut entries: Vec<_> = self.entries.iter().collect();
-        entries.sort_by_key(|(key, entry)| (entry.place, entry.rank(key)));
+        entries.sort_by_key(|(key, entry)| (entry.part, entry.rank(key)));
         entries.into_iter().map(|(key, entry)| {
-            let (place, attempts, rejectors) = (entry.place, entry.attempts, entry.rejectors.join(" "));
-            format!("pod {key}: {place:?}, priority {}, attempts {attempts}, refused by: {rejectors}", entry.priority)
+            let (part, attempts, rejectors) = (entry.part, entry.attempts, entry.rejectors.join(" "));
+            format!("pod {key}: {part:?}, priority {}, attempts {attempts}, refused by: {rejectors}", entry.priority)
         })
     }
 
-    /// How many waiting pods each plug-in refused, by scheduler name.
-    pub fn refused(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
-        self.waiting.refused()
+    /// How many waiting pods each plug-in rejected, by scheduler name.
+    pub fn unschedulable_pods(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
+        self.unschedulable.pods_by_rejector()
     }
 
     /// How many events are kept for pods in flight, by name.
-    pub fn kept_events(&self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
-        self.kept_events.iter().map(|(event, count)| (*event, *count))
+    pub fn in_flight_event_counts(&self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
+        self.in_flight_event_counts.iter().map(|(event, count)| (*event, *count))
     }
 }

@@ -6,7 +6,7 @@ use crate::plugins::{
 use holdfast_value::{Value, json};
 
 /// The default for how long a pod waits for an event.
-const WAIT_MAX: Time = 300 * SECOND;
+const UNSCHEDULABLE_MAX: Time = 300 * SECOND;
 
 struct Scene {
     snapshot: Snapshot,
@@ -22,9 +22,9 @@ impl Scene {
 
     fn tell(&mut self, kind: Kind, key: &Key, object: Option<Value>, now: Time) {
         let event = self.snapshot.apply(kind, key, object.as_ref());
-        let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
+        let context = QueueContext { snapshot: &self.snapshot, configuration: &self.configuration };
         if let Some(event) = event {
-            self.queue.event(world, event, now);
+            self.queue.handle_event(context, event, now);
         }
     }
 
@@ -37,18 +37,19 @@ impl Scene {
         self.tell(Kind::Pod, &Key::new(namespace, name), Some(object), now);
     }
 
-    fn tick(&mut self, now: Time) {
-        self.queue.tick(World { snapshot: &self.snapshot, configuration: &self.configuration }, now);
+    fn flush(&mut self, now: Time) {
+        self.queue.flush(QueueContext { snapshot: &self.snapshot, configuration: &self.configuration }, now);
     }
 
     fn pop(&mut self, now: Time) -> Option<String> {
         self.queue.pop(now).map(|(key, _)| key.name.to_string())
     }
 
-    fn failed(&mut self, name: &str, rejectors: &[&'static str], now: Time) {
-        let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
-        let failure = if rejectors.is_empty() { Failure::Error } else { Failure::Refused(rejectors.to_vec()) };
-        self.queue.failed(world, &Key::new("default", name), failure, now);
+    fn requeue_failed(&mut self, name: &str, rejectors: &[&'static str], now: Time) {
+        let context = QueueContext { snapshot: &self.snapshot, configuration: &self.configuration };
+        let failure =
+            if rejectors.is_empty() { AttemptFailure::Error } else { AttemptFailure::Rejected(rejectors.to_vec()) };
+        self.queue.requeue_failed(context, &Key::new("default", name), failure, now);
     }
 
     fn node(&mut self, cpu: &str, taints: Value, now: Time) {
@@ -62,7 +63,7 @@ fn asks(cpu: &str) -> Value {
 }
 
 #[test]
-fn pods_are_taken_by_priority_and_then_by_time() {
+fn pods_are_popped_by_priority_and_then_by_time() {
     let mut scene = Scene::new();
     scene.pod("first", json!({}), 1);
     scene.pod("second", json!({}), 2);
@@ -74,7 +75,7 @@ fn pods_are_taken_by_priority_and_then_by_time() {
 }
 
 #[test]
-fn nobody_waits_for_thousands_of_anothers_pods() {
+fn a_namespace_with_thousands_of_pods_does_not_delay_others() {
     let mut scene = Scene::new();
     for number in 0..3 * TURN_PODS {
         scene.pod_in("crowd", &format!("{number:05}"), json!({}), 1);
@@ -86,11 +87,11 @@ fn nobody_waits_for_thousands_of_anothers_pods() {
     let others = order.iter().filter(|name| *name != "mine");
     let first = std::iter::once("urgent".to_owned());
     assert!(others.eq(first.chain((0..3 * TURN_PODS).map(|number| format!("{number:05}"))).collect::<Vec<_>>().iter()));
-    assert!(scene.queue.crowds.is_empty());
+    assert!(scene.queue.active_by_namespace.is_empty());
 }
 
 #[test]
-fn pods_that_are_much_work_count_as_many() {
+fn expensive_pods_count_as_several() {
     let mut scene = Scene::new();
     let tolerations: Vec<_> =
         (0..TURN_PODS * WEIGHT_TERMS).map(|number| json!({"key": format!("k{number}")})).collect();
@@ -102,22 +103,22 @@ fn pods_that_are_much_work_count_as_many() {
     scene.pod_in("crowd", "large-2", json!({"tolerations": []}), 3);
     let order: Vec<_> = std::iter::from_fn(|| scene.pop(4)).collect();
     assert_eq!(order, ["large-0", "mine", "large-1", "large-2"]);
-    assert!(scene.queue.crowds.is_empty());
+    assert!(scene.queue.active_by_namespace.is_empty());
 }
 
 #[test]
-fn who_waits_longer_is_tried_before_others_that_came_meanwhile() {
+fn a_pod_that_waited_longer_is_tried_before_newer_pods() {
     for by_flush in [false, true] {
         let mut scene = Scene::new();
         scene.pod("old", asks("1"), 0);
         scene.pop(0);
-        scene.failed("old", &[node_resources_fit::NAME], SECOND);
-        let later = if by_flush { WAIT_MAX + 10 * SECOND } else { 20 * SECOND };
+        scene.requeue_failed("old", &[node_resources_fit::NAME], SECOND);
+        let later = if by_flush { UNSCHEDULABLE_MAX + 10 * SECOND } else { 20 * SECOND };
         for name in ["new1", "new2"] {
             scene.pod(name, asks("1"), later);
         }
         if by_flush {
-            scene.tick(later + SECOND)
+            scene.flush(later + SECOND)
         } else {
             scene.node("1", json!([]), later + SECOND)
         }
@@ -134,18 +135,18 @@ fn who_waits_longer_is_tried_before_others_that_came_meanwhile() {
 }
 
 #[test]
-fn a_pod_counts_from_when_it_could_be_tried() {
+fn the_first_attempt_counts_from_when_a_pod_became_active() {
     let mut scene = Scene::new();
     scene.pod("p", json!({"schedulingGates": [{"name": "g"}]}), 0);
     scene.pod("p", json!({}), 5);
     let first_active = |scene: &mut Scene, now: Time| scene.queue.pop(now).map(|(_, attempt)| attempt.first_active);
     assert_eq!(first_active(&mut scene, 9), Some(5));
-    scene.failed("p", &[], 10);
+    scene.requeue_failed("p", &[], 10);
     assert_eq!(first_active(&mut scene, 60 * SECOND), Some(5));
 }
 
 #[test]
-fn a_pod_that_may_not_be_tried_any_more_is_not_tried_again() {
+fn a_pod_that_became_gated_is_not_tried_again() {
     let claim = Key::new("default", "c");
     let spec =
         || json!({"containers": asks("1")["containers"], "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]});
@@ -157,24 +158,24 @@ fn a_pod_that_may_not_be_tried_any_more_is_not_tried_again() {
         scene.tell(Kind::ResourceClaim, &claim, None, 0);
         // An event that may help.
         scene.node("1", json!([]), 0);
-        scene.failed("p", failure, 0);
-        assert_eq!((scene.queue.lengths().gated, scene.pop(60 * SECOND)), (1, None), "{failure:?}");
+        scene.requeue_failed("p", failure, 0);
+        assert_eq!((scene.queue.pending_pods().gated, scene.pop(60 * SECOND)), (1, None), "{failure:?}");
         scene.tell(Kind::ResourceClaim, &claim, Some(json!({"spec": {}})), 61 * SECOND);
         assert_eq!(scene.pop(61 * SECOND).as_deref(), Some("p"));
     }
 }
 
 #[test]
-fn a_pod_whose_claim_goes_is_not_tried() {
+fn a_pod_whose_claim_is_deleted_is_gated() {
     let mut scene = Scene::new();
     let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}});
     scene.tell(Kind::ResourceClaim, &Key::new("default", "c"), Some(going), 0);
     scene.pod("p", json!({"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}), 0);
-    assert_eq!((scene.queue.lengths().gated, scene.pop(1)), (1, None));
+    assert_eq!((scene.queue.pending_pods().gated, scene.pop(1)), (1, None));
 }
 
 #[test]
-fn a_claim_that_a_pod_does_not_need_is_passed_over() {
+fn a_claim_that_needs_no_object_is_skipped() {
     let mut scene = Scene::new();
     scene.tell(Kind::ResourceClaim, &Key::new("default", "ok"), Some(json!({"spec": {}})), 0);
     let claims = json!([{"name": "a", "resourceClaimTemplateName": "t"}, {"name": "b", "resourceClaimName": "ok"}]);
@@ -242,10 +243,10 @@ fn events_have_names() {
 }
 
 #[test]
-fn gates_keep_a_pod_away_until_they_are_gone() {
+fn scheduling_gates_hold_a_pod_until_they_are_removed() {
     let mut scene = Scene::new();
     scene.pod("p", json!({"schedulingGates": [{"name": "g"}]}), 0);
-    assert_eq!((scene.pop(1), scene.queue.lengths().gated), (None, 1));
+    assert_eq!((scene.pop(1), scene.queue.pending_pods().gated), (None, 1));
     scene.node("4", json!([]), 2);
     assert_eq!(scene.pop(3), None);
     scene.pod("p", json!({}), 4);
@@ -253,7 +254,7 @@ fn gates_keep_a_pod_away_until_they_are_gone() {
 }
 
 #[test]
-fn whatever_brings_pods_to_a_queue_is_counted() {
+fn incoming_pods_are_counted_by_event() {
     let mut scene = Scene::new();
     let gated = |gates: &[&str]| {
         let gates: Value = gates.iter().map(|name| json!({"name": name})).collect();
@@ -264,13 +265,13 @@ fn whatever_brings_pods_to_a_queue_is_counted() {
     scene.pod("p", gated(&["b"]), 1);
     scene.pod("p", gated(&[]), 2);
     scene.pop(3);
-    scene.failed("p", &[taint_toleration::NAME], 4);
+    scene.requeue_failed("p", &[taint_toleration::NAME], 4);
     let mut tolerant = asks("2");
     tolerant["tolerations"] = json!([{"operator": "Exists"}]);
     // Its own update moves it to back-off, from which it is taken early.
     scene.pod("p", tolerant, 5);
     assert_eq!(scene.pop(6).as_deref(), Some("p"));
-    let counted: Vec<_> = scene.queue.incoming().collect();
+    let counted: Vec<_> = scene.queue.incoming_pods().collect();
     assert_eq!(
         counted,
         [
@@ -284,7 +285,7 @@ fn whatever_brings_pods_to_a_queue_is_counted() {
 }
 
 #[test]
-fn drivers_that_attach_more_wake_pods_whose_volumes_were_too_many() {
+fn a_higher_attach_limit_wakes_pods_with_too_many_volumes() {
     let csi = |limits: &[(&str, u32)]| {
         let driver = |(name, count): &(&str, u32)| json!({"name": name, "allocatable": {"count": count}});
         json!({"spec": {"drivers": limits.iter().map(driver).collect::<Vec<_>>()}})
@@ -300,14 +301,14 @@ fn drivers_that_attach_more_wake_pods_whose_volumes_were_too_many() {
         scene.tell(Kind::CsiNode, &Key::cluster("n"), Some(csi(&[("d", 2)])), 0);
         scene.pod("p", json!({}), 0);
         assert_eq!(scene.pop(0).as_deref(), Some("p"));
-        scene.failed("p", &[node_volume_limits::NAME], 0);
+        scene.requeue_failed("p", &[node_volume_limits::NAME], 0);
         scene.tell(Kind::CsiNode, &Key::cluster("n"), Some(csi(&after)), 20 * SECOND);
         assert_eq!(scene.pop(20 * SECOND).is_some(), wakes, "{after:?}");
     }
 }
 
 #[test]
-fn labels_of_its_own_wake_a_pod_that_is_counted_otherwise_by_them() {
+fn a_pods_own_label_change_wakes_it_if_constraints_count_it_differently() {
     let selector = json!({"matchLabels": {"app": "x"}});
     let constraint =
         json!({"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector});
@@ -321,14 +322,14 @@ fn labels_of_its_own_wake_a_pod_that_is_counted_otherwise_by_them() {
         };
         told(&mut scene, json!({"app": "x"}), 0);
         assert_eq!(scene.pop(0).as_deref(), Some("p"));
-        scene.failed("p", &[pod_topology_spread::NAME], 0);
+        scene.requeue_failed("p", &[pod_topology_spread::NAME], 0);
         told(&mut scene, labels.clone(), 20 * SECOND);
         assert_eq!(scene.pop(20 * SECOND).is_some(), wakes, "{labels}");
     }
 }
 
 #[test]
-fn new_nodes_wake_pods_that_may_find_others_there() {
+fn new_nodes_wake_pods_with_affinity() {
     let term = json!([{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}]);
     let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": term});
     let (with, without) = (json!({"podAffinity": required}), json!({"podAntiAffinity": required}));
@@ -343,7 +344,7 @@ fn new_nodes_wake_pods_that_may_find_others_there() {
         let mut scene = Scene::new();
         scene.pod("p", json!({"affinity": affinity}), 0);
         assert_eq!(scene.pop(0).as_deref(), Some("p"));
-        scene.failed("p", &[inter_pod_affinity::NAME], 0);
+        scene.requeue_failed("p", &[inter_pod_affinity::NAME], 0);
         scene.tell(Kind::Node, &Key::cluster("n"), Some(json!({"metadata": {"labels": labels}})), 20 * SECOND);
         assert_eq!(scene.pop(20 * SECOND).is_some(), wakes, "{affinity} {labels}");
     }
@@ -351,7 +352,7 @@ fn new_nodes_wake_pods_that_may_find_others_there() {
 
 /// Events of Services have a label only if the old plug-in ServiceAffinity is enabled.
 #[test]
-fn pods_that_follow_others_of_their_service_are_woken_by_what_changes_whom_they_follow() {
+fn changes_of_peers_wake_pods_with_service_affinity() {
     let plugins = json!({"multiPoint": {"enabled": [{"name": service_affinity::NAME}]}});
     let config = json!([{"name": service_affinity::NAME, "args": {"affinityLabels": ["zone"]}}]);
     let document = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
@@ -390,67 +391,67 @@ fn pods_that_follow_others_of_their_service_are_woken_by_what_changes_whom_they_
         let own = json!({"metadata": {"uid": "p", "labels": ours}});
         scene.tell(Kind::Pod, &Key::new("default", "p"), Some(own), 0);
         assert_eq!(scene.pop(0).as_deref(), Some("p"));
-        scene.failed("p", &[service_affinity::NAME], 0);
+        scene.requeue_failed("p", &[service_affinity::NAME], 0);
         scene.tell(kind, &key, Some(object.clone()).filter(|object| !object.is_null()), 20 * SECOND);
         assert_eq!(scene.pop(20 * SECOND).is_some(), wakes, "{kind:?} {key:?} {object}");
     }
     let mut usual = Scene::new();
     usual.pod("p", json!({}), 0);
     usual.pop(0);
-    usual.failed("p", &["Extender"], 0);
+    usual.requeue_failed("p", &["Extender"], 0);
     let (kind, key, object) = service("default", "s", &ours);
     usual.tell(kind, &key, Some(object), 20 * SECOND);
     assert_eq!(usual.pop(20 * SECOND), None);
 }
 
 #[test]
-fn only_an_event_that_gives_hope_wakes_a_pod() {
+fn only_an_event_with_a_queue_hint_wakes_a_pod() {
     let mut scene = Scene::new();
     scene.pod("p", asks("2"), 0);
     scene.pop(0);
-    scene.failed("p", &[node_resources_fit::NAME], 0);
+    scene.requeue_failed("p", &[node_resources_fit::NAME], 0);
     scene.node("1", json!([]), 5 * SECOND);
-    assert_eq!(scene.queue.lengths().unschedulable, 1, "the node is too small");
+    assert_eq!(scene.queue.pending_pods().unschedulable, 1, "the node is too small");
     scene.node("4", json!([]), 6 * SECOND);
     assert_eq!(scene.pop(6 * SECOND).as_deref(), Some("p"));
 }
 
 #[test]
-fn what_happens_while_a_pod_is_tried_is_not_missed() {
+fn events_during_an_attempt_are_not_missed() {
     let mut scene = Scene::new();
     scene.node("4", json!([{"key": "k", "effect": "NoSchedule"}]), 0);
     scene.pod("p", json!({}), 0);
     scene.pop(0);
     scene.node("4", json!([]), 1);
-    scene.failed("p", &[taint_toleration::NAME], 2);
-    assert_eq!(scene.queue.lengths().backoff, 1);
+    scene.requeue_failed("p", &[taint_toleration::NAME], 2);
+    assert_eq!(scene.queue.pending_pods().backoff, 1);
     assert_eq!(scene.pop(3).as_deref(), Some("p"), "with nobody else there, it need not wait");
 }
 
 #[test]
-fn errors_wait_for_their_back_off_even_alone() {
+fn errors_wait_for_their_back_off_even_if_no_pod_is_active() {
     let mut scene = Scene::new();
     scene.pod("p", json!({}), 0);
     scene.pop(0);
-    scene.failed("p", &[], 0);
+    scene.requeue_failed("p", &[], 0);
     assert_eq!(scene.pop(SECOND), None);
-    assert_eq!(scene.queue.wakes_at(), Some(2 * SECOND));
+    assert_eq!(scene.queue.next_flush(), Some(2 * SECOND));
     assert_eq!(scene.pop(2 * SECOND).as_deref(), Some("p"));
 }
 
 #[test]
-fn who_waits_too_long_is_tried_again() {
+fn a_pod_that_waits_too_long_is_tried_again() {
     let mut scene = Scene::new();
     scene.pod("p", asks("2"), 0);
     scene.pop(0);
-    scene.failed("p", &[node_resources_fit::NAME], 0);
-    scene.tick(WAIT_MAX);
-    assert_eq!(scene.pop(WAIT_MAX), None);
-    let now = WAIT_MAX + FLUSH_EVERY + 1;
-    scene.tick(now);
+    scene.requeue_failed("p", &[node_resources_fit::NAME], 0);
+    scene.flush(UNSCHEDULABLE_MAX);
+    assert_eq!(scene.pop(UNSCHEDULABLE_MAX), None);
+    let now = UNSCHEDULABLE_MAX + FLUSH_EVERY + 1;
+    scene.flush(now);
     let tried = |scene: &mut Scene, now| scene.queue.pop(now).map(|(key, attempt)| (key.name, attempt.flushed));
     assert_eq!(tried(&mut scene, now), Some(("p".into(), true)));
-    scene.failed("p", &[node_resources_fit::NAME], now);
+    scene.requeue_failed("p", &[node_resources_fit::NAME], now);
     scene.node("4", json!([]), now + 60 * SECOND);
     assert_eq!(tried(&mut scene, now + 60 * SECOND), Some(("p".into(), false)), "an event gave hope");
 }
@@ -464,15 +465,15 @@ fn bound_and_deleted_pods_leave_nothing_behind() {
     }
     scene.pod("bound", json!({"nodeName": "n"}), 1);
     scene.tell(Kind::Pod, &Key::new("default", "deleted"), None, 1);
-    scene.failed("deleted", &[node_resources_fit::NAME], 1);
-    scene.failed("refused", &[node_resources_fit::NAME], 1);
+    scene.requeue_failed("deleted", &[node_resources_fit::NAME], 1);
+    scene.requeue_failed("refused", &[node_resources_fit::NAME], 1);
     scene.tell(Kind::Pod, &Key::new("default", "refused"), None, 2);
-    assert_eq!(scene.queue.lengths(), Lengths::default());
-    assert!(scene.queue.missed.is_empty() && scene.queue.entries.is_empty());
+    assert_eq!(scene.queue.pending_pods(), PendingPods::default());
+    assert!(scene.queue.in_flight_events.is_empty() && scene.queue.entries.is_empty());
 }
 
 #[test]
-fn what_happens_to_the_volumes_and_devices_of_others_wakes_nobody() {
+fn volumes_and_devices_of_other_pods_wake_no_pod() {
     let mut scene = Scene::new();
     let claim = |class: &str| Some(json!({"metadata": {"uid": "c"}, "spec": {"storageClassName": class}}));
     for at in 0..20 {
@@ -480,39 +481,39 @@ fn what_happens_to_the_volumes_and_devices_of_others_wakes_nobody() {
         scene.tell(Kind::PersistentVolumeClaim, &Key::new("default", &name), claim(&class), 0);
         scene.pod(&pod, json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]}), 0);
         scene.pop(0);
-        scene.failed(&pod, &[volume_binding::NAME], 0);
+        scene.requeue_failed(&pod, &[volume_binding::NAME], 0);
     }
     scene.tell(Kind::ResourceClaim, &Key::new("default", "d"), Some(json!({"spec": {}})), 0);
     scene.pod("d", json!({"resourceClaims": [{"name": "d", "resourceClaimName": "d"}]}), 0);
     scene.pop(0);
-    scene.failed("d", &[dynamic_resources::NAME], 0);
+    scene.requeue_failed("d", &[dynamic_resources::NAME], 0);
     let mut volumes = 0;
     let mut woken = |scene: &mut Scene, spec: Value| {
-        let before = scene.queue.lengths().unschedulable;
+        let before = scene.queue.pending_pods().unschedulable;
         volumes += 1;
         scene.tell(Kind::PersistentVolume, &Key::cluster(&format!("v{volumes}")), Some(json!({"spec": spec})), 0);
-        before - scene.queue.lengths().unschedulable
+        before - scene.queue.pending_pods().unschedulable
     };
     let held = |claim: &str| json!({"storageClassName": "s0", "claimRef": {"namespace": "default", "name": claim}});
     assert_eq!(woken(&mut scene, held("another")), 0, "a volume of somebody else");
     assert_eq!(woken(&mut scene, json!({"storageClassName": "other"})), 0, "a free volume of a class nobody asks for");
     assert_eq!(woken(&mut scene, held("c4")), 1, "a volume held for one of them");
     assert_eq!(woken(&mut scene, json!({"storageClassName": "s0"})), 9, "a free volume for all others of its class");
-    let unschedulable = scene.queue.lengths().unschedulable;
+    let unschedulable = scene.queue.pending_pods().unschedulable;
     for class in ["other", "another"] {
         scene.tell(Kind::StorageClass, &Key::cluster(class), Some(json!({"provisioner": "p"})), 0);
     }
     scene.tell(Kind::PersistentVolumeClaim, &Key::new("default", "x"), claim("s1"), 0);
     scene.tell(Kind::ResourceClaim, &Key::new("default", "x"), Some(json!({"spec": {}})), 0);
-    assert_eq!(scene.queue.lengths().unschedulable, unschedulable, "classes and claims of others");
+    assert_eq!(scene.queue.pending_pods().unschedulable, unschedulable, "classes and claims of others");
     scene.tell(Kind::StorageClass, &Key::cluster("s1"), Some(json!({"provisioner": "p"})), 0);
-    assert_eq!(scene.queue.lengths().unschedulable, 1, "the class of all that still wait for volumes");
+    assert_eq!(scene.queue.pending_pods().unschedulable, 1, "the class of all that still wait for volumes");
     scene.tell(Kind::ResourceClaim, &Key::new("default", "d"), Some(json!({"spec": {}})), 0);
-    assert_eq!(scene.queue.lengths().unschedulable, 0, "its own claim");
+    assert_eq!(scene.queue.pending_pods().unschedulable, 0, "its own claim");
 }
 
 #[test]
-fn the_claim_that_was_made_for_a_pod_wakes_it_whoever_is_like_it() {
+fn the_claim_made_for_a_pod_wakes_it_among_equal_pods() {
     let mut scene = Scene::new();
     let asks = || json!({"containers": [{"name": "c", "resources": {"requests": {"example.com/gpu": "1"}}}]});
     scene.snapshot.extended_resources = true;
@@ -530,12 +531,12 @@ fn the_claim_that_was_made_for_a_pod_wakes_it_whoever_is_like_it() {
     for name in ["a", "b"] {
         scene.pod(name, asks(), 0);
         scene.pop(0);
-        scene.failed(name, &[dynamic_resources::NAME], 0);
+        scene.requeue_failed(name, &[dynamic_resources::NAME], 0);
     }
-    assert_eq!(scene.queue.lengths().unschedulable, 2);
+    assert_eq!(scene.queue.pending_pods().unschedulable, 2);
     scene.tell(Kind::ResourceClaim, &made, None, SECOND);
     assert_eq!(
-        scene.queue.lengths().unschedulable,
+        scene.queue.pending_pods().unschedulable,
         0,
         "the first of those that are alike is not the one it was made for"
     );
@@ -543,26 +544,29 @@ fn the_claim_that_was_made_for_a_pod_wakes_it_whoever_is_like_it() {
 
 /// A StatefulSet makes any number of pods, no two of them alike.
 #[test]
-fn pods_that_are_all_different_are_not_asked_about_what_means_nothing_to_them() {
+fn hints_are_not_computed_for_events_that_cannot_concern_other_pods() {
     let mut scene = Scene::new();
     for number in 0..50 {
         let name = format!("p{number}");
         scene.pod(&name, json!({"nodeSelector": {"no": name}}), 0);
         scene.pop(0).expect("it comes to be tried");
         let plugin = if number % 2 == 0 { node_affinity::NAME } else { node_resources_fit::NAME };
-        scene.failed(&name, &[plugin], 0);
+        scene.requeue_failed(&name, &[plugin], 0);
     }
-    scene.queue.hinted();
+    scene.queue.take_hint_calls();
     // One more waiting pod is added and removed.
     scene.pod("other", json!({}), SECOND);
     scene.tell(Kind::Pod, &Key::new("default", "other"), None, SECOND);
-    assert_eq!(scene.queue.hinted().len(), 0);
+    assert_eq!(scene.queue.take_hint_calls().len(), 0);
     // A bound pod that is deleted gives back resources, but changes no node labels.
     scene.pod("placed", json!({"nodeName": "n"}), SECOND);
-    scene.queue.hinted();
+    scene.queue.take_hint_calls();
     scene.tell(Kind::Pod, &Key::new("default", "placed"), None, SECOND);
-    assert_eq!(scene.queue.hinted().iter().filter(|hinted| hinted.plugin == node_affinity::NAME).count(), 0);
-    assert_eq!(scene.queue.waiting.len(), 25, "there is room for the others");
+    assert_eq!(
+        scene.queue.take_hint_calls().iter().filter(|hint_calls| hint_calls.plugin == node_affinity::NAME).count(),
+        0
+    );
+    assert_eq!(scene.queue.unschedulable.len(), 25, "there is room for the others");
     scene.node("4", json!([]), SECOND);
-    assert_eq!(scene.queue.hinted().len(), 25);
+    assert_eq!(scene.queue.take_hint_calls().len(), 25);
 }

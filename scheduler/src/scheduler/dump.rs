@@ -14,11 +14,11 @@ impl Scheduler {
 
     fn dump_node(&self, node: &NodeInfo) -> String {
         let name = &node.node.name;
-        let (held, there) = (amounts(&node.held), amounts(&node.node.allocatable));
+        let (requested, allocatable) = (amounts(&node.requested), amounts(&node.node.allocatable));
         let assumed = node.pods.iter().filter(|pod| self.snapshot.is_assumed(&pod.key)).count();
         let nominated: Vec<_> = self.snapshot.nominated_to(name, i64::MIN).collect();
         format!(
-            "node {name}: requested {held}; allocatable {there}; {} of {} pods, {assumed} of them assumed: {}; \
+            "node {name}: requested {requested}; allocatable {allocatable}; {} of {} pods, {assumed} of them assumed: {}; \
              nominated: {}",
             node.pods.len(),
             node.node.allocatable.pods,
@@ -27,7 +27,7 @@ impl Scheduler {
         )
     }
 
-    /// Each pod of the queue, its place in the queue and its attempts.
+    /// Each pod of the queue, its part of the queue and its attempts.
     pub fn dump_queue(&self) -> impl Iterator<Item = String> + '_ {
         self.queue.dump()
     }

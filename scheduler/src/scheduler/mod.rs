@@ -1,122 +1,96 @@
 //! A running scheduler, still without clock, thread or socket.
 //!
-//! It is told of changes ([`Scheduler::see`]), of answers ([`Scheduler::answer`]) and of the time. Each
-//! [`Scheduler::turn`] plans one pod, and [`Scheduler::orders`] returns the requests to send to other servers. The
-//! caller carries orders out in any order and at any time, or never: a scheduler that is started anew comes to the same
-//! end.
+//! The caller passes changes of objects ([`Scheduler::apply_object`]), outcomes of requests ([`Scheduler::handle_outcome`]) and the time. Each
+//! [`Scheduler::schedule_one`] plans one pod, and [`Scheduler::take_requests`] returns the requests to send to other servers. The caller may send requests in any order and at any time, or never: a restarted scheduler reaches the same end.
 //!
-//! Once a node is chosen for a pod, the pod is in its binding cycle ([`way`]) until its own events show the node. In it
-//! the pod may have to wait for others of its gang ([`gang`]). [`evict`] evicts the victims of preemption, [`status`]
-//! and [`event`] write pods' statuses and Events, and [`consult`] calls extenders.
+//! Once a node is chosen for a pod, the pod is in its binding cycle ([`binding_cycle`]) until its own events show the node. In it
+//! the pod may have to wait for others of its gang ([`permit`]). [`eviction`] evicts the victims of preemption, [`status_writer`]
+//! and [`event_recorder`] write pods' statuses and Events, and [`extender_calls`] calls extenders.
 
-mod consult;
+mod binding_cycle;
 mod dump;
-mod event;
-mod evict;
-mod gang;
-mod order;
-mod prepare;
-mod status;
+mod event_recorder;
+mod eviction;
+mod extender_answers;
+mod extender_calls;
+mod permit;
+mod pre_bind;
+mod requests;
+mod status_writer;
 #[cfg(test)]
 mod tests;
-mod way;
 
 use crate::clock::Clock;
 use crate::configuration::Configuration;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text, WHOLE};
-use crate::plan::{Nomination, Outcome, Plan, SCHEDULER_ERROR, Unschedulable};
+use crate::plan::{Nomination, Plan, PlanOutcome, SCHEDULER_ERROR, Unschedulable};
 use crate::planner::Planner;
-use crate::plugin::{POINTS, Point};
+use crate::plugin::{ExtensionPoint, POINTS};
 use crate::profile::Profile;
-use crate::queue::{Attempt, Failure, Hinted, Lengths, Queue, Time, World};
-use crate::snapshot::{Event, Seen, Snapshot};
-use consult::Consultation;
-use event::Events;
-use evict::{Eviction, Leaving};
-use gang::Patience;
+use crate::queue::{AttemptFailure, AttemptInfo, HintCall, PendingPods, Queue, QueueContext, Time};
+use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
+use binding_cycle::BindingCycles;
+use event_recorder::EventRecorder;
+use eviction::Evictions;
+use extender_calls::{ExtenderQueueEntry, ExtenderState};
 use holdfast_value::Value;
-use order::Purpose;
-pub use order::{Answer, Ask, Order};
-use status::Statuses;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use permit::PermitDeadlines;
+use requests::Requests;
+pub use requests::{OutgoingRequest, RequestContent, RequestOutcome};
+use status_writer::StatusWriter;
 use std::sync::Arc;
-use way::Way;
 
 /// While more orders for pods than this have no answer, statuses and Events wait.
-const FEW_ORDERS: usize = 32;
+const FEW_REQUESTS: usize = 32;
 
 pub struct Scheduler {
     configuration: Arc<Configuration>,
     snapshot: Snapshot,
     queue: Queue,
     planner: Planner,
-    /// Pods in their binding cycle: a node was chosen, and their own events do not show it yet.
-    ways: HashMap<Key, Way>,
-    /// Pods in their binding cycle that wait for another object to change, by that object.
-    awaited: HashMap<(Kind, Key), BTreeSet<Key>>,
-    /// When each pod in its binding cycle has waited too long.
-    deadlines: BTreeSet<(Time, Key)>,
-    patience: Patience,
-    statuses: Statuses,
-    evictions: HashMap<Key, Eviction>,
-    /// Victims by UID, until their own events show that they go.
-    leaving: HashMap<Text, Leaving>,
-    consultation: Option<Consultation>,
-    /// Pods that wait for their consultation, by rank. Consultations are one after the other, because the node of one
-    /// pod decides what is left for the next.
-    line: BTreeMap<(Reverse<i64>, u64), InLine>,
-    /// Whole objects, if extenders are sent these.
-    documents: HashMap<(Kind, Key), Arc<Value>>,
-    events: Events,
-    next_order: u64,
-    purposes: HashMap<u64, Purpose>,
-    orders: Vec<Order>,
-    observed: Vec<Observed>,
-    /// How many points were passed in binding cycles.
-    passed: u64,
+    binding_cycles: BindingCycles,
+    permit_deadlines: PermitDeadlines,
+    statuses: StatusWriter,
+    evictions: Evictions,
+    extenders: ExtenderState,
+    events: EventRecorder,
+    requests: Requests,
+    samples: Vec<MetricSample>,
 }
 
 /// What happened, for metrics. Times are in nanoseconds; the reader computes durations.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Observed {
+pub enum MetricSample {
     /// An attempt ended: `scheduled`, `unschedulable` or `error`.
     Attempt { profile: Text, result: &'static str, began: Time, ended: Time },
     /// A pod was bound. `first_active`: when it could first be tried; `flushed`: whether it was tried because it had
     /// waited too long without an event.
     Bound { attempts: u32, first_active: Time, flushed: bool, at: Time },
     /// A point of a binding cycle was passed, successfully or not. Only one in ten is reported.
-    Passed { profile: Text, point: &'static str, plugin: &'static str, success: bool, began: Time, ended: Time },
+    ExtensionPoint { profile: Text, point: &'static str, plugin: &'static str, success: bool, began: Time, ended: Time },
     /// Preemption looked for victims for a pod.
-    PreemptionTried,
+    PreemptionAttempted,
     /// Preemption chose victims.
     Preemption { victims: usize },
     /// The eviction of a preemptor's victims ended.
     Evicted { success: bool, began: Time, ended: Time },
     /// A plug-in's hint for an event was computed.
-    Hinted(Hinted),
+    HintCall(HintCall),
     /// Volumes could not be bound for a pod with a chosen node.
-    VolumesFailed,
+    VolumeBindingFailed,
     /// The creation of a claim for a pod's extended resources ended.
-    ClaimMade { success: bool },
+    ClaimCreated { success: bool },
     /// A pod no longer waits for others of its gang.
-    Waited { result: &'static str, began: Time, ended: Time },
-}
-
-/// A pod that waits for its consultation.
-struct InLine {
-    key: Key,
-    uid: Text,
-    attempt: Attempt,
+    PermitWait { result: &'static str, began: Time, ended: Time },
 }
 
 /// A pod that is being tried.
 #[derive(Debug, Clone)]
-struct Trying {
+struct Attempt {
     pod: Arc<Pod>,
     profile: usize,
-    attempt: Attempt,
+    info: AttemptInfo,
     began: Time,
 }
 
@@ -134,27 +108,19 @@ impl Scheduler {
             configuration,
             snapshot,
             planner: Planner::new(),
-            ways: HashMap::new(),
-            awaited: HashMap::new(),
-            deadlines: BTreeSet::new(),
-            patience: Patience::default(),
-            statuses: Statuses::default(),
-            evictions: HashMap::new(),
-            leaving: HashMap::new(),
-            consultation: None,
-            line: BTreeMap::new(),
-            documents: HashMap::new(),
-            events: Events::default(),
-            next_order: 0,
-            purposes: HashMap::new(),
-            orders: Vec::new(),
-            observed: Vec::new(),
-            passed: 0,
+            binding_cycles: BindingCycles::default(),
+            permit_deadlines: PermitDeadlines::default(),
+            statuses: StatusWriter::default(),
+            evictions: Evictions::default(),
+            extenders: ExtenderState::default(),
+            events: EventRecorder::default(),
+            requests: Requests::default(),
+            samples: Vec::new(),
         }
     }
 
     /// Sets the machine's name, for Events.
-    pub fn runs_on(&mut self, host: &str) {
+    pub fn set_host(&mut self, host: &str) {
         self.events.host = host.to_owned();
     }
 
@@ -165,108 +131,112 @@ impl Scheduler {
 
     /// Applies the new state of an object; `None`: it is gone. Returns the event's name, if pods may wait for such an
     /// event.
-    pub fn see(&mut self, kind: Kind, key: &Key, object: Option<&Value>, now: Time) -> Option<&'static str> {
-        self.keep_document(kind, key, object);
+    pub fn apply_object(&mut self, kind: Kind, key: &Key, object: Option<&Value>, now: Time) -> Option<&'static str> {
+        self.store_document(kind, key, object);
         let event = self.snapshot.apply(kind, key, object)?;
-        self.happened(event, now)
+        self.handle_event(event, now)
     }
 
-    /// As [`Scheduler::see`], for an object as it is stored. Only the fields that the scheduler reads are decoded.
-    pub fn see_stored(&mut self, kind: Kind, key: &Key, json: Option<&[u8]>, now: Time) -> Option<&'static str> {
+    /// As [`Scheduler::apply_object`], for an object as it is stored. Only the fields that the scheduler reads are decoded.
+    pub fn apply_stored_object(
+        &mut self,
+        kind: Kind,
+        key: &Key,
+        json: Option<&[u8]>,
+        now: Time,
+    ) -> Option<&'static str> {
         // Extenders may be sent whole pods and nodes.
         let is_for_extenders = !self.configuration.extenders.is_empty();
         if kind == Kind::Pod && !is_for_extenders {
             let event = self.snapshot.apply_stored_pod(key, json)?;
-            return self.happened(event, now);
+            return self.handle_event(event, now);
         }
         let glance = if is_for_extenders { &WHOLE } else { kind.glance() };
-        self.see(kind, key, json.map(|json| glance.look(json).document).as_ref(), now)
+        self.apply_object(kind, key, json.map(|json| glance.look(json).document).as_ref(), now)
     }
 
-    fn happened(&mut self, event: Event, now: Time) -> Option<&'static str> {
+    fn handle_event(&mut self, event: ClusterEvent, now: Time) -> Option<&'static str> {
         let (kind, key) = (event.kind, event.key.clone());
-        if let Seen::Pod(_, after) = &event.seen
+        if let ObjectChange::Pod(_, after) = &event.change
             && after.as_ref().is_none_or(|pod| pod.node_name.is_some())
         {
             self.statuses.forget(&key);
         }
         if kind == Kind::Pod {
-            self.keep_nomination(&key);
-            self.own_way(&key, now);
+            self.restore_nomination(&key);
+            self.update_binding_cycle(&key, now);
         }
-        if let Seen::Pod(Some(before), _) = &event.seen {
-            self.left(before);
+        if let ObjectChange::Pod(Some(before), _) = &event.change {
+            self.evictions.forget_gone_victim(&self.snapshot, before);
         }
-        let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
-        let label = world.label(&event);
-        self.queue.event(world, event, now);
-        self.awaited_changed(kind, &key, now);
+        let context = QueueContext { snapshot: &self.snapshot, configuration: &self.configuration };
+        let label = context.event_label(&event);
+        self.queue.handle_event(context, event, now);
+        self.awaited_object_changed(kind, &key, now);
         label
     }
 
     /// Does what is due, and tries the next pod. `false`: no pod is to be tried now.
-    pub fn turn(&mut self, now: Time) -> bool {
-        let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
-        self.queue.tick(world, now);
-        self.overdue(now);
-        if self.consultation.is_none()
-            && let Some((_, InLine { key, uid, attempt })) = self.line.pop_first()
-        {
+    pub fn schedule_one(&mut self, now: Time) -> bool {
+        let context = QueueContext { snapshot: &self.snapshot, configuration: &self.configuration };
+        self.queue.flush(context, now);
+        self.expire_deadlines(now);
+        if let Some(ExtenderQueueEntry { key, uid, info }) = self.extenders.pop_waiting() {
             let is_same = self.snapshot.pod(&key).is_some_and(|pod| pod.uid == uid);
-            if is_same && self.queue.begins(&key) {
-                self.attempt(&key, attempt, now);
+            if is_same && self.queue.restart_in_flight(&key) {
+                self.schedule_pod(&key, info, now);
             }
             return true;
         }
-        let Some((key, attempt)) = self.queue.pop(now) else { return false };
-        self.attempt(&key, attempt, now);
+        let Some((key, info)) = self.queue.pop(now) else { return false };
+        self.schedule_pod(&key, info, now);
         true
     }
 
     /// The requests to send now.
-    pub fn orders(&mut self, now: Time) -> Vec<Order> {
-        let is_calm = self.is_calm();
-        self.order_statuses(is_calm, now);
-        self.order_events(is_calm, now);
-        std::mem::take(&mut self.orders)
+    pub fn take_requests(&mut self, now: Time) -> Vec<OutgoingRequest> {
+        let is_lightly_loaded = self.is_lightly_loaded();
+        self.send_due_statuses(is_lightly_loaded, now);
+        self.send_due_events(is_lightly_loaded, now);
+        self.requests.take_unsent()
     }
 
     /// What happened since the last call.
-    pub fn observed(&mut self) -> Vec<Observed> {
-        let hinted = self.queue.hinted().into_iter().map(Observed::Hinted);
-        self.observed.extend(hinted);
-        std::mem::take(&mut self.observed)
+    pub fn take_samples(&mut self) -> Vec<MetricSample> {
+        let hinted = self.queue.take_hint_calls().into_iter().map(MetricSample::HintCall);
+        self.samples.extend(hinted);
+        std::mem::take(&mut self.samples)
     }
 
-    /// When [`Scheduler::turn`] or [`Scheduler::orders`] next has something to do without an event.
-    pub fn wakes_at(&self) -> Option<Time> {
-        let deadline = self.deadlines.first().map(|(at, _)| *at);
-        let told = self.statuses.due().into_iter().chain(self.event_due());
-        self.queue.wakes_at().into_iter().chain(deadline).chain(told).min()
+    /// When [`Scheduler::schedule_one`] or [`Scheduler::take_requests`] next has something to do without an event.
+    pub fn next_wakeup(&self) -> Option<Time> {
+        let deadline = self.binding_cycles.next_deadline();
+        let reports = self.statuses.due().into_iter().chain(self.next_event_due());
+        self.queue.next_flush().into_iter().chain(deadline).chain(reports).min()
     }
 
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    pub fn lengths(&self) -> Lengths {
-        self.queue.lengths()
+    pub fn pending_pods(&self) -> PendingPods {
+        self.queue.pending_pods()
     }
 
     /// How many pods came to each part of the queue, by the name of the event that brought them there.
-    pub fn incoming(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
-        self.queue.incoming()
+    pub fn incoming_pods(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
+        self.queue.incoming_pods()
     }
 
     /// How many waiting pods each plug-in refused, by scheduler name.
-    pub fn refused(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
-        self.queue.refused()
+    pub fn unschedulable_pods(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
+        self.queue.unschedulable_pods()
     }
 
     /// How often each plug-in was called at a point, by scheduler name.
     pub fn evaluations(&mut self) -> impl Iterator<Item = (&Text, &'static str, &'static str, u64)> {
         let profiles = &self.configuration.profiles;
-        let point = |point: Point| POINTS.iter().find(|row| row.0 == point).map_or("", |row| row.2);
+        let point = |point: ExtensionPoint| POINTS.iter().find(|row| row.0 == point).map_or("", |row| row.2);
         self.planner.evaluations().iter().filter_map(move |((profile, at, plugin), count)| {
             let point = point(*at).trim_end_matches("Plugin");
             Some((&profiles.get(*profile)?.scheduler_name, point, *plugin, *count))
@@ -274,8 +244,8 @@ impl Scheduler {
     }
 
     /// How many events are kept for pods that are being tried or bound, by name.
-    pub fn kept_events(&self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
-        self.queue.kept_events()
+    pub fn in_flight_event_counts(&self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
+        self.queue.in_flight_event_counts()
     }
 
     pub fn configuration(&self) -> &Arc<Configuration> {
@@ -283,63 +253,63 @@ impl Scheduler {
     }
 
     /// How many orders have no answer yet.
-    pub fn unanswered(&self) -> usize {
-        self.purposes.len()
+    pub fn pending_requests(&self) -> usize {
+        self.requests.pending()
     }
 
-    /// Whether so few pods are under way that writing statuses and Events delays none.
-    fn is_calm(&self) -> bool {
-        let pods = self.unanswered() - self.events.unanswered;
-        pods <= FEW_ORDERS && self.line.is_empty() && !self.queue.has_active()
+    /// Whether so few requests for pods are pending that statuses and Events delay none of them.
+    fn is_lightly_loaded(&self) -> bool {
+        let pods = self.pending_requests() - self.events.unanswered;
+        pods <= FEW_REQUESTS && self.extenders.is_queue_empty() && !self.queue.has_active()
     }
 
     fn profile(&self, number: usize) -> &Profile {
         &self.configuration.profiles[number]
     }
 
-    fn attempt(&mut self, key: &Key, attempt: Attempt, now: Time) {
+    fn schedule_pod(&mut self, key: &Key, info: AttemptInfo, now: Time) {
         let Some(pod) = self.snapshot.pod(key).cloned() else { return self.queue.done(key) };
         let name = &pod.template.scheduler_name;
         let Some(profile) = self.configuration.profiles.iter().position(|one| one.scheduler_name == *name) else {
             return self.queue.done(key);
         };
         if pod.deleting {
-            self.tell_failure(&pod, profile, &format!("skip schedule deleting pod: {key}"), now);
+            self.record_failure(&pod, profile, &format!("skip schedule deleting pod: {key}"), now);
             return self.queue.done(key);
         }
-        let trying = Trying { pod, profile, attempt, began: now };
-        if self.wants_consultation(&trying.pod) {
-            return match self.consultation {
-                None => self.consult(trying, now),
-                Some(_) => self.stand_in_line(trying),
+        let attempt = Attempt { pod, profile, info, began: now };
+        if self.needs_extenders(&attempt.pod) {
+            return match self.extenders.is_busy() {
+                false => self.call_extenders(attempt, now),
+                true => self.queue_for_extenders(attempt),
             };
         }
         let configuration = self.configuration.clone();
-        let plan = self.planner.plan(&self.snapshot, (profile, &configuration.profiles[profile]), &trying.pod);
-        self.carry_out(trying, plan, now);
+        let plan = self.planner.plan(&self.snapshot, (profile, &configuration.profiles[profile]), &attempt.pod);
+        self.apply_plan(attempt, plan, now);
     }
 
-    fn carry_out(&mut self, trying: Trying, plan: Plan, now: Time) {
+    fn apply_plan(&mut self, attempt: Attempt, plan: Plan, now: Time) {
         match plan.outcome {
-            Outcome::Bind { node, promise } => self.set_out(trying, node, promise, now),
-            Outcome::Unschedulable(why) => self.refuse(trying, why, now),
+            PlanOutcome::Bind { node, reservation } => self.begin_binding_cycle(attempt, node, reservation, now),
+            PlanOutcome::Unschedulable(why) => self.fail_attempt(attempt, why, now),
         }
     }
 
     /// No node is feasible: the pod waits, its status and an Event say why, and victims may be evicted for it.
-    fn refuse(&mut self, trying: Trying, why: Unschedulable, now: Time) {
-        let Trying { pod, profile, began, .. } = trying;
+    fn fail_attempt(&mut self, attempt: Attempt, why: Unschedulable, now: Time) {
+        let Attempt { pod, profile, began, .. } = attempt;
         self.observe_attempt(
             profile,
             if why.reason == SCHEDULER_ERROR { "error" } else { "unschedulable" },
             began,
             now,
         );
-        self.observed.extend(why.preemption_tried.then_some(Observed::PreemptionTried));
-        self.tell_failure(&pod, profile, &why.message, now);
+        self.samples.extend(why.preemption_tried.then_some(MetricSample::PreemptionAttempted));
+        self.record_failure(&pod, profile, &why.message, now);
         let condition = Some((why.reason, why.message));
         match why.victims {
-            Some(_) => self.write_status_in_time(&pod, condition, why.nomination, now),
+            Some(_) => self.delay_status(&pod, condition, why.nomination, now),
             None => self.write_status(&pod, condition, why.nomination, now),
         }
         if let Some(claim) = &why.deallocate {
@@ -351,30 +321,30 @@ impl Scheduler {
         }
     }
 
-    fn requeue(&mut self, key: &Key, failure: Failure, now: Time) {
-        let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
-        self.queue.failed(world, key, failure, now);
+    fn requeue(&mut self, key: &Key, failure: AttemptFailure, now: Time) {
+        let context = QueueContext { snapshot: &self.snapshot, configuration: &self.configuration };
+        self.queue.requeue_failed(context, key, failure, now);
     }
 
     fn observe_attempt(&mut self, profile: usize, result: &'static str, began: Time, ended: Time) {
         let profile = self.profile(profile).scheduler_name.clone();
-        self.observed.push(Observed::Attempt { profile, result, began, ended });
+        self.samples.push(MetricSample::Attempt { profile, result, began, ended });
     }
 
     /// The nomination in the pod's status may be older than the one that is being written.
-    fn keep_nomination(&mut self, key: &Key) {
+    fn restore_nomination(&mut self, key: &Key) {
         if let Some(nomination) = self.statuses.nomination(key) {
             self.snapshot.nominate(key, nomination);
         }
     }
 }
 
-fn failure(rejectors: Vec<&'static str>) -> Failure {
-    if rejectors.is_empty() { Failure::Error } else { Failure::Refused(rejectors) }
+fn failure(rejectors: Vec<&'static str>) -> AttemptFailure {
+    if rejectors.is_empty() { AttemptFailure::Error } else { AttemptFailure::Rejected(rejectors) }
 }
 
 /// The nomination to be written into the pod's status; `None`: no change.
-fn wanted(nomination: Nomination) -> Option<Option<Text>> {
+fn nomination_change(nomination: Nomination) -> Option<Option<Text>> {
     match nomination {
         Nomination::Keep => None,
         Nomination::Clear => Some(None),

@@ -14,7 +14,7 @@ const SECONDS: Time = crate::queue::SECOND;
 /// A scheduler whose orders are carried out by hand.
 struct Scene {
     scheduler: Scheduler,
-    orders: Vec<Order>,
+    requests: Vec<OutgoingRequest>,
     now: Time,
 }
 
@@ -30,75 +30,75 @@ impl Scene {
             document[field] = value.clone();
         }
         let configuration = Configuration::of(&document).unwrap_or_else(|faults| panic!("{faults:?}"));
-        Scene { scheduler: Scheduler::new(Arc::new(configuration)), orders: Vec::new(), now: 100 * SECONDS }
+        Scene { scheduler: Scheduler::new(Arc::new(configuration)), requests: Vec::new(), now: 100 * SECONDS }
     }
 
-    fn see(&mut self, kind: Kind, key: Key, object: Value) {
-        self.scheduler.see(kind, &key, Some(&object).filter(|object| !object.is_null()), self.now);
+    fn apply_object(&mut self, kind: Kind, key: Key, object: Value) {
+        self.scheduler.apply_object(kind, &key, Some(&object).filter(|object| !object.is_null()), self.now);
     }
 
     fn node(&mut self, name: &str, cpu: &str) {
         let node = json!({"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "pods": "10"}}});
-        self.see(Kind::Node, Key::cluster(name), node);
+        self.apply_object(Kind::Node, Key::cluster(name), node);
     }
 
     fn pod(&mut self, name: &str, spec: Value) {
-        self.see(Kind::Pod, Key::new("default", name), pod(name, spec));
+        self.apply_object(Kind::Pod, Key::new("default", name), pod(name, spec));
     }
 
     /// Tries pods until none is left, and collects the orders.
-    fn turn(&mut self) -> &mut Self {
-        while self.scheduler.turn(self.now) {}
-        self.orders.extend(self.scheduler.orders(self.now));
+    fn run(&mut self) -> &mut Self {
+        while self.scheduler.schedule_one(self.now) {}
+        self.requests.extend(self.scheduler.take_requests(self.now));
         self
     }
 
     /// Removes the first order whose text, `verb resource/name/subresource`, contains `text`.
-    fn take(&mut self, text: &str) -> Order {
-        let shown: Vec<String> = self.orders.iter().map(show).collect();
+    fn take(&mut self, text: &str) -> OutgoingRequest {
+        let shown: Vec<String> = self.requests.iter().map(show).collect();
         let at = shown.iter().position(|shown| shown.contains(text));
-        self.orders.remove(at.unwrap_or_else(|| panic!("no {text} in {shown:#?}")))
+        self.requests.remove(at.unwrap_or_else(|| panic!("no {text} in {shown:#?}")))
     }
 
-    fn done(&mut self, text: &str) -> Order {
-        let order = self.take(text);
-        self.scheduler.answer(order.number, Answer::Done(Value::Null), self.now);
-        self.turn();
-        order
+    fn done(&mut self, text: &str) -> OutgoingRequest {
+        let request = self.take(text);
+        self.scheduler.handle_outcome(request.number, RequestOutcome::Succeeded(Value::Null), self.now);
+        self.run();
+        request
     }
 
-    fn refused(&mut self, text: &str, code: u16, reason: &str) {
-        let order = self.take(text);
+    fn unschedulable_pods(&mut self, text: &str, code: u16, reason: &str) {
+        let request = self.take(text);
         let refusal = Refusal { code, reason: reason.into(), message: "no".into(), causes: Vec::new() };
-        self.scheduler.answer(order.number, Answer::Refused(refusal), self.now);
-        self.turn();
+        self.scheduler.handle_outcome(request.number, RequestOutcome::Refused(refusal), self.now);
+        self.run();
     }
 
     /// Answers the first order whose text contains `text`.
-    fn answer(&mut self, text: &str, answer: Answer) -> Order {
-        let order = self.take(text);
-        self.scheduler.answer(order.number, answer, self.now);
-        self.turn();
-        order
+    fn answer(&mut self, text: &str, answer: RequestOutcome) -> OutgoingRequest {
+        let request = self.take(text);
+        self.scheduler.handle_outcome(request.number, answer, self.now);
+        self.run();
+        request
     }
 
     fn shown(&self) -> Vec<String> {
-        self.orders.iter().map(show).collect()
+        self.requests.iter().map(show).collect()
     }
 
     /// Lets all writes of statuses succeed, also those that follow from them.
     fn write_statuses(&mut self) {
-        while let Some(at) = self.shown().iter().position(|order| order.contains("/status")) {
-            let order = self.orders.remove(at);
-            self.scheduler.answer(order.number, Answer::Done(Value::Null), self.now);
-            self.turn();
+        while let Some(at) = self.shown().iter().position(|request| request.contains("/status")) {
+            let request = self.requests.remove(at);
+            self.scheduler.handle_outcome(request.number, RequestOutcome::Succeeded(Value::Null), self.now);
+            self.run();
         }
     }
 
     /// The condition that is being written for a pod: reason and message.
     fn refusal_of(&mut self, pod: &str) -> (String, String) {
-        let order = self.done(&format!("patch pods/{pod}/status"));
-        let condition = &body(&order)["status"]["conditions"][0];
+        let request = self.done(&format!("patch pods/{pod}/status"));
+        let condition = &body(&request)["status"]["conditions"][0];
         let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
         (text("reason"), text("message"))
     }
@@ -118,22 +118,22 @@ fn bound(name: &str, cpu: &str, node: &str) -> Value {
     pod(name, spec)
 }
 
-fn action(order: &Order) -> &Action {
-    let Ask::Api(action) = &order.ask else { panic!("{order:?} is none for the API server") };
+fn action(request: &OutgoingRequest) -> &Action {
+    let RequestContent::Api(action) = &request.content else { panic!("{request:?} is none for the API server") };
     action
 }
 
-fn body(order: &Order) -> &Value {
-    match &action(order).verb {
+fn body(request: &OutgoingRequest) -> &Value {
+    match &action(request).verb {
         Verb::Create(body) | Verb::MergePatch(body) | Verb::StrategicPatch(body) => body,
         other => panic!("{other:?} has no body"),
     }
 }
 
-fn show(order: &Order) -> String {
-    match &order.ask {
-        Ask::Extender { extender, verb, body } => format!("extender {extender} {verb} {body}"),
-        Ask::Api(action) => {
+fn show(request: &OutgoingRequest) -> String {
+    match &request.content {
+        RequestContent::Extender { extender, verb, body } => format!("extender {extender} {verb} {body}"),
+        RequestContent::Api(action) => {
             let (verb, body) = match &action.verb {
                 Verb::Create(body) => ("create", body.to_string()),
                 Verb::MergePatch(body) | Verb::StrategicPatch(body) => ("patch", body.to_string()),
@@ -148,31 +148,31 @@ fn show(order: &Order) -> String {
 }
 
 #[test]
-fn a_pod_is_bound_and_that_is_told() {
+fn a_bound_pod_gets_an_event() {
     let mut scene = Scene::new();
     scene.node("n", "4");
     scene.pod("p", asks("1"));
-    scene.turn();
-    let order = scene.done("create pods/p/binding");
-    assert_eq!(body(&order)["target"]["name"], "n");
-    assert_eq!(body(&order)["metadata"]["uid"], "p-uid");
+    scene.run();
+    let request = scene.done("create pods/p/binding");
+    assert_eq!(body(&request)["target"]["name"], "n");
+    assert_eq!(body(&request)["metadata"]["uid"], "p-uid");
     let told = scene.take("create events.events.k8s.io/p");
     assert_eq!(body(&told)["note"], "Successfully assigned default/p to n");
     assert_eq!(body(&told)["action"], "Binding");
-    scene.see(Kind::Pod, Key::new("default", "p"), bound("p", "1", "n"));
-    assert!(scene.scheduler.ways.is_empty() && scene.turn().orders.is_empty());
+    scene.apply_object(Kind::Pod, Key::new("default", "p"), bound("p", "1", "n"));
+    assert!(scene.scheduler.binding_cycles.is_empty() && scene.run().requests.is_empty());
     assert_eq!(scene.scheduler.snapshot().assumed_count(), 0);
 }
 
 #[test]
-fn an_event_says_who_tells_it_and_of_which_version() {
+fn an_event_names_its_reporter_and_the_pods_version() {
     let mut scene = Scene::new();
-    scene.scheduler.runs_on("machine");
+    scene.scheduler.set_host("machine");
     scene.node("n", "4");
     let mut object = pod("p", asks("1"));
     object["metadata"]["resourceVersion"] = "17".into();
-    scene.see(Kind::Pod, Key::new("default", "p"), object);
-    scene.turn();
+    scene.apply_object(Kind::Pod, Key::new("default", "p"), object);
+    scene.run();
     scene.done("create pods/p/binding");
     let told = scene.take("create events.events.k8s.io/p");
     let event = body(&told);
@@ -184,34 +184,34 @@ fn an_event_says_who_tells_it_and_of_which_version() {
 }
 
 #[test]
-fn every_look_for_victims_is_counted() {
+fn every_search_for_victims_is_counted() {
     let mut scene = Scene::new();
     scene.node("n", "1");
-    scene.see(Kind::Pod, Key::new("default", "low"), bound("low", "1", "n"));
+    scene.apply_object(Kind::Pod, Key::new("default", "low"), bound("low", "1", "n"));
     let counted = |scene: &mut Scene| {
-        let observed = scene.scheduler.observed();
-        let tried = observed.iter().filter(|one| **one == Observed::PreemptionTried).count();
-        (tried, observed.iter().filter(|one| matches!(one, Observed::Preemption { .. })).count())
+        let samples = scene.scheduler.take_samples();
+        let tried = samples.iter().filter(|one| **one == MetricSample::PreemptionAttempted).count();
+        (tried, samples.iter().filter(|one| matches!(one, MetricSample::Preemption { .. })).count())
     };
     for name in ["a", "b"] {
         scene.pod(name, asks("1"));
-        scene.turn();
+        scene.run();
         assert_eq!(counted(&mut scene), (1, 0), "{name}: in vain");
     }
     let mut urgent = asks("1");
     urgent["priority"] = 10.into();
     scene.pod("urgent", urgent);
-    scene.turn();
+    scene.run();
     assert_eq!(counted(&mut scene), (1, 1));
 }
 
 #[test]
-fn what_a_scheduler_has_before_it_can_be_shown() {
+fn nodes_and_queue_can_be_dumped() {
     let mut scene = Scene::new();
     scene.node("n", "1");
     scene.pod("a", asks("1"));
     scene.pod("b", asks("500m"));
-    scene.turn();
+    scene.run();
     let shown: Vec<String> = scene.scheduler.dump_nodes().chain(scene.scheduler.dump_queue()).collect();
     assert_eq!(
         shown,
@@ -224,16 +224,16 @@ fn what_a_scheduler_has_before_it_can_be_shown() {
 }
 
 #[test]
-fn a_pod_says_where_it_goes_unless_the_gate_is_off() {
+fn a_pod_is_nominated_to_its_expected_node_unless_the_gate_is_off() {
     for tells in [true, false] {
         let mut configuration = Configuration::default();
-        configuration.take_gates(|gate| tells || gate != "NominatedNodeNameForExpectation");
+        configuration.apply_feature_gates(|gate| tells || gate != "NominatedNodeNameForExpectation");
         let scheduler = Scheduler::new(Arc::new(configuration));
-        let mut scene = Scene { scheduler, orders: Vec::new(), now: 100 * SECONDS };
+        let mut scene = Scene { scheduler, requests: Vec::new(), now: 100 * SECONDS };
         scene.node("n", "4");
         storage(&mut scene);
-        scene.turn();
-        assert_eq!(scene.shown().iter().any(|order| order.contains("nominatedNodeName")), tells);
+        scene.run();
+        assert_eq!(scene.shown().iter().any(|request| request.contains("nominatedNodeName")), tells);
         if tells {
             scene.done("patch pods/p/status");
         }
@@ -242,12 +242,12 @@ fn a_pod_says_where_it_goes_unless_the_gate_is_off() {
 }
 
 #[test]
-fn a_place_that_is_promised_is_not_free() {
+fn reserved_resources_are_not_free() {
     let mut scene = Scene::new();
     scene.node("n", "1");
     scene.pod("a", asks("1"));
     scene.pod("b", asks("1"));
-    scene.turn();
+    scene.run();
     scene.take("create pods/a/binding");
     let told = scene.take("patch pods/b/status");
     let condition = &body(&told)["status"]["conditions"][0];
@@ -257,44 +257,44 @@ fn a_place_that_is_promised_is_not_free() {
 }
 
 #[test]
-fn a_binding_that_was_refused_frees_its_place_and_the_pod_is_tried_again() {
+fn a_refused_binding_frees_the_node_and_the_pod_is_tried_again() {
     let mut scene = Scene::new();
     scene.node("n", "1");
     scene.pod("a", asks("1"));
-    scene.turn();
+    scene.run();
     scene.pod("b", asks("1"));
     // The pod changes while it is being bound: its binding cycle goes on.
     let mut changed = pod("a", asks("1"));
     changed["metadata"]["labels"] = json!({"new": "label"});
-    scene.see(Kind::Pod, Key::new("default", "a"), changed);
-    scene.refused("create pods/a/binding", 500, "InternalError");
+    scene.apply_object(Kind::Pod, Key::new("default", "a"), changed);
+    scene.unschedulable_pods("create pods/a/binding", 500, "InternalError");
     let told = scene.take("patch pods/a/status");
     assert_eq!(body(&told)["status"]["conditions"][0]["reason"], "SchedulerError");
     scene.take("create pods/b/binding");
-    scene.scheduler.answer(told.number, Answer::Done(Value::Null), scene.now);
+    scene.scheduler.handle_outcome(told.number, RequestOutcome::Succeeded(Value::Null), scene.now);
     scene.now += 2 * SECONDS;
-    scene.turn();
+    scene.run();
     // Another pod has the node by now: the status says so.
-    assert!(scene.shown().iter().any(|order| order.starts_with("patch pods/a/status")), "{:#?}", scene.shown());
+    assert!(scene.shown().iter().any(|request| request.starts_with("patch pods/a/status")), "{:#?}", scene.shown());
 }
 
 #[test]
-fn a_pod_that_somebody_else_bound_is_left_alone() {
+fn a_pod_bound_by_another_scheduler_is_left_alone() {
     let mut scene = Scene::new();
     scene.node("n", "1");
     scene.node("m", "1");
     scene.pod("a", asks("1"));
-    scene.turn();
-    let order = scene.take("create pods/a/binding");
-    let other = if body(&order)["target"]["name"] == "n" { "m" } else { "n" };
-    scene.see(Kind::Pod, Key::new("default", "a"), bound("a", "1", other));
+    scene.run();
+    let request = scene.take("create pods/a/binding");
+    let other = if body(&request)["target"]["name"] == "n" { "m" } else { "n" };
+    scene.apply_object(Kind::Pod, Key::new("default", "a"), bound("a", "1", other));
     let refusal = Refusal { code: 409, reason: "Conflict".into(), ..Refusal::default() };
-    scene.scheduler.answer(order.number, Answer::Refused(refusal), scene.now);
-    assert!(scene.turn().orders.is_empty(), "{:#?}", scene.shown());
+    scene.scheduler.handle_outcome(request.number, RequestOutcome::Refused(refusal), scene.now);
+    assert!(scene.run().requests.is_empty(), "{:#?}", scene.shown());
     scene.pod("b", asks("1"));
-    scene.turn();
-    let order = scene.take("create pods/b/binding");
-    assert_ne!(body(&order)["target"]["name"], other, "what is full is full");
+    scene.run();
+    let request = scene.take("create pods/b/binding");
+    assert_ne!(body(&request)["target"]["name"], other, "what is full is full");
 }
 
 #[test]
@@ -302,22 +302,22 @@ fn one_write_of_a_status_is_under_way_at_a_time() {
     let mut scene = Scene::new();
     scene.node("n", "1");
     scene.pod("p", asks("2"));
-    scene.turn();
+    scene.run();
     let first = scene.take("patch pods/p/status");
     scene.node("n", "2");
-    scene.turn();
-    assert!(!scene.shown().iter().any(|order| order.contains("binding")), "{:#?}", scene.shown());
-    scene.scheduler.answer(first.number, Answer::Done(Value::Null), scene.now);
-    scene.turn();
+    scene.run();
+    assert!(!scene.shown().iter().any(|request| request.contains("binding")), "{:#?}", scene.shown());
+    scene.scheduler.handle_outcome(first.number, RequestOutcome::Succeeded(Value::Null), scene.now);
+    scene.run();
     scene.done("create pods/p/binding");
 }
 
 #[test]
-fn what_is_said_twice_is_counted() {
+fn repeated_events_become_a_count() {
     let mut scene = Scene::new();
     scene.node("n", "1");
     scene.pod("p", asks("2"));
-    scene.turn();
+    scene.run();
     scene.done("patch pods/p/status");
     scene.done("create events.events.k8s.io/p");
     let mut refused = pod("p", asks("2"));
@@ -325,36 +325,37 @@ fn what_is_said_twice_is_counted() {
                    available: 1 Preemption is not helpful for scheduling.";
     refused["status"]["conditions"] =
         json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]);
-    scene.see(Kind::Pod, Key::new("default", "p"), refused);
+    scene.apply_object(Kind::Pod, Key::new("default", "p"), refused);
     scene.now += 400 * SECONDS;
-    scene.turn();
+    scene.run();
     scene.take("create events.events.k8s.io/p");
     scene.now += 400 * SECONDS;
-    scene.turn();
+    scene.run();
     scene.take("create events.events.k8s.io/p");
-    assert!(scene.orders.is_empty(), "the condition stands there already: {:#?}", scene.shown());
+    assert!(scene.requests.is_empty(), "the condition stands there already: {:#?}", scene.shown());
     let Scheduler { snapshot, configuration, queue, .. } = &mut scene.scheduler;
-    queue.activate(World { snapshot, configuration }, &Key::new("default", "p"), scene.now);
-    scene.turn();
-    let order = scene.take("patch events.events.k8s.io/p");
-    assert_eq!(body(&order)["series"]["count"], 2);
+    queue.activate(QueueContext { snapshot, configuration }, &Key::new("default", "p"), scene.now);
+    scene.run();
+    let request = scene.take("patch events.events.k8s.io/p");
+    assert_eq!(body(&request)["series"]["count"], 2);
 }
 
 #[test]
-fn victims_go_before_the_pod_that_matters_more_is_tried_again() {
+fn victims_are_evicted_before_the_preemptor_is_tried_again() {
     let mut scene = Scene::new();
     scene.node("n", "2");
     for name in ["a", "b"] {
-        scene.see(Kind::Pod, Key::new("default", name), bound(name, "1", "n"));
+        scene.apply_object(Kind::Pod, Key::new("default", name), bound(name, "1", "n"));
     }
     let mut urgent = asks("2");
     urgent["priority"] = 10.into();
     scene.pod("urgent", urgent);
-    scene.turn();
+    scene.run();
     let nominated = scene.done("patch pods/urgent/status");
     assert_eq!(body(&nominated)["status"]["nominatedNodeName"], "n");
     // One victim is evicted first, the other once the first is on its way.
-    let victims: Vec<String> = scene.shown().into_iter().filter(|order| order.contains("DisruptionTarget")).collect();
+    let victims: Vec<String> =
+        scene.shown().into_iter().filter(|request| request.contains("DisruptionTarget")).collect();
     assert_eq!(victims.len(), 1, "{victims:#?}");
     for _ in 0..2 {
         let told = scene.done("DisruptionTarget");
@@ -365,38 +366,42 @@ fn victims_go_before_the_pod_that_matters_more_is_tried_again() {
         let event = scene.take(&format!("create events.events.k8s.io/{name}"));
         assert_eq!(body(&event)["note"], "Preempted by pod urgent-uid on node n");
         assert_eq!(body(&event)["related"]["name"], "urgent");
-        scene.see(Kind::Pod, Key::new("default", &name), Value::Null);
+        scene.apply_object(Kind::Pod, Key::new("default", &name), Value::Null);
     }
     // When the first victim was gone the pod was tried again; the other victim, which was on its way, was not evicted
     // twice.
     scene.done("patch pods/urgent/status");
-    assert!(scene.shown().iter().all(|order| !order.contains("DisruptionTarget")), "{:#?}", scene.shown());
+    assert!(scene.shown().iter().all(|request| !request.contains("DisruptionTarget")), "{:#?}", scene.shown());
     scene.now += 2 * SECONDS;
-    scene.turn();
+    scene.run();
     scene.done("create pods/urgent/binding");
-    assert!(scene.scheduler.leaving.is_empty());
+    assert!(scene.scheduler.evictions.is_empty());
 }
 
 #[test]
-fn pods_that_wait_are_counted_by_who_refused_them() {
+fn waiting_pods_are_counted_by_rejector() {
     let mut scene = Scene::new();
     scene.node("n", "1");
     scene.pod("large", asks("2"));
     let mut gated = asks("1");
     gated["schedulingGates"] = json!([{"name": "g.io/g"}]);
     scene.pod("gated", gated);
-    scene.turn();
+    scene.run();
     let counts = |scene: &Scene| -> Vec<String> {
-        scene.scheduler.refused().map(|(plugin, scheduler, pods)| format!("{plugin} {scheduler} {pods}")).collect()
+        scene
+            .scheduler
+            .unschedulable_pods()
+            .map(|(plugin, scheduler, pods)| format!("{plugin} {scheduler} {pods}"))
+            .collect()
     };
     assert_eq!(counts(&scene), ["NodeResourcesFit default-scheduler 1", "SchedulingGates default-scheduler 1"]);
-    let lengths = scene.scheduler.lengths();
-    assert_eq!((lengths.unschedulable, lengths.gated), (1, 1));
+    let pending = scene.scheduler.pending_pods();
+    assert_eq!((pending.unschedulable, pending.gated), (1, 1));
     scene.done("patch pods/large/status");
     scene.now += 2 * SECONDS;
     scene.node("n", "4");
     scene.pod("gated", asks("1"));
-    scene.turn();
+    scene.run();
     assert_eq!(counts(&scene), ["NodeResourcesFit default-scheduler 0", "SchedulingGates default-scheduler 0"]);
 }
 
@@ -405,70 +410,70 @@ fn a_victim_of_two_pods_is_deleted_once() {
     let mut scene = Scene::new();
     scene.node("n", "1");
     let victim = Key::new("default", "victim");
-    scene.see(Kind::Pod, victim.clone(), bound("victim", "1", "n"));
+    scene.apply_object(Kind::Pod, victim.clone(), bound("victim", "1", "n"));
     let urgent = |priority: i64| {
         let mut spec = asks("1");
         spec["priority"] = priority.into();
         spec
     };
-    let orders = |scene: &Scene, of: &str| scene.shown().iter().filter(|order| order.contains(of)).count();
+    let requests = |scene: &Scene, of: &str| scene.shown().iter().filter(|request| request.contains(of)).count();
     scene.pod("urgent", urgent(10));
-    scene.turn();
+    scene.run();
     scene.pod("more", urgent(20));
-    scene.turn();
-    assert_eq!(orders(&scene, "DisruptionTarget"), 1, "{:#?}", scene.shown());
+    scene.run();
+    assert_eq!(requests(&scene, "DisruptionTarget"), 1, "{:#?}", scene.shown());
     scene.done("DisruptionTarget");
     scene.pod("most", urgent(30));
-    scene.turn();
+    scene.run();
     scene.done("delete pods/victim");
     // The victim is deleted, and its own events do not show it yet.
     scene.pod("utmost", urgent(40));
-    scene.turn();
-    assert_eq!(orders(&scene, "DisruptionTarget") + orders(&scene, "delete"), 0, "{:#?}", scene.shown());
-    assert_eq!(orders(&scene, "Preempted by pod urgent-uid"), 1);
-    assert_eq!(orders(&scene, "Preempted by pod"), 1);
+    scene.run();
+    assert_eq!(requests(&scene, "DisruptionTarget") + requests(&scene, "delete"), 0, "{:#?}", scene.shown());
+    assert_eq!(requests(&scene, "Preempted by pod urgent-uid"), 1);
+    assert_eq!(requests(&scene, "Preempted by pod"), 1);
     scene.write_statuses();
-    scene.see(Kind::Pod, victim, Value::Null);
+    scene.apply_object(Kind::Pod, victim, Value::Null);
     scene.now += 2 * SECONDS;
-    scene.turn();
-    assert!(scene.scheduler.leaving.is_empty() && scene.scheduler.evictions.is_empty());
+    scene.run();
+    assert!(scene.scheduler.evictions.is_empty());
     scene.done("create pods/utmost/binding");
 }
 
 #[test]
-fn a_victim_on_its_way_is_called_back() {
+fn a_victim_in_its_binding_cycle_is_taken_back() {
     let mut scene = Scene::with(json!({"profiles": [{"schedulerName": "default-scheduler",
         "plugins": {"multiPoint": {"enabled": [{"name": "GangScheduling"}]}}}]}));
     scene.node("n", "1");
     let workload = json!({"spec": {"podGroups": [{"name": "g", "policy": {"gang": {"minCount": 2}}}]}});
-    scene.see(Kind::Workload, Key::new("default", "w"), workload);
+    scene.apply_object(Kind::Workload, Key::new("default", "w"), workload);
     for name in ["one", "two"] {
         let mut spec = asks("1");
         spec["workloadRef"] = json!({"name": "w", "podGroup": "g"});
         scene.pod(name, spec);
     }
-    scene.turn();
-    assert!(scene.shown().iter().all(|order| !order.contains("binding")), "one alone is not bound");
+    scene.run();
+    assert!(scene.shown().iter().all(|request| !request.contains("binding")), "one alone is not bound");
     let mut urgent = asks("1");
     urgent["priority"] = 10.into();
     scene.pod("urgent", urgent);
-    scene.turn();
+    scene.run();
     let note = scene.take("in kube-scheduler memory");
     assert_eq!(body(&note)["reason"], "Preempted");
-    assert!(!scene.shown().iter().any(|order| order.contains("delete")));
-    while let Some(at) = scene.shown().iter().position(|order| order.contains("/status")) {
-        let order = scene.orders.remove(at);
-        scene.scheduler.answer(order.number, Answer::Done(Value::Null), scene.now);
+    assert!(!scene.shown().iter().any(|request| request.contains("delete")));
+    while let Some(at) = scene.shown().iter().position(|request| request.contains("/status")) {
+        let request = scene.requests.remove(at);
+        scene.scheduler.handle_outcome(request.number, RequestOutcome::Succeeded(Value::Null), scene.now);
         scene.now += 2 * SECONDS;
-        scene.turn();
+        scene.run();
     }
     scene.take("create pods/urgent/binding");
 }
 
 fn storage(scene: &mut Scene) {
     let class = json!({"provisioner": "p", "volumeBindingMode": "WaitForFirstConsumer"});
-    scene.see(Kind::StorageClass, Key::cluster("late"), class);
-    scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(None, None));
+    scene.apply_object(Kind::StorageClass, Key::cluster("late"), class);
+    scene.apply_object(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(None, None));
     let mut spec = asks("1");
     spec["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
     scene.pod("p", spec);
@@ -487,41 +492,41 @@ fn claim(node: Option<&str>, volume: Option<&str>) -> Value {
 }
 
 #[test]
-fn a_pod_is_bound_when_its_volumes_are() {
+fn a_pod_is_bound_once_its_volumes_are_bound() {
     let mut scene = Scene::new();
     scene.node("n", "4");
     storage(&mut scene);
-    scene.turn();
+    scene.run();
     let told = scene.done("patch pods/p/status");
     assert_eq!(body(&told)["status"]["nominatedNodeName"], "n");
     let chosen = scene.done("patch persistentvolumeclaims/c");
     assert_eq!(body(&chosen)["metadata"]["annotations"]["volume.kubernetes.io/selected-node"], "n");
-    scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(Some("n"), None));
-    assert!(scene.turn().orders.is_empty());
-    scene.see(Kind::PersistentVolume, Key::cluster("v"), json!({"spec": {}}));
-    scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(Some("n"), Some("v")));
-    scene.turn();
+    scene.apply_object(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(Some("n"), None));
+    assert!(scene.run().requests.is_empty());
+    scene.apply_object(Kind::PersistentVolume, Key::cluster("v"), json!({"spec": {}}));
+    scene.apply_object(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(Some("n"), Some("v")));
+    scene.run();
     scene.done("create pods/p/binding");
-    assert!(scene.scheduler.awaited.is_empty() && scene.scheduler.deadlines.is_empty());
+    assert!(scene.scheduler.binding_cycles.has_no_waits());
 }
 
 #[test]
-fn a_pod_whose_volumes_do_not_come_is_tried_again() {
+fn a_pod_whose_volumes_are_not_bound_in_time_is_tried_again() {
     for gives_up in [true, false] {
         let mut scene = Scene::new();
         scene.node("n", "4");
         storage(&mut scene);
-        scene.turn();
+        scene.run();
         scene.done("patch pods/p/status");
         scene.done("patch persistentvolumeclaims/c");
-        scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(Some("n"), None));
+        scene.apply_object(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(Some("n"), None));
         if gives_up {
-            scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(None, None));
+            scene.apply_object(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(None, None));
         } else {
-            assert_eq!(scene.scheduler.wakes_at(), Some(scene.now + 600 * SECONDS));
+            assert_eq!(scene.scheduler.next_wakeup(), Some(scene.now + 600 * SECONDS));
             scene.now += 600 * SECONDS;
         }
-        scene.turn();
+        scene.run();
         let told = scene.done("patch pods/p/status");
         let why = if gives_up { "provisioning failed for PVC \"c\"" } else { "timed out waiting for the condition" };
         let message = format!("running PreBind plugin \"VolumeBinding\": binding volumes: {why}");
@@ -529,7 +534,7 @@ fn a_pod_whose_volumes_do_not_come_is_tried_again() {
         assert_eq!(body(&told)["status"]["nominatedNodeName"], Value::Null);
         assert_eq!(scene.scheduler.snapshot().assumed_count(), 0);
         scene.now += 2 * SECONDS;
-        scene.turn();
+        scene.run();
         scene.done("patch pods/p/status");
         if gives_up {
             scene.take("patch persistentvolumeclaims/c");
@@ -538,40 +543,40 @@ fn a_pod_whose_volumes_do_not_come_is_tried_again() {
 }
 
 #[test]
-fn a_pod_that_goes_on_its_way_leaves_nothing_behind() {
+fn a_pod_deleted_in_its_binding_cycle_leaves_nothing_behind() {
     let mut scene = Scene::new();
     scene.node("n", "4");
     storage(&mut scene);
-    scene.turn();
+    scene.run();
     scene.done("patch pods/p/status");
     scene.done("patch persistentvolumeclaims/c");
-    scene.see(Kind::Pod, Key::new("default", "p"), Value::Null);
-    scene.turn();
+    scene.apply_object(Kind::Pod, Key::new("default", "p"), Value::Null);
+    scene.run();
     let scheduler = &scene.scheduler;
-    assert!(scheduler.ways.is_empty() && scheduler.awaited.is_empty() && scheduler.deadlines.is_empty());
-    assert_eq!((scheduler.snapshot().assumed_count(), scheduler.lengths()), (0, Lengths::default()));
+    assert!(scheduler.binding_cycles.is_empty());
+    assert_eq!((scheduler.snapshot().assumed_count(), scheduler.pending_pods()), (0, PendingPods::default()));
 }
 
 #[test]
-fn devices_are_written_down_before_the_pod_is_bound() {
+fn allocations_are_written_before_the_pod_is_bound() {
     let mut scene = Scene::new();
     scene.node("n", "4");
     let class = json!({"spec": {"config": [{"opaque": {"driver": "d", "parameters": {"a": 1}}}]}});
-    scene.see(Kind::DeviceClass, Key::cluster("gpu"), class);
+    scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), class);
     let slice = json!({"spec": {"driver": "d", "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
         "nodeName": "n", "devices": [{"name": "g0"}]}});
-    scene.see(Kind::ResourceSlice, Key::cluster("s"), slice);
+    scene.apply_object(Kind::ResourceSlice, Key::cluster("s"), slice);
     let claim = json!({"metadata": {"uid": "c-uid"}, "spec": {"devices": {"requests": [{"name": "r",
         "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}]}}});
-    scene.see(Kind::ResourceClaim, Key::new("default", "c"), claim);
+    scene.apply_object(Kind::ResourceClaim, Key::new("default", "c"), claim);
     let mut spec = asks("1");
     spec["resourceClaims"] = json!([{"name": "r", "resourceClaimName": "c"}]);
     scene.pod("p", spec);
-    scene.turn();
+    scene.run();
     scene.done("patch pods/p/status");
-    let order = scene.done("patch resourceclaims.resource.k8s.io/c/status");
+    let request = scene.done("patch resourceclaims.resource.k8s.io/c/status");
     scene.done("patch resourceclaims.resource.k8s.io/c {\"metadata\":{\"finalizers\"");
-    let status = &body(&order)["status"];
+    let status = &body(&request)["status"];
     assert_eq!(status["reservedFor"], json!([{"resource": "pods", "name": "p", "uid": "p-uid"}]));
     let devices = &status["allocation"]["devices"];
     assert_eq!(devices["results"], json!([{"request": "r", "driver": "d", "pool": "n", "device": "g0"}]));
@@ -579,7 +584,7 @@ fn devices_are_written_down_before_the_pod_is_bound() {
     assert_eq!(devices["config"], json!([{"source": "FromClass", "requests": ["r"], "opaque": opaque}]));
     let name = json!({"key": "metadata.name", "operator": "In", "values": ["n"]});
     assert_eq!(status["allocation"]["nodeSelector"], json!({"nodeSelectorTerms": [{"matchFields": [name]}]}));
-    scene.refused("create pods/p/binding", 500, "InternalError");
+    scene.unschedulable_pods("create pods/p/binding", 500, "InternalError");
     let back = scene.take("$patch");
     assert_eq!(body(&back)["status"]["reservedFor"], json!([{"$patch": "delete", "uid": "p-uid"}]));
 }

@@ -1,41 +1,41 @@
 //! Applies changes of objects to the snapshot.
 
-use super::changes::Change;
-use super::event::{Event, Seen};
+use super::changes::SnapshotChange;
+use super::event::{ClusterEvent, ObjectChange};
 use super::node_info::{NodeId, NodeInfo};
 use super::{Snapshot, Table};
 use crate::object::labels::Labels;
 use crate::object::node::Node;
 use crate::object::pod::Pod;
 use crate::object::taint_rule::TaintRule;
-use crate::object::workload::{Budget, Selecting, Workload};
-use crate::object::{Key, Kind, Pool, Text, device, volume};
+use crate::object::workload::{DisruptionBudget, PodSelector, Workload};
+use crate::object::{Key, Kind, StringPool, Text, device, volume};
 use holdfast_value::Value;
 use std::cmp::Reverse;
 use std::sync::{Arc, PoisonError};
 
 /// One object's new state, on its way into its table.
-struct News<'a> {
-    pool: &'a mut Pool,
+struct TableUpdate<'a> {
+    pool: &'a mut StringPool,
     key: &'a Key,
     object: Option<&'a Value>,
     /// Whether the change affects a field that the scheduler reads: most changes of statuses do not.
-    shows: bool,
+    changed: bool,
 }
 
-impl News<'_> {
+impl TableUpdate<'_> {
     /// Puts the object into its table, or removes it, and returns the object before and after.
     fn put<T: PartialEq>(
         &mut self,
         table: &mut Table<T>,
-        decode: impl Fn(&mut Pool, &Value) -> T,
+        decode: impl Fn(&mut StringPool, &Value) -> T,
     ) -> (Option<Arc<T>>, Option<Arc<T>>) {
         let after = self.object.map(|object| Arc::new(decode(self.pool, object)));
         let before = match &after {
             Some(after) => table.insert(self.key.clone(), after.clone()),
             None => table.remove(self.key),
         };
-        self.shows |= before != after;
+        self.changed |= before != after;
         (before, after)
     }
 }
@@ -43,8 +43,8 @@ impl News<'_> {
 impl Snapshot {
     /// Applies the new state of an object; `None`: it is gone. Returns the object before and after, unless it is absent
     /// in both.
-    pub fn apply(&mut self, kind: Kind, key: &Key, object: Option<&Value>) -> Option<Event> {
-        let seen = match kind {
+    pub fn apply(&mut self, kind: Kind, key: &Key, object: Option<&Value>) -> Option<ClusterEvent> {
+        let change = match kind {
             Kind::Pod => {
                 let pod = object.map(|object| Pod::decode(&mut self.pool, key.clone(), object));
                 self.apply_pod(key, pod)
@@ -52,88 +52,90 @@ impl Snapshot {
             Kind::Node => self.apply_node(key, object),
             _ => self.apply_other(kind, key, object),
         };
-        seen.event(kind, key)
+        change.event(kind, key)
     }
 
     /// As [`Snapshot::apply`], for a pod as it is stored.
-    pub fn apply_stored_pod(&mut self, key: &Key, json: Option<&[u8]>) -> Option<Event> {
+    pub fn apply_stored_pod(&mut self, key: &Key, json: Option<&[u8]>) -> Option<ClusterEvent> {
         let pod = json.map(|json| Pod::read(&mut self.pool, key.clone(), json));
         self.apply_pod(key, pod).event(Kind::Pod, key)
     }
 
-    fn apply_other(&mut self, kind: Kind, key: &Key, object: Option<&Value>) -> Seen {
-        fn other<T>((before, after): (Option<Arc<T>>, Option<Arc<T>>)) -> Seen {
-            Seen::Other { before: before.is_some(), after: after.is_some() }
+    fn apply_other(&mut self, kind: Kind, key: &Key, object: Option<&Value>) -> ObjectChange {
+        fn other<T>((before, after): (Option<Arc<T>>, Option<Arc<T>>)) -> ObjectChange {
+            ObjectChange::Other { before: before.is_some(), after: after.is_some() }
         }
-        let mut news = News { pool: &mut self.pool, key, object, shows: false };
-        let seen = match kind {
-            Kind::Pod | Kind::Node => Seen::Other { before: false, after: false },
+        let mut update = TableUpdate { pool: &mut self.pool, key, object, changed: false };
+        let change = match kind {
+            Kind::Pod | Kind::Node => ObjectChange::Other { before: false, after: false },
             Kind::Namespace => {
-                let labels = |pool: &mut Pool, object: &Value| Labels::decode(pool, &object["metadata"]["labels"]);
-                other(news.put(&mut self.namespaces, labels))
+                let labels =
+                    |pool: &mut StringPool, object: &Value| Labels::decode(pool, &object["metadata"]["labels"]);
+                other(update.put(&mut self.namespaces, labels))
             }
-            Kind::Service => other(news.put(&mut self.services, Selecting::by_labels)),
+            Kind::Service => other(update.put(&mut self.services, PodSelector::by_labels)),
             Kind::ReplicationController | Kind::ReplicaSet | Kind::StatefulSet => {
                 let by_labels = kind == Kind::ReplicationController;
-                let decode = if by_labels { Selecting::by_labels } else { Selecting::by_selector };
-                other(news.put(self.controllers.entry(kind).or_default(), decode))
+                let decode = if by_labels { PodSelector::by_labels } else { PodSelector::by_selector };
+                other(update.put(self.controllers.entry(kind).or_default(), decode))
             }
-            Kind::PodDisruptionBudget => other(news.put(&mut self.budgets, Budget::decode)),
+            Kind::PodDisruptionBudget => other(update.put(&mut self.budgets, DisruptionBudget::decode)),
             Kind::PersistentVolume => {
-                let decode = |pool: &mut Pool, object: &Value| volume::Volume::decode(pool, key.name.clone(), object);
-                let (before, after) = news.put(&mut self.volumes, decode);
-                Seen::Volume(before, after)
+                let decode =
+                    |pool: &mut StringPool, object: &Value| volume::Volume::decode(pool, key.name.clone(), object);
+                let (before, after) = update.put(&mut self.volumes, decode);
+                ObjectChange::Volume(before, after)
             }
             Kind::PersistentVolumeClaim => {
-                let decode = |pool: &mut Pool, object: &Value| volume::Claim::decode(pool, key.clone(), object);
-                other(news.put(&mut self.volume_claims, decode))
+                let decode = |pool: &mut StringPool, object: &Value| volume::Claim::decode(pool, key.clone(), object);
+                other(update.put(&mut self.volume_claims, decode))
             }
             Kind::StorageClass => {
-                let (before, after) = news.put(&mut self.storage_classes, volume::Class::decode);
-                Seen::StorageClass(before, after)
+                let (before, after) = update.put(&mut self.storage_classes, volume::Class::decode);
+                ObjectChange::StorageClass(before, after)
             }
             Kind::CsiNode => {
-                let (before, after) = news.put(&mut self.csi_nodes, volume::CsiNode::decode);
-                Seen::CsiNode(before, after)
+                let (before, after) = update.put(&mut self.csi_nodes, volume::CsiNode::decode);
+                ObjectChange::CsiNode(before, after)
             }
             Kind::CsiDriver => {
-                let decode = |_: &mut Pool, object: &Value| volume::tracks_capacity(object);
-                let (before, after) = news.put(&mut self.csi_drivers, decode);
-                Seen::CsiDriver(before, after)
+                let decode = |_: &mut StringPool, object: &Value| volume::tracks_capacity(object);
+                let (before, after) = update.put(&mut self.csi_drivers, decode);
+                ObjectChange::CsiDriver(before, after)
             }
             Kind::CsiStorageCapacity => {
-                let (before, after) = news.put(&mut self.capacities, volume::Capacity::decode);
-                Seen::Capacity(before, after)
+                let (before, after) = update.put(&mut self.capacities, volume::Capacity::decode);
+                ObjectChange::Capacity(before, after)
             }
-            Kind::VolumeAttachment => other(news.put(&mut self.attachments, volume::Attachment::decode)),
+            Kind::VolumeAttachment => other(update.put(&mut self.attachments, volume::Attachment::decode)),
             Kind::ResourceClaim => {
-                let decode = |pool: &mut Pool, object: &Value| device::Claim::decode(pool, key.clone(), object);
-                let (before, mut after) = news.put(&mut self.device_claims, decode);
+                let decode = |pool: &mut StringPool, object: &Value| device::Claim::decode(pool, key.clone(), object);
+                let (before, mut after) = update.put(&mut self.device_claims, decode);
                 if let Some(after) = &mut after {
-                    keep_promises(before.as_deref(), after);
+                    keep_assumed_allocation(before.as_deref(), after);
                     self.device_claims.insert(key.clone(), after.clone());
                 }
                 self.extended.claim_changed(before.as_deref(), after.as_deref());
-                self.devices_taken.claim_changed(devices_of(&before), devices_of(&after));
-                Seen::DeviceClaim(before, after)
+                self.devices_in_use.claim_changed(devices_of(&before), devices_of(&after));
+                ObjectChange::DeviceClaim(before, after)
             }
             Kind::ResourceSlice => {
-                let (before, after) = news.put(&mut self.device_slices, device::Slice::decode);
+                let (before, after) = update.put(&mut self.device_slices, device::Slice::decode);
                 self.device_pools.slice_changed(key, before.as_ref(), after.as_ref());
                 other((before, after))
             }
             Kind::DeviceClass => {
-                let (before, after) = news.put(&mut self.device_classes, device::Class::decode);
+                let (before, after) = update.put(&mut self.device_classes, device::Class::decode);
                 self.extended.class_changed(&key.name, before.as_deref(), after.as_deref());
                 other((before, after))
             }
-            Kind::DeviceTaintRule => other(news.put(&mut self.device_taint_rules, TaintRule::decode)),
-            Kind::Workload => other(news.put(&mut self.workloads, Workload::decode)),
+            Kind::DeviceTaintRule => other(update.put(&mut self.device_taint_rules, TaintRule::decode)),
+            Kind::Workload => other(update.put(&mut self.workloads, Workload::decode)),
         };
-        if news.shows {
-            self.changes.push(Change::Object(kind, key.clone()));
+        if update.changed {
+            self.changes.push(SnapshotChange::Object(kind, key.clone()));
         }
-        seen
+        change
     }
 
     /// Replaces the ResourceClaim of this key.
@@ -143,10 +145,10 @@ impl Snapshot {
             None => self.device_claims.remove(key),
         };
         self.extended.claim_changed(before.as_deref(), after.as_deref());
-        self.devices_taken.claim_changed(devices_of(&before), devices_of(&after));
+        self.devices_in_use.claim_changed(devices_of(&before), devices_of(&after));
     }
 
-    fn apply_pod(&mut self, key: &Key, pod: Option<Pod>) -> Seen {
+    fn apply_pod(&mut self, key: &Key, pod: Option<Pod>) -> ObjectChange {
         let was_assumed = self.is_assumed(key);
         // A finished pod holds no resources any more: for the scheduler it is gone.
         let mut after = pod.filter(|pod| !pod.finished);
@@ -156,14 +158,14 @@ impl Snapshot {
         } else {
             self.drop_assumption(key);
         }
-        let is_made = after.is_some() && was_assumed && !self.is_assumed(key);
+        let is_confirmed = after.is_some() && was_assumed && !self.is_assumed(key);
         let mut before = self.put_pod(key, after.map(Arc::new));
-        if is_made && let Some(placed) = &mut before {
+        if is_confirmed && let Some(placed) = &mut before {
             // Pods that wait for this pod learn of its placement from this event, because assuming it made none: report
             // it as not placed before.
             Arc::make_mut(placed).node_name = None;
         }
-        Seen::Pod(before, self.pods.get(key).cloned())
+        ObjectChange::Pod(before, self.pods.get(key).cloned())
     }
 
     /// Replaces the pod of this key, and returns the pod before.
@@ -171,17 +173,17 @@ impl Snapshot {
         let before = self.pods.remove(key);
         // Most changes of a bound pod affect nothing that the scheduler reads.
         if let (Some(before), Some(after)) = (&before, &after)
-            && before.lies_as(after)
+            && before.counts_like(after)
         {
             self.swap_pod(before, after.clone());
             self.pods.insert(key.clone(), after.clone());
             return Some(before.clone());
         }
         if let Some(before) = &before {
-            self.take_away(before);
+            self.unindex_pod(before);
         }
         if let Some(after) = after {
-            self.put_down(&after);
+            self.index_pod(&after);
             self.pods.insert(key.clone(), after);
         }
         before
@@ -191,7 +193,7 @@ impl Snapshot {
     fn swap_pod(&mut self, before: &Pod, pod: Arc<Pod>) {
         let Some(id) = pod.node_name.as_ref().and_then(|name| self.by_name.get(name)).copied() else { return };
         if before.started != pod.started {
-            self.changes.push(Change::Pods(id));
+            self.changes.push(SnapshotChange::PodStarted(id));
         }
         let pods = self.nodes[id].as_mut().map(|info| &mut info.pods);
         if let Some(own) = pods.and_then(|pods| pods.iter_mut().find(|own| own.key == pod.key)) {
@@ -199,33 +201,33 @@ impl Snapshot {
         }
     }
 
-    fn put_down(&mut self, pod: &Arc<Pod>) {
+    fn index_pod(&mut self, pod: &Arc<Pod>) {
         if let Some(gang) = &pod.template.gang {
             self.gangs.entry(gang.clone()).or_default().insert(pod.key.clone());
         }
         let Some(name) = &pod.node_name else {
             if let Some(node) = &pod.nominated {
-                let place = (Reverse(pod.priority), pod.key.clone());
-                self.nominated.entry(node.clone()).or_default().insert(place, pod.clone());
+                let index_key = (Reverse(pod.priority), pod.key.clone());
+                self.nominated.entry(node.clone()).or_default().insert(index_key, pod.clone());
                 self.node_changed(node);
             }
             return;
         };
         match self.by_name.get(name).copied() {
-            Some(id) => self.lay(id, pod.clone()),
-            None => self.homeless.entry(name.clone()).or_default().push(pod.clone()),
+            Some(id) => self.place_pod(id, pod.clone()),
+            None => self.pods_on_unknown_nodes.entry(name.clone()).or_default().push(pod.clone()),
         }
     }
 
-    fn lay(&mut self, id: NodeId, pod: Arc<Pod>) {
+    fn place_pod(&mut self, id: NodeId, pod: Arc<Pod>) {
         let Some(info) = &mut self.nodes[id] else { return };
         info.add(pod.clone());
-        self.count_claims(&pod, true);
-        self.note_affinity(id, &pod, true);
-        self.changes.push(Change::Placed(id, pod));
+        self.count_claim_users(&pod, true);
+        self.index_affinity(id, &pod, true);
+        self.changes.push(SnapshotChange::PodAdded(id, pod));
     }
 
-    fn take_away(&mut self, pod: &Arc<Pod>) {
+    fn unindex_pod(&mut self, pod: &Arc<Pod>) {
         if let Some(gang) = &pod.template.gang
             && let Some(members) = self.gangs.get_mut(gang)
         {
@@ -236,33 +238,33 @@ impl Snapshot {
         }
         let Some(name) = &pod.node_name else {
             if let Some(node) = &pod.nominated {
-                self.take_nomination(pod, node);
+                self.remove_nomination(pod, node);
                 self.node_changed(node);
             }
             return;
         };
         let Some(id) = self.by_name.get(name).copied() else {
-            if let Some(pods) = self.homeless.get_mut(name) {
+            if let Some(pods) = self.pods_on_unknown_nodes.get_mut(name) {
                 pods.retain(|one| one.key != pod.key);
                 if pods.is_empty() {
-                    self.homeless.remove(name);
+                    self.pods_on_unknown_nodes.remove(name);
                 }
             }
             return;
         };
         let Some(info) = &mut self.nodes[id] else { return };
         if let Some(pod) = info.remove(&pod.key) {
-            self.count_claims(&pod, false);
-            self.note_affinity(id, &pod, false);
-            self.changes.push(Change::Left(id, pod));
+            self.count_claim_users(&pod, false);
+            self.index_affinity(id, &pod, false);
+            self.changes.push(SnapshotChange::PodRemoved(id, pod));
         }
     }
 
     /// Counts a pod that came to a node, or left it, among the users of its volume claims.
-    fn count_claims(&mut self, pod: &Pod, lies: bool) {
+    fn count_claim_users(&mut self, pod: &Pod, is_added: bool) {
         for (claim, _) in pod.volume_claims() {
             let users = self.claim_users.get(&claim).copied().unwrap_or(0);
-            match if lies { users + 1 } else { users.saturating_sub(1) } {
+            match if is_added { users + 1 } else { users.saturating_sub(1) } {
                 0 => _ = self.claim_users.remove(&claim),
                 users => _ = self.claim_users.insert(claim, users),
             }
@@ -270,20 +272,20 @@ impl Snapshot {
     }
 
     /// Indexes a pod with pod (anti-)affinity that came to a node, or left it.
-    fn note_affinity(&mut self, id: NodeId, pod: &Pod, lies: bool) {
-        for place in pod.template.pod_affinity.reach.places() {
-            if lies {
-                self.with_affinity.entry(place).or_default().insert(pod.key.clone(), id);
-            } else if let Some(pods) = self.with_affinity.get_mut(&place) {
+    fn index_affinity(&mut self, id: NodeId, pod: &Pod, is_added: bool) {
+        for index_key in pod.template.pod_affinity.scope.index_keys() {
+            if is_added {
+                self.with_affinity.entry(index_key).or_default().insert(pod.key.clone(), id);
+            } else if let Some(pods) = self.with_affinity.get_mut(&index_key) {
                 pods.remove(&pod.key);
                 if pods.is_empty() {
-                    self.with_affinity.remove(&place);
+                    self.with_affinity.remove(&index_key);
                 }
             }
         }
     }
 
-    fn take_nomination(&mut self, pod: &Pod, node: &Text) {
+    fn remove_nomination(&mut self, pod: &Pod, node: &Text) {
         let Some(pods) = self.nominated.get_mut(node) else { return };
         pods.remove(&(Reverse(pod.priority), pod.key.clone()));
         if pods.is_empty() {
@@ -293,11 +295,11 @@ impl Snapshot {
 
     fn node_changed(&mut self, name: &Text) {
         if let Some(id) = self.by_name.get(name) {
-            self.changes.push(Change::Node(*id));
+            self.changes.push(SnapshotChange::NodeUpdated(*id));
         }
     }
 
-    fn apply_node(&mut self, key: &Key, object: Option<&Value>) -> Seen {
+    fn apply_node(&mut self, key: &Key, object: Option<&Value>) -> ObjectChange {
         let after = object.map(|object| Arc::new(Node::decode(&mut self.pool, key.name.clone(), object)));
         let id = self.by_name.get(&key.name).copied();
         let before = id.and_then(|id| self.node(id)).map(|info| info.node.clone());
@@ -307,7 +309,7 @@ impl Snapshot {
             (Some(id), None) => self.remove_node(id),
             (None, None) => {}
         }
-        Seen::Node(before, after)
+        ObjectChange::Node(before, after)
     }
 
     fn replace_node(&mut self, id: NodeId, after: &Arc<Node>) {
@@ -320,7 +322,11 @@ impl Snapshot {
             self.relabel(id, Some(&before), Some(after));
         }
         let same_shape = before.labels == after.labels && before.taints == after.taints;
-        self.changes.push(if same_shape { Change::Node(id) } else { Change::Reshaped(id) });
+        self.changes.push(if same_shape {
+            SnapshotChange::NodeUpdated(id)
+        } else {
+            SnapshotChange::TopologyChanged(id)
+        });
         if before.images != after.images {
             self.count_images(&before, -1);
             self.count_images(after, 1);
@@ -334,11 +340,11 @@ impl Snapshot {
         });
         self.nodes[id] = Some(NodeInfo::new(id, node.clone()));
         self.by_name.insert(node.name.clone(), id);
-        self.changes.push(Change::Reshaped(id));
+        self.changes.push(SnapshotChange::TopologyChanged(id));
         self.relabel(id, None, Some(node));
         self.count_images(node, 1);
-        for pod in self.homeless.remove(&node.name).unwrap_or_default() {
-            self.lay(id, pod);
+        for pod in self.pods_on_unknown_nodes.remove(&node.name).unwrap_or_default() {
+            self.place_pod(id, pod);
         }
     }
 
@@ -347,15 +353,15 @@ impl Snapshot {
         self.by_name.remove(&info.node.name);
         self.free.push(id);
         for pod in &info.pods {
-            self.count_claims(pod, false);
-            self.note_affinity(id, pod, false);
-            self.changes.push(Change::Left(id, pod.clone()));
+            self.count_claim_users(pod, false);
+            self.index_affinity(id, pod, false);
+            self.changes.push(SnapshotChange::PodRemoved(id, pod.clone()));
         }
-        self.changes.push(Change::Reshaped(id));
+        self.changes.push(SnapshotChange::TopologyChanged(id));
         self.relabel(id, Some(&info.node), None);
         self.count_images(&info.node, -1);
         if !info.pods.is_empty() {
-            self.homeless.insert(info.node.name.clone(), info.pods);
+            self.pods_on_unknown_nodes.insert(info.node.name.clone(), info.pods);
         }
     }
 
@@ -404,12 +410,12 @@ impl Snapshot {
             return;
         }
         let last = pod.template.clone();
-        self.find_template(pod);
+        self.register_template(pod);
         self.last_templates.truncate(LAST_MAX - 1);
         self.last_templates.push_front((last, pod.template.clone(), pod.template_id));
     }
 
-    fn find_template(&mut self, pod: &mut Pod) {
+    fn register_template(&mut self, pod: &mut Pod) {
         if let Some((template, id)) = self.templates.get_key_value(&pod.template) {
             (pod.template, pod.template_id) = (template.clone(), *id);
             return;
@@ -426,7 +432,7 @@ impl Snapshot {
 
 impl Pod {
     /// Whether the two pods are equal in everything that counts on their node.
-    fn lies_as(&self, other: &Pod) -> bool {
+    fn counts_like(&self, other: &Pod) -> bool {
         self.node_name.is_some()
             && self.node_name == other.node_name
             && self.uid == other.uid
@@ -441,14 +447,14 @@ fn devices_of(claim: &Option<Arc<device::Claim>>) -> Option<&device::Allocation>
     claim.as_ref()?.allocation.as_ref()
 }
 
-/// Keeps devices promised to a claim until the claim's own status says which devices it has.
-fn keep_promises(before: Option<&device::Claim>, after: &mut Arc<device::Claim>) {
-    // A promised claim that is yet to be made has no uid.
+/// Keeps the assumed allocation of a claim until the claim's own status has an allocation.
+fn keep_assumed_allocation(before: Option<&device::Claim>, after: &mut Arc<device::Claim>) {
+    // A claim that is not created yet has no uid.
     let same = |before: &device::Claim| before.uid == after.uid || before.uid.is_empty();
-    let Some(before) = before.filter(|before| before.promised && same(before)) else { return };
+    let Some(before) = before.filter(|before| before.allocation_assumed && same(before)) else { return };
     if after.allocation.is_none() {
         let after = Arc::make_mut(after);
         after.allocation = before.allocation.clone();
-        after.promised = true;
+        after.allocation_assumed = true;
     }
 }

@@ -1,9 +1,9 @@
-//! Decisions whose effect is not yet seen: assumed pods, with the volumes and devices reserved for them.
+//! Assumed pods: pods whose binding their own events do not show yet, with the volumes and devices reserved for them.
 
 use super::Snapshot;
-use super::changes::Change;
+use super::changes::SnapshotChange;
 use crate::object::device::{Allocation, Claim};
-use crate::object::extended::Made;
+use crate::object::extended::NewClaim;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
 use crate::plugins::{dynamic_resources, volume_binding};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// What is reserved for an assumed pod.
 #[derive(Debug, Clone)]
-pub(super) struct Assumed {
+pub(super) struct AssumedPod {
     uid: Text,
     node: Text,
     volumes: Vec<(Key, Option<Text>)>,
@@ -20,18 +20,18 @@ pub(super) struct Assumed {
 
 /// The volumes and devices that were chosen for a pod together with its node.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Promise {
+pub struct Reservation {
     /// Each volume claim that is not bound yet, and the volume that it gets; `None`: a volume is to be provisioned.
     pub volumes: Vec<(Key, Option<Text>)>,
     /// Each ResourceClaim without an allocation, and the devices that it gets.
     pub devices: Vec<(Key, Allocation)>,
     /// The claim among `devices` that is yet to be made, if there is one.
-    pub made: Option<Arc<Made>>,
+    pub new_claim: Option<Arc<NewClaim>>,
 }
 
-impl Promise {
+impl Reservation {
     /// The plug-in whose PreBind writes these choices, if there are any.
-    pub fn prepared_by(&self) -> Option<&'static str> {
+    pub fn pre_bind_plugin(&self) -> Option<&'static str> {
         match (self.volumes.is_empty(), self.devices.is_empty()) {
             (true, true) => None,
             (false, _) => Some(volume_binding::NAME),
@@ -42,29 +42,30 @@ impl Promise {
 
 impl Snapshot {
     /// Counts a pod as bound to a node, until its own events say so or [`Snapshot::forget`] is called.
-    pub fn assume(&mut self, key: &Key, node: &Text, promise: &Promise) {
+    pub fn assume(&mut self, key: &Key, node: &Text, reservation: &Reservation) {
         let Some(pod) = self.pods.get(key) else { return };
-        let assumed = Assumed {
+        let assumed = AssumedPod {
             uid: pod.uid.clone(),
             node: node.clone(),
-            volumes: promise.volumes.clone(),
-            devices: promise.devices.iter().map(|(claim, _)| claim.clone()).collect(),
+            volumes: reservation.volumes.clone(),
+            devices: reservation.devices.iter().map(|(claim, _)| claim.clone()).collect(),
         };
         let mut placed = Pod::clone(pod);
         placed.node_name = Some(node.clone());
         self.assumed.insert(key.clone(), assumed);
         self.put_pod(key, Some(Arc::new(placed)));
-        for (claim, volume) in &promise.volumes {
-            self.hold_volume(claim, volume.as_ref(), node);
+        for (claim, volume) in &reservation.volumes {
+            self.assume_volume(claim, volume.as_ref(), node);
         }
-        if let Some(made) = promise.made.as_ref().filter(|made| !self.device_claims.contains_key(&made.claim.key)) {
-            self.put_device_claim(&made.claim.key, Some(made.claim.clone()));
+        if let Some(new) = reservation.new_claim.as_ref().filter(|new| !self.device_claims.contains_key(&new.claim.key))
+        {
+            self.put_device_claim(&new.claim.key, Some(new.claim.clone()));
         }
-        for (claim, allocation) in &promise.devices {
-            self.promise_devices(claim, Some(allocation));
+        for (claim, allocation) in &reservation.devices {
+            self.assume_allocation(claim, Some(allocation));
         }
-        let devices = promise.devices.iter().map(|(claim, _)| claim);
-        self.promises_changed(&promise.volumes, devices);
+        let devices = reservation.devices.iter().map(|(claim, _)| claim);
+        self.log_reservation_changes(&reservation.volumes, devices);
     }
 
     /// Takes back an assumption whose binding failed.
@@ -79,36 +80,36 @@ impl Snapshot {
     }
 
     /// Frees what was reserved for an assumed pod.
-    fn release(&mut self, assumed: &Assumed) {
+    fn release(&mut self, assumed: &AssumedPod) {
         for (claim, volume) in &assumed.volumes {
-            self.release_volume(claim, volume.as_ref());
+            self.restore_volume(claim, volume.as_ref());
         }
         for claim in &assumed.devices {
             let is = |which: fn(&Claim) -> bool| self.device_claims.get(claim).is_some_and(|claim| which(claim));
             if is(|claim| claim.uid.is_empty()) {
                 // The claim was never made.
                 self.put_device_claim(claim, None);
-            } else if is(|claim| claim.promised) {
-                self.promise_devices(claim, None);
+            } else if is(|claim| claim.allocation_assumed) {
+                self.assume_allocation(claim, None);
             }
         }
-        self.promises_changed(&assumed.volumes, assumed.devices.iter());
+        self.log_reservation_changes(&assumed.volumes, assumed.devices.iter());
     }
 
-    /// Promises devices to a claim, or takes the promise back.
-    fn promise_devices(&mut self, key: &Key, allocation: Option<&Allocation>) {
+    /// Sets the assumed allocation of a claim, or removes it.
+    fn assume_allocation(&mut self, key: &Key, allocation: Option<&Allocation>) {
         let Some(claim) = self.device_claims.get(key) else { return };
         let mut claim = Claim::clone(claim);
-        (claim.promised, claim.allocation) = (allocation.is_some(), allocation.cloned());
+        (claim.allocation_assumed, claim.allocation) = (allocation.is_some(), allocation.cloned());
         self.put_device_claim(key, Some(Arc::new(claim)));
     }
 
-    fn promises_changed<'k>(&mut self, volumes: &[(Key, Option<Text>)], devices: impl Iterator<Item = &'k Key>) {
+    fn log_reservation_changes<'k>(&mut self, volumes: &[(Key, Option<Text>)], devices: impl Iterator<Item = &'k Key>) {
         for (claim, _) in volumes {
-            self.changes.push(Change::Object(Kind::PersistentVolumeClaim, claim.clone()));
+            self.changes.push(SnapshotChange::Object(Kind::PersistentVolumeClaim, claim.clone()));
         }
         for claim in devices {
-            self.changes.push(Change::Object(Kind::ResourceClaim, claim.clone()));
+            self.changes.push(SnapshotChange::Object(Kind::ResourceClaim, claim.clone()));
         }
     }
 
@@ -144,7 +145,7 @@ impl Snapshot {
         }
     }
 
-    fn hold_volume(&mut self, claim: &Key, volume: Option<&Text>, node: &Text) {
+    fn assume_volume(&mut self, claim: &Key, volume: Option<&Text>, node: &Text) {
         let Some(claim) = self.volume_claims.get_mut(claim) else { return };
         let claim = Arc::make_mut(claim);
         match volume {
@@ -158,7 +159,7 @@ impl Snapshot {
         }
     }
 
-    fn release_volume(&mut self, claim: &Key, volume: Option<&Text>) {
+    fn restore_volume(&mut self, claim: &Key, volume: Option<&Text>) {
         match volume {
             None => {
                 if let Some(claim) = self.volume_claims.get_mut(claim).filter(|claim| !claim.bound) {

@@ -7,37 +7,36 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 #[derive(Debug, Clone)]
-pub enum Change {
+pub enum SnapshotChange {
     /// A pod came to a node.
-    Placed(NodeId, Arc<Pod>),
+    PodAdded(NodeId, Arc<Pod>),
     /// A pod left a node.
-    Left(NodeId, Arc<Pod>),
-    /// The node object changed, but not as [`Change::Reshaped`] says; or a pod was nominated to the node, or is no
-    /// longer.
-    Node(NodeId),
+    PodRemoved(NodeId, Arc<Pod>),
+    /// The node object changed in other fields than its labels and taints; or a pod's nomination to the node began or ended.
+    NodeUpdated(NodeId),
     /// A pod on this node changed in a field that decides only which victims go first.
-    Pods(NodeId),
+    PodStarted(NodeId),
     /// A node was added or removed, or its labels or taints changed: its pods count in other topology domains.
-    Reshaped(NodeId),
+    TopologyChanged(NodeId),
     /// An object that is neither a pod nor a node changed in fields that plug-ins read.
     Object(Kind, Key),
 }
 
-/// The newest changes. A reader that has missed more than are kept starts anew.
+/// The newest changes. A reader that has missed more changes than are kept must rebuild its cache.
 #[derive(Debug, Default)]
-pub struct Changes {
+pub struct ChangeLog {
     next: u64,
-    kept: VecDeque<Change>,
+    changes: VecDeque<SnapshotChange>,
 }
 
-const KEPT: usize = 1 << 16;
+const CHANGES_MAX: usize = 1 << 16;
 
-impl Changes {
-    pub(super) fn push(&mut self, change: Change) {
-        if self.kept.len() == KEPT {
-            self.kept.pop_front();
+impl ChangeLog {
+    pub(super) fn push(&mut self, change: SnapshotChange) {
+        if self.changes.len() == CHANGES_MAX {
+            self.changes.pop_front();
         }
-        self.kept.push_back(change);
+        self.changes.push_back(change);
         self.next += 1;
     }
 
@@ -47,8 +46,8 @@ impl Changes {
     }
 
     /// The changes from number `at` on; `None`: some of them are no longer kept.
-    pub fn since(&self, at: u64) -> Option<impl Iterator<Item = &Change>> {
+    pub fn since(&self, at: u64) -> Option<impl Iterator<Item = &SnapshotChange>> {
         let missed = usize::try_from(self.next.checked_sub(at)?).ok()?;
-        (missed <= self.kept.len()).then(|| self.kept.range(self.kept.len() - missed..))
+        (missed <= self.changes.len()).then(|| self.changes.range(self.changes.len() - missed..))
     }
 }

@@ -1,4 +1,4 @@
-//! What happened to an object, as waiting pods are told of it, and its name in metrics.
+//! Cluster events: changes of objects that may make waiting pods schedulable, and their names in metrics.
 
 use crate::object::node::Node;
 use crate::object::pod::Pod;
@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 /// An object's change. It may make waiting pods schedulable.
 #[derive(Debug, Clone)]
-pub struct Event {
+pub struct ClusterEvent {
     pub kind: Kind,
     pub key: Key,
-    pub seen: Seen,
+    pub change: ObjectChange,
 }
 
 /// The object before and after; of most kinds only whether it existed before and exists now.
 #[derive(Debug, Clone)]
-pub enum Seen {
+pub enum ObjectChange {
     Pod(Option<Arc<Pod>>, Option<Arc<Pod>>),
     Node(Option<Arc<Node>>, Option<Arc<Node>>),
     Volume(Option<Arc<volume::Volume>>, Option<Arc<volume::Volume>>),
@@ -27,10 +27,10 @@ pub enum Seen {
     Other { before: bool, after: bool },
 }
 
-impl Seen {
+impl ObjectChange {
     /// The event of this change; `None`: the object is absent before and after.
-    pub(super) fn event(self, kind: Kind, key: &Key) -> Option<Event> {
-        (self.presence() != (false, false)).then(|| Event { kind, key: key.clone(), seen: self })
+    pub(super) fn event(self, kind: Kind, key: &Key) -> Option<ClusterEvent> {
+        (self.presence() != (false, false)).then(|| ClusterEvent { kind, key: key.clone(), change: self })
     }
 
     /// Whether the object existed before, and whether it exists now.
@@ -39,40 +39,40 @@ impl Seen {
             (one.is_some(), other.is_some())
         }
         match self {
-            Seen::Pod(before, after) => both(before, after),
-            Seen::Node(before, after) => both(before, after),
-            Seen::Volume(before, after) => both(before, after),
-            Seen::StorageClass(before, after) => both(before, after),
-            Seen::CsiNode(before, after) => both(before, after),
-            Seen::CsiDriver(before, after) => both(before, after),
-            Seen::Capacity(before, after) => both(before, after),
-            Seen::DeviceClaim(before, after) => both(before, after),
-            Seen::Other { before, after } => (*before, *after),
+            ObjectChange::Pod(before, after) => both(before, after),
+            ObjectChange::Node(before, after) => both(before, after),
+            ObjectChange::Volume(before, after) => both(before, after),
+            ObjectChange::StorageClass(before, after) => both(before, after),
+            ObjectChange::CsiNode(before, after) => both(before, after),
+            ObjectChange::CsiDriver(before, after) => both(before, after),
+            ObjectChange::Capacity(before, after) => both(before, after),
+            ObjectChange::DeviceClaim(before, after) => both(before, after),
+            ObjectChange::Other { before, after } => (*before, *after),
         }
     }
 }
 
 /// The metric names of a kind's events: for an added, a changed and a deleted object.
-type Labels = [&'static str; 3];
+type EventLabels = [&'static str; 3];
 
-impl Event {
+impl ClusterEvent {
     /// Whether the event is about an object that is no pod, or about a pod that is or was on a node or nominated to
     /// one.
-    pub fn is_about_places(&self) -> bool {
-        let has_place = |pod: &Arc<Pod>| pod.node_name.is_some() || pod.nominated.is_some();
-        match &self.seen {
-            Seen::Pod(before, after) => before.iter().chain(after).any(has_place),
+    pub fn concerns_nodes(&self) -> bool {
+        let is_on_node = |pod: &Arc<Pod>| pod.node_name.is_some() || pod.nominated.is_some();
+        match &self.change {
+            ObjectChange::Pod(before, after) => before.iter().chain(after).any(is_on_node),
             _ => true,
         }
     }
 
     /// The event's name in metrics. `None`: no waiting pod reacts to such events.
     pub fn label(&self) -> Option<&'static str> {
-        match &self.seen {
-            Seen::Pod(before, after) => pod_label(before.as_deref(), after.as_deref()),
-            Seen::Node(Some(before), Some(after)) => node_label(before, after),
-            seen => {
-                let (before, after) = seen.presence();
+        match &self.change {
+            ObjectChange::Pod(before, after) => pod_label(before.as_deref(), after.as_deref()),
+            ObjectChange::Node(Some(before), Some(after)) => node_label(before, after),
+            change => {
+                let (before, after) = change.presence();
                 let at = match (before, after) {
                     (false, _) => 0,
                     (true, true) => 1,
@@ -85,7 +85,7 @@ impl Event {
 }
 
 #[rustfmt::skip]
-fn labels(kind: Kind) -> Option<Labels> {
+fn labels(kind: Kind) -> Option<EventLabels> {
     Some(match kind {
         Kind::Node => ["NodeAdd", "NodeUpdate", "NodeDelete"],
         Kind::Service => ["ServiceAdd", "ServiceUpdate", "ServiceDelete"],
@@ -140,19 +140,22 @@ fn node_label(before: &Node, after: &Node) -> Option<&'static str> {
 }
 
 fn pod_label(before: Option<&Pod>, after: Option<&Pod>) -> Option<&'static str> {
-    let lies = |pod: &Pod| pod.node_name.is_some();
-    let either = |pod: &Pod, assigned: &'static str, other: &'static str| if lies(pod) { assigned } else { other };
+    let is_assigned = |pod: &Pod| pod.node_name.is_some();
+    let either =
+        |pod: &Pod, assigned: &'static str, other: &'static str| if is_assigned(pod) { assigned } else { other };
     let (before, after) = match (before, after) {
         (None, None) => return None,
         (Some(pod), None) => return Some(either(pod, "AssignedPodDelete", "UnschedulablePodDelete")),
-        (Some(before), Some(after)) if before.uid == after.uid && lies(before) == lies(after) => (before, after),
+        (Some(before), Some(after)) if before.uid == after.uid && is_assigned(before) == is_assigned(after) => {
+            (before, after)
+        }
         (_, Some(pod)) => return Some(either(pod, "AssignedPodAdd", "UnschedulablePodAdd")),
     };
     let (was, is) = (&before.template, &after.template);
     let changes = [
         (was.labels != is.labels, "AssignedPodUpdatePodLabel", "UnschedulablePodUpdatePodLabel"),
         (
-            after.held().is_less_in_some(before.held()),
+            after.effective_requests().is_less_in_any(before.effective_requests()),
             "AssignedPodUpdatePodScaleDown",
             "UnschedulablePodUpdatePodScaleDown",
         ),
@@ -163,7 +166,7 @@ fn pod_label(before: Option<&Pod>, after: Option<&Pod>) -> Option<&'static str> 
         ),
         (was.tolerations != is.tolerations, "AssignedPodUpdatePodToleration", "UnschedulablePodUpdatePodToleration"),
         (
-            before.made_claims != after.made_claims,
+            before.generated_claims != after.generated_claims,
             "AssignedPodUpdatePodGeneratedResourceClaim",
             "UnschedulablePodUpdatePodGeneratedResourceClaim",
         ),

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 #[derive(Debug, Default)]
-pub(super) struct Extended {
+pub(super) struct ExtendedResources {
     /// The classes that name each resource. The first of a set is used: the newest, and among equally old ones the
     /// first by name.
     classes: BTreeMap<Text, BTreeSet<(Reverse<i128>, Text)>>,
@@ -16,7 +16,7 @@ pub(super) struct Extended {
     claims: HashMap<Text, Key>,
 }
 
-impl Extended {
+impl ExtendedResources {
     pub fn class_changed(&mut self, name: &Text, before: Option<&Class>, after: Option<&Class>) {
         let entry = |class: &Class| (Reverse(class.created), name.clone());
         if let Some((class, resource)) = before.and_then(|class| Some((class, class.extended_resource.as_ref()?)))

@@ -17,22 +17,22 @@ use crate::object::labels::Labels;
 use crate::object::pod::{Gang, Pod, Template};
 use crate::object::taint_rule::TaintRule;
 use crate::object::volume;
-use crate::object::workload::{Budget, Selecting, Workload};
-use crate::object::{Key, Kind, Pool, Text};
-use crate::plugin::Point;
+use crate::object::workload::{DisruptionBudget, PodSelector, Workload};
+use crate::object::{Key, Kind, StringPool, Text};
+use crate::plugin::ExtensionPoint;
+use crate::plugins::devices::in_use::DevicesInUse;
 use crate::plugins::devices::pools::Pools;
-use crate::plugins::devices::searches::Searches;
-use crate::plugins::devices::taken::Taken;
+use crate::plugins::devices::searches::SharedSearchState;
 use crate::plugins::legacy;
-use changes::Changes;
-use extended::Extended;
+use changes::ChangeLog;
+use extended::ExtendedResources;
 use node_info::{NodeId, NodeInfo};
-use numbers::Numbers;
+use numbers::LabelNumbers;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-pub use event::{Event, Seen};
+pub use event::{ClusterEvent, ObjectChange};
 
 /// Objects by key; those of one namespace are neighbours.
 pub type Table<T> = BTreeMap<Key, Arc<T>>;
@@ -42,7 +42,7 @@ type ByPriority = BTreeMap<(Reverse<i64>, Key), Arc<Pod>>;
 
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    pool: Pool,
+    pool: StringPool,
     templates: HashMap<Arc<Template>, u64>,
     next_template: u64,
     /// The templates of the last pods, the shared templates equal to them, and the numbers of these.
@@ -53,19 +53,19 @@ pub struct Snapshot {
     free: Vec<NodeId>,
     by_name: HashMap<Text, NodeId>,
     /// Pods bound to unknown nodes, by the node's name.
-    homeless: HashMap<Text, Vec<Arc<Pod>>>,
+    pods_on_unknown_nodes: HashMap<Text, Vec<Arc<Pod>>>,
     pods: HashMap<Key, Arc<Pod>>,
     /// For each label key, the number of nodes that have it.
     label_keys: HashMap<Text, usize>,
     /// Numbers for the values of those label keys that some plug-in counts pods by.
-    numbers: Mutex<HashMap<Text, Numbers>>,
+    numbers: Mutex<HashMap<Text, LabelNumbers>>,
     /// Bound pods with pod (anti-)affinity and their nodes, by the namespace that their terms select; `None`: any
     /// namespace.
     with_affinity: BTreeMap<Option<Text>, BTreeMap<Key, NodeId>>,
     /// Waiting pods, by the node that they are nominated to.
     nominated: BTreeMap<Text, ByPriority>,
     /// Pods that were decided here and whose own events do not show their node yet.
-    assumed: HashMap<Key, assume::Assumed>,
+    assumed: HashMap<Key, assume::AssumedPod>,
     /// The size of each image, and the number of nodes that have it.
     images: HashMap<Text, (i64, i64)>,
     /// How many pods on known nodes use each volume claim.
@@ -74,10 +74,10 @@ pub struct Snapshot {
     gangs: BTreeMap<Gang, BTreeSet<Key>>,
 
     pub namespaces: Table<Labels>,
-    pub services: Table<Selecting>,
+    pub services: Table<PodSelector>,
     /// ReplicationControllers, ReplicaSets and StatefulSets.
-    pub controllers: BTreeMap<Kind, Table<Selecting>>,
-    pub budgets: Table<Budget>,
+    pub controllers: BTreeMap<Kind, Table<PodSelector>>,
+    pub budgets: Table<DisruptionBudget>,
     pub volumes: Table<volume::Volume>,
     pub volume_claims: Table<volume::Claim>,
     pub storage_classes: Table<volume::Class>,
@@ -93,16 +93,16 @@ pub struct Snapshot {
     pub workloads: Table<Workload>,
     /// Whether extended resources may be satisfied by devices.
     pub extended_resources: bool,
-    extended: Extended,
+    extended: ExtendedResources,
     /// The ResourceSlices by their pools, and the devices that claims have: indexes of the tables above.
     pub(crate) device_pools: Pools,
-    pub(crate) devices_taken: Taken,
+    pub(crate) devices_in_use: DevicesInUse,
     /// The clock of searches that have a time limit.
     pub clock: Clock,
     /// Results that a search for devices leaves to the searches after it.
-    pub searches: Arc<Searches>,
+    pub searches: Arc<SharedSearchState>,
 
-    changes: Changes,
+    changes: ChangeLog,
 }
 
 impl Snapshot {
@@ -114,7 +114,7 @@ impl Snapshot {
     pub fn with(configuration: &Configuration) -> Self {
         let mut snapshot = Snapshot::new();
         snapshot.extended_resources = configuration.extended_resources;
-        if configuration.profiles.iter().any(|profile| profile.has(Point::Score, legacy::RESOURCE_LIMITS)) {
+        if configuration.profiles.iter().any(|profile| profile.has(ExtensionPoint::Score, legacy::RESOURCE_LIMITS)) {
             snapshot.read_limits();
         }
         snapshot
@@ -167,8 +167,8 @@ impl Snapshot {
     /// The bound pods whose affinity terms may select pods of this namespace. Pods whose terms select only other
     /// namespaces cost nothing here.
     pub fn pods_with_affinity(&self, namespace: &Text) -> impl Iterator<Item = (NodeId, &Arc<Pod>)> {
-        let places = [None, Some(namespace.clone())];
-        let found = places.into_iter().filter_map(|place| self.with_affinity.get(&place)).flatten();
+        let index_keys = [None, Some(namespace.clone())];
+        let found = index_keys.into_iter().filter_map(|index_key| self.with_affinity.get(&index_key)).flatten();
         found.filter_map(|(key, node)| Some((*node, self.pods.get(key)?)))
     }
 
@@ -216,11 +216,11 @@ impl Snapshot {
     }
 
     /// How often the slices of a device pool were scanned.
-    pub fn pools_gathered(&self) -> u64 {
-        self.device_pools.gathered()
+    pub fn pool_scans(&self) -> u64 {
+        self.device_pools.scans()
     }
 
-    pub fn changes(&self) -> &Changes {
+    pub fn changes(&self) -> &ChangeLog {
         &self.changes
     }
 }

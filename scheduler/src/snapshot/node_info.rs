@@ -17,41 +17,47 @@ pub struct NodeInfo {
     /// In the order in which the pods came.
     pub pods: Vec<Arc<Pod>>,
     /// The sum of the pods' requests, as filters count them.
-    pub held: Resources,
+    pub requested: Resources,
     /// The sum of the pods' requests, as the scores by allocation count them.
-    pub held_scored: Resources,
+    pub non_zero_requested: Resources,
 }
 
 impl NodeInfo {
     pub(super) fn new(id: NodeId, node: Arc<Node>) -> Self {
-        NodeInfo { id, node, pods: Vec::new(), held: Resources::default(), held_scored: Resources::default() }
+        NodeInfo {
+            id,
+            node,
+            pods: Vec::new(),
+            requested: Resources::default(),
+            non_zero_requested: Resources::default(),
+        }
     }
 
     pub fn add(&mut self, pod: Arc<Pod>) {
-        self.held.add(pod.held());
-        self.held_scored.add(pod.held_scored());
+        self.requested.add(pod.effective_requests());
+        self.non_zero_requested.add(pod.effective_non_zero_requests());
         self.pods.push(pod);
     }
 
     pub fn remove(&mut self, key: &Key) -> Option<Arc<Pod>> {
         let at = self.pods.iter().position(|pod| pod.key == *key)?;
         let pod = self.pods.remove(at);
-        if self.held.is_beyond_count() || self.held_scored.is_beyond_count() {
-            self.sum_up();
+        if self.requested.is_saturated() || self.non_zero_requested.is_saturated() {
+            self.recompute_sums();
         } else {
-            self.held.subtract(pod.held());
-            self.held_scored.subtract(pod.held_scored());
+            self.requested.subtract(pod.effective_requests());
+            self.non_zero_requested.subtract(pod.effective_non_zero_requests());
         }
         Some(pod)
     }
 
-    /// Sums anew. Requests that do not fit into 64 bits saturate the sum; subtracting such a pod from a saturated sum
+    /// Recomputes the sums. Requests that do not fit into 64 bits saturate the sum; subtracting such a pod from a saturated sum
     /// would lose the requests of the others.
-    fn sum_up(&mut self) {
-        (self.held, self.held_scored) = Default::default();
+    fn recompute_sums(&mut self) {
+        (self.requested, self.non_zero_requested) = Default::default();
         for pod in &self.pods {
-            self.held.add(pod.held());
-            self.held_scored.add(pod.held_scored());
+            self.requested.add(pod.effective_requests());
+            self.non_zero_requested.add(pod.effective_non_zero_requests());
         }
     }
 }

@@ -12,7 +12,7 @@ pub const NONE: u32 = u32::MAX;
 /// The values that nodes have for one label, numbered. When the last node loses a value, its number is used again for
 /// another value. A node whose number changes meaning is always listed in the snapshot's changes.
 #[derive(Debug, Default)]
-pub(super) struct Numbers {
+pub(super) struct LabelNumbers {
     of_node: Vec<u32>,
     by_value: HashMap<Text, u32>,
     /// How many nodes have each value.
@@ -20,9 +20,9 @@ pub(super) struct Numbers {
     free: Vec<u32>,
 }
 
-impl Numbers {
+impl LabelNumbers {
     fn new(snapshot: &Snapshot, key: &str) -> Self {
-        let mut numbers = Numbers::default();
+        let mut numbers = LabelNumbers::default();
         for node in snapshot.nodes() {
             numbers.replace(node.id, None, node.node.labels.get(key));
         }
@@ -76,19 +76,19 @@ impl Snapshot {
         self.with_numbers(key, |numbers| numbers.of_node.get(node).copied()).flatten().unwrap_or(NONE)
     }
 
-    /// Calls `show` with the numbers for a label, which are made at the first call. `None`: no node has the label.
-    fn with_numbers<T>(&self, key: &Text, show: impl FnOnce(&Numbers) -> T) -> Option<T> {
+    /// Calls `read` with the numbers for a label, which are made at the first call. `None`: no node has the label.
+    fn with_numbers<T>(&self, key: &Text, read: impl FnOnce(&LabelNumbers) -> T) -> Option<T> {
         if !self.is_label_of_nodes(key) {
             return None;
         }
         let mut all = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(numbers) = all.get(key) {
-            return Some(show(numbers));
+            return Some(read(numbers));
         }
-        let numbers = Numbers::new(self, key);
-        let shown = show(&numbers);
+        let numbers = LabelNumbers::new(self, key);
+        let result = read(&numbers);
         all.insert(key.clone(), numbers);
-        Some(shown)
+        Some(result)
     }
 }
 
@@ -97,9 +97,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_values_that_nodes_have() {
+    fn label_values_of_nodes_are_numbered() {
         let [a, b]: [Text; 2] = ["a".into(), "b".into()];
-        let mut numbers = Numbers::default();
+        let mut numbers = LabelNumbers::default();
         for node in [3, 5] {
             numbers.replace(node, None, Some(&a));
         }

@@ -1,6 +1,6 @@
 //! A cluster of recorded objects, completed as the API server completes them before a scheduler sees them.
 
-use holdfast_scheduler::{Event, Key, Kind, Snapshot};
+use holdfast_scheduler::{ClusterEvent, Key, Kind, Snapshot};
 use holdfast_value::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub fn key_of(kind: &str, object: &Value) -> Key {
 }
 
 impl Cluster {
-    pub fn create(&mut self, object: &Value) -> Vec<Event> {
+    pub fn create(&mut self, object: &Value) -> Vec<ClusterEvent> {
         let kind = object["kind"].as_str().unwrap_or("").to_owned();
         let key = key_of(&kind, object);
         let mut object = object.clone();
@@ -48,20 +48,20 @@ impl Cluster {
         self.apply(&kind, &key)
     }
 
-    pub fn delete(&mut self, kind: &str, key: &Key) -> Vec<Event> {
+    pub fn delete(&mut self, kind: &str, key: &Key) -> Vec<ClusterEvent> {
         self.objects.remove(&(kind.into(), key.clone()));
         self.apply(kind, key)
     }
 
     /// Changes an object and applies the change to the snapshot.
-    pub fn change(&mut self, kind: &str, key: &Key, change: impl FnOnce(&mut Value)) -> Vec<Event> {
+    pub fn change(&mut self, kind: &str, key: &Key, change: impl FnOnce(&mut Value)) -> Vec<ClusterEvent> {
         if let Some(object) = self.objects.get_mut(&(kind.into(), key.clone())) {
             change(object);
         }
         self.apply(kind, key)
     }
 
-    fn apply(&mut self, kind: &str, key: &Key) -> Vec<Event> {
+    fn apply(&mut self, kind: &str, key: &Key) -> Vec<ClusterEvent> {
         let object = self.objects.get(&(kind.to_owned(), key.clone()));
         let Some(kind) = Kind::named(kind) else { return Vec::new() };
         // Only the fields that the scheduler reads.

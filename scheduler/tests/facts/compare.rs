@@ -1,9 +1,9 @@
 //! Compares recorded decisions with those made here.
 
-use holdfast_scheduler::Outcome;
+use holdfast_scheduler::PlanOutcome;
 use holdfast_scheduler::plan::{Nomination, Plan, Scores};
-use holdfast_scheduler::snapshot::assume::Promise;
-use holdfast_scheduler::status::Refusal;
+use holdfast_scheduler::snapshot::assume::Reservation;
+use holdfast_scheduler::status::Rejection;
 use holdfast_value::{Map, Value, json};
 
 #[derive(Default)]
@@ -36,13 +36,13 @@ const NEWER: [&str; 1] = ["NodeDeclaredFeatures"];
 pub fn cycle(wanted: &Value, plan: &Plan, differences: &mut Differences) {
     let got = &plan.explanation;
     differences.equal("feasible", &sorted(&wanted["feasible"]), sorted(&json!(names(&got.feasible))));
-    differences.equal("refused", &refusals(&wanted["refused"]), refused(&got.diagnosis.refused));
-    differences.equal("preFilter", &wanted["preFilter"], json!(got.diagnosis.before));
-    differences.equal("absent", &tidy(&wanted["absent"]), json!(got.diagnosis.absent.as_ref().map(refusal)));
+    differences.equal("refused", &rejections(&wanted["refused"]), rejected(&got.diagnosis.rejected));
+    differences.equal("preFilter", &wanted["preFilter"], json!(got.diagnosis.pre_filter_message));
+    differences.equal("absent", &tidy(&wanted["absent"]), json!(got.diagnosis.absent.as_ref().map(rejection)));
     let rejectors = json!(got.diagnosis.rejectors());
     let none = json!([]);
     differences.equal("rejectors", &sorted(wanted.get("rejectors").unwrap_or(&none)), sorted(&rejectors));
-    if got.diagnosis.before.is_none() {
+    if got.diagnosis.pre_filter_message.is_none() {
         let skipped: Vec<_> = wanted["skippedFilters"].as_array().into_iter().flatten().cloned().collect();
         let skipped: Vec<_> = skipped.into_iter().filter(|name| !NEWER.contains(&name.as_str().unwrap())).collect();
         differences.equal("skipped", &json!(skipped), json!(got.skipped));
@@ -88,35 +88,35 @@ fn preemption(wanted: &Value, plan: &Plan, differences: &mut Differences) {
         candidate.1["victims"] = sorted(&candidate.1["victims"]);
     }
     differences.equal("candidates", &wanted_candidates, Value::Object(candidates.collect()));
-    differences.equal("dry run", &refusals(&wanted["refused"]), refused(&got.refused));
+    differences.equal("dry run", &rejections(&wanted["refused"]), rejected(&got.rejected));
 }
 
 fn names(names: &[holdfast_scheduler::object::Text]) -> Vec<&str> {
     names.iter().map(|name| &**name).collect()
 }
 
-fn refused(all: &[(holdfast_scheduler::object::Text, Refusal)]) -> Value {
-    Value::Object(all.iter().map(|(node, one)| (node.to_string(), refusal(one))).collect())
+fn rejected(all: &[(holdfast_scheduler::object::Text, Rejection)]) -> Value {
+    Value::Object(all.iter().map(|(node, one)| (node.to_string(), rejection(one))).collect())
 }
 
-fn refusal(refusal: &Refusal) -> Value {
-    let mut reasons = refusal.reasons.clone();
+fn rejection(rejection: &Rejection) -> Value {
+    let mut reasons = rejection.reasons.clone();
     reasons.sort();
-    json!({"plugin": refusal.plugin, "code": refusal.code.name(), "reasons": reasons})
+    json!({"plugin": rejection.plugin, "code": rejection.code.name(), "reasons": reasons})
 }
 
 /// The order of reasons is not fixed.
-fn tidy(refusal: &Value) -> Value {
-    let mut refusal = refusal.clone();
-    if refusal.is_object() {
-        refusal["reasons"] = sorted(&refusal["reasons"]);
+fn tidy(rejection: &Value) -> Value {
+    let mut rejection = rejection.clone();
+    if rejection.is_object() {
+        rejection["reasons"] = sorted(&rejection["reasons"]);
     }
-    refusal
+    rejection
 }
 
-fn refusals(all: &Value) -> Value {
+fn rejections(all: &Value) -> Value {
     let all = all.as_object().into_iter().flatten();
-    Value::Object(all.map(|(node, refusal)| (node.clone(), tidy(refusal))).collect())
+    Value::Object(all.map(|(node, rejection)| (node.clone(), tidy(rejection))).collect())
 }
 
 fn sorted(list: &Value) -> Value {
@@ -141,14 +141,14 @@ pub fn bound(wanted: &Value, plan: &Plan, differences: &mut Differences) {
 }
 
 /// The volumes and devices chosen with the node: how many devices each claim has, and which volumes.
-pub fn promise(wanted: &Value, promise: &Promise, differences: &mut Differences) {
-    for (claim, allocation) in &promise.devices {
+pub fn reservation(wanted: &Value, reservation: &Reservation, differences: &mut Differences) {
+    for (claim, allocation) in &reservation.devices {
         let devices = wanted["resourceClaims"][claim.to_string()]["devices"].as_array().map_or(0, Vec::len);
         differences.unless("devices", devices == allocation.devices.len(), || {
             format!("{claim}: {} devices, not {devices}", allocation.devices.len())
         });
     }
-    for (claim, volume) in &promise.volumes {
+    for (claim, volume) in &reservation.volumes {
         let recorded = &wanted["claims"][claim.to_string()];
         let made = recorded["volume"].as_str().is_none_or(|volume| volume.starts_with("made-for-"));
         differences.unless("volumes", made == volume.is_none(), || format!("{claim}: {volume:?}, not {recorded}"));
@@ -162,7 +162,7 @@ pub fn promise(wanted: &Value, promise: &Promise, differences: &mut Differences)
 
 /// The message for an unschedulable pod, and the victims.
 pub fn unschedulable(wanted: &Value, plan: &Plan, differences: &mut Differences) {
-    let Outcome::Unschedulable(why) = &plan.outcome else { return };
+    let PlanOutcome::Unschedulable(why) = &plan.outcome else { return };
     differences.unless("node", wanted["node"].is_null(), || format!("none, not {}", wanted["node"]));
     differences.equal("message", &wanted["condition"]["message"], json!(why.message));
     differences.equal("reason", &wanted["condition"]["reason"], json!(why.reason));

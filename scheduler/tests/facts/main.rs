@@ -11,8 +11,8 @@ use cluster::{Cluster, key_of, merge};
 use compare::Differences;
 use flate2::read::GzDecoder;
 use holdfast_scheduler::plan::{Nomination, Plan};
-use holdfast_scheduler::queue::{Failure, Time, World};
-use holdfast_scheduler::{Configuration, Event, Key, Outcome, Profile, Queue, plan};
+use holdfast_scheduler::queue::{AttemptFailure, QueueContext, Time};
+use holdfast_scheduler::{ClusterEvent, Configuration, Key, PlanOutcome, Profile, Queue, plan};
 use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -24,7 +24,7 @@ const AGREEING: usize = 476;
 const DIFFERENT: &[&str] = &[];
 
 #[test]
-fn decisions_are_those_of_kubernetes() {
+fn decisions_agree_with_kubernetes() {
     let lines = lines();
     let only = std::env::var("FACTS").unwrap_or_default();
     let (mut agreeing, mut sums, mut plugins) = (0, BTreeMap::new(), BTreeMap::new());
@@ -82,26 +82,26 @@ impl Player {
         let objects = |value: &Value| value.as_array().cloned().unwrap_or_default();
         for object in objects(&head["fixtures"]).iter().chain(&objects(&scenario["objects"])) {
             let events = player.cluster.create(object);
-            player.tell(events);
+            player.handle_events(events);
         }
         player
     }
 
-    fn tell(&mut self, events: Vec<Event>) {
+    fn handle_events(&mut self, events: Vec<ClusterEvent>) {
         for event in events {
-            let world = World { snapshot: &self.cluster.snapshot, configuration: &self.configuration };
-            self.queue.event(world, event, self.now);
+            let context = QueueContext { snapshot: &self.cluster.snapshot, configuration: &self.configuration };
+            self.queue.handle_event(context, event, self.now);
         }
     }
 
     fn change(&mut self, kind: &str, key: &Key, change: impl FnOnce(&mut Value)) {
         let events = self.cluster.change(kind, key, change);
-        self.tell(events);
+        self.handle_events(events);
     }
 
     fn delete(&mut self, kind: &str, key: &Key) {
         let events = self.cluster.delete(kind, key);
-        self.tell(events);
+        self.handle_events(events);
     }
 
     fn play(mut self, scenario: &Value) -> Differences {
@@ -123,12 +123,12 @@ impl Player {
         match step["op"].as_str()? {
             "schedule" => {
                 let events = self.cluster.create(&step["object"]);
-                self.tell(events);
+                self.handle_events(events);
                 return Some(key_of("Pod", &step["object"]));
             }
             "create" => {
                 let events = self.cluster.create(&step["object"]);
-                self.tell(events);
+                self.handle_events(events);
             }
             "delete" => {
                 let kind = step["kind"].as_str()?;
@@ -168,14 +168,14 @@ impl Player {
         if let Some(first) = cycles.first() {
             compare::cycle(first, &plan, differences);
         }
-        self.carry_out(key, &profile, plan, wanted, &cycles, differences);
+        self.apply_plan(key, &profile, plan, wanted, &cycles, differences);
     }
 
     /// Takes pods from the queue until this one comes. The others go back.
     fn is_next(&mut self, key: &Key) -> bool {
         self.now += STEP;
-        let world = World { snapshot: &self.cluster.snapshot, configuration: &self.configuration };
-        self.queue.tick(world, self.now);
+        let context = QueueContext { snapshot: &self.cluster.snapshot, configuration: &self.configuration };
+        self.queue.flush(context, self.now);
         let mut others = Vec::new();
         let found = loop {
             match self.queue.pop(self.now) {
@@ -185,19 +185,19 @@ impl Player {
             }
         };
         for other in others {
-            self.failed(&other, vec![holdfast_scheduler::plugins::node_resources_fit::NAME]);
+            self.requeue_failed(&other, vec![holdfast_scheduler::plugins::node_resources_fit::NAME]);
         }
         found
     }
 
-    fn failed(&mut self, key: &Key, rejectors: Vec<&'static str>) {
-        let world = World { snapshot: &self.cluster.snapshot, configuration: &self.configuration };
-        let failure = if rejectors.is_empty() { Failure::Error } else { Failure::Refused(rejectors) };
-        self.queue.failed(world, key, failure, self.now);
+    fn requeue_failed(&mut self, key: &Key, rejectors: Vec<&'static str>) {
+        let context = QueueContext { snapshot: &self.cluster.snapshot, configuration: &self.configuration };
+        let failure = if rejectors.is_empty() { AttemptFailure::Error } else { AttemptFailure::Rejected(rejectors) };
+        self.queue.requeue_failed(context, key, failure, self.now);
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn carry_out(
+    fn apply_plan(
         &mut self,
         key: &Key,
         profile: &Profile,
@@ -207,15 +207,15 @@ impl Player {
         differences: &mut Differences,
     ) {
         match &plan.outcome {
-            Outcome::Bind { node, promise } => {
+            PlanOutcome::Bind { node, reservation } => {
                 compare::bound(wanted, &plan, differences);
                 // The rest of the scenario was recorded with the node that Kubernetes chose.
                 let node = wanted["node"].as_str().unwrap_or(node);
-                let promise = promise.clone();
-                compare::promise(wanted, &promise, differences);
+                let reservation = reservation.clone();
+                compare::reservation(wanted, &reservation, differences);
                 self.change("Pod", key, |pod| pod["spec"]["nodeName"] = node.into());
                 self.bind_volumes(wanted);
-                for (claim, allocation) in &promise.devices {
+                for (claim, allocation) in &reservation.devices {
                     let devices = allocation.devices.iter();
                     let results: Vec<_> = devices
                         .map(|one| json!({"request": &*one.request, "driver": &*one.driver, "pool": &*one.pool, "device": &*one.device}))
@@ -225,12 +225,12 @@ impl Player {
                     });
                 }
             }
-            Outcome::Unschedulable(why) => {
-                self.failed(key, why.rejectors.clone());
+            PlanOutcome::Unschedulable(why) => {
+                self.requeue_failed(key, why.rejectors.clone());
                 if let Some(claim) = &why.deallocate {
                     self.change("ResourceClaim", claim, |object| object["status"] = json!({}));
                     let again = self.plan(key, profile);
-                    return self.carry_out(key, profile, again, wanted, &[], differences);
+                    return self.apply_plan(key, profile, again, wanted, &[], differences);
                 }
                 compare::unschedulable(wanted, &plan, differences);
                 let node = match (wanted["nominated"].as_str(), &why.nomination) {

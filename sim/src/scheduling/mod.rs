@@ -11,7 +11,7 @@ use crate::oracle::Verdict;
 use crate::random::{Dice, step_seed};
 use crate::world::{Failure, Plan, Report};
 use holdfast_scheduler::object::Kind;
-use holdfast_scheduler::scheduler::{Answer, Ask, Order};
+use holdfast_scheduler::scheduler::{OutgoingRequest, RequestContent, RequestOutcome};
 use holdfast_scheduler::{Configuration, Key, Scheduler};
 use holdfast_value::{Value, json};
 use holdfast_world::trial::Trial;
@@ -77,7 +77,7 @@ pub fn simulate(plan: &Plan) -> Report {
 struct Hand {
     scheduler: Scheduler,
     hears: VecDeque<(Kind, Key, Option<Value>)>,
-    orders: Vec<Order>,
+    requests: Vec<OutgoingRequest>,
 }
 
 struct Site {
@@ -128,10 +128,10 @@ impl Site {
         let mut scheduler = Scheduler::new(Arc::new(Configuration::default()));
         for (kind, plural) in KINDS {
             for object in self.trial.list(plural) {
-                scheduler.see(kind, &key(&object), Some(&object), self.now());
+                scheduler.apply_object(kind, &key(&object), Some(&object), self.now());
             }
         }
-        Hand { scheduler, hears: VecDeque::new(), orders: Vec::new() }
+        Hand { scheduler, hears: VecDeque::new(), requests: Vec::new() }
     }
 
     fn live(&mut self, steps: usize, only: Option<&[u32]>) -> Verdict {
@@ -183,14 +183,14 @@ impl Site {
         let now = self.now();
         let Some((kind, key, object)) = self.hands[hand].hears.pop_front() else { return false };
         self.note(|| format!("scheduler {hand} hears of {kind:?} {key}"));
-        self.hands[hand].scheduler.see(kind, &key, object.as_ref(), now);
+        self.hands[hand].scheduler.apply_object(kind, &key, object.as_ref(), now);
         self.collect(hand);
         true
     }
 
     fn turn(&mut self, hand: usize) -> bool {
         let now = self.now();
-        let more = self.hands[hand].scheduler.turn(now);
+        let more = self.hands[hand].scheduler.schedule_one(now);
         self.collect(hand);
         more
     }
@@ -198,40 +198,42 @@ impl Site {
     fn collect(&mut self, hand: usize) {
         let now = self.now();
         let hand = &mut self.hands[hand];
-        let orders = hand.scheduler.orders(now);
-        hand.orders.extend(orders);
-        hand.scheduler.observed();
+        let requests = hand.scheduler.take_requests(now);
+        hand.requests.extend(requests);
+        hand.scheduler.take_samples();
     }
 
     /// Carries out a random order; some fail.
     fn carry_out(&mut self, hand: usize, may_fail: bool) -> Result<bool, String> {
-        if self.hands[hand].orders.is_empty() {
+        if self.hands[hand].requests.is_empty() {
             return Ok(false);
         }
-        let at = self.dice.below(self.hands[hand].orders.len());
-        let order = self.hands[hand].orders.swap_remove(at);
+        let at = self.dice.below(self.hands[hand].requests.len());
+        let request = self.hands[hand].requests.swap_remove(at);
         let fails = may_fail && self.dice.chance(6);
         // With two schedulers, an order may be reported as failed although it was carried out.
         let happens = !fails || (self.rivals && self.dice.chance(50));
-        let answer = match happens {
-            true => self.act(&order),
-            false => Answer::Refused(broken()),
+        let outcome = match happens {
+            true => self.act(&request),
+            false => RequestOutcome::Refused(broken()),
         };
-        let answer = if fails { Answer::Refused(broken()) } else { answer };
-        self.note(|| format!("scheduler {hand} {}: {}", shown(&order), told(&answer)));
+        let outcome = if fails { RequestOutcome::Refused(broken()) } else { outcome };
+        self.note(|| format!("scheduler {hand} {}: {}", shown(&request), told(&outcome)));
         self.publish()?;
         let now = self.now();
-        self.hands[hand].scheduler.answer(order.number, answer, now);
+        self.hands[hand].scheduler.handle_outcome(request.number, outcome, now);
         self.collect(hand);
         Ok(true)
     }
 
-    fn act(&mut self, order: &Order) -> Answer {
+    fn act(&mut self, request: &OutgoingRequest) -> RequestOutcome {
         self.commands += 1;
-        let Ask::Api(action) = &order.ask else { return Answer::Failed("there are no extenders".into()) };
+        let RequestContent::Api(action) = &request.content else {
+            return RequestOutcome::Failed("there are no extenders".into());
+        };
         match self.trial.user_acts(action.clone()) {
-            Ok(_) => Answer::Done(Value::Null),
-            Err(refusal) => Answer::Refused(refusal),
+            Ok(_) => RequestOutcome::Succeeded(Value::Null),
+            Err(refusal) => RequestOutcome::Refused(refusal),
         }
     }
 
@@ -343,10 +345,10 @@ impl Site {
     fn die(&mut self, hand: usize) -> Verdict {
         self.note(|| format!("scheduler {hand} dies"));
         self.deaths += 1;
-        for order in std::mem::take(&mut self.hands[hand].orders) {
+        for request in std::mem::take(&mut self.hands[hand].requests) {
             if self.dice.chance(50) {
-                let answer = self.act(&order);
-                self.note(|| format!("it had ordered to {}: {}", shown(&order), told(&answer)));
+                let outcome = self.act(&request);
+                self.note(|| format!("it had ordered to {}: {}", shown(&request), told(&outcome)));
             }
         }
         self.publish()?;
@@ -418,10 +420,10 @@ fn broken() -> Refusal {
     Refusal { code: 500, reason: "InternalError".into(), message: "it broke".into(), causes: Vec::new() }
 }
 
-fn shown(order: &Order) -> String {
-    match &order.ask {
-        Ask::Extender { verb, .. } => format!("asks an extender to {verb}"),
-        Ask::Api(action) => {
+fn shown(request: &OutgoingRequest) -> String {
+    match &request.content {
+        RequestContent::Extender { verb, .. } => format!("asks an extender to {verb}"),
+        RequestContent::Api(action) => {
             let (verb, body) = match &action.verb {
                 Verb::Create(body) => ("create", body),
                 Verb::MergePatch(body) | Verb::StrategicPatch(body) => ("patch", body),
@@ -433,10 +435,10 @@ fn shown(order: &Order) -> String {
     }
 }
 
-fn told(answer: &Answer) -> &str {
-    match answer {
-        Answer::Done(_) => "done",
-        Answer::Refused(refusal) => &refusal.message,
-        Answer::Failed(why) => why,
+fn told(outcome: &RequestOutcome) -> &str {
+    match outcome {
+        RequestOutcome::Succeeded(_) => "done",
+        RequestOutcome::Refused(refusal) => &refusal.message,
+        RequestOutcome::Failed(why) => why,
     }
 }

@@ -1,7 +1,7 @@
 //! Invariants of pods' placements, checked naively on the objects themselves.
 
 use crate::oracle::{Verdict, ensure};
-use holdfast_scheduler::plan::{Outcome, plan};
+use holdfast_scheduler::plan::{PlanOutcome, plan};
 use holdfast_scheduler::{Key, Scheduler, Snapshot};
 use holdfast_value::Value;
 use holdfast_world::trial::Trial;
@@ -63,11 +63,11 @@ fn fits(node: &Value, pods: &[&Value]) -> Verdict {
 
 /// At rest: every pod that fits somewhere is bound, and the scheduler remembers nothing of finished work.
 pub fn at_rest(trial: &Trial, scheduler: &Scheduler, rivals: bool) -> Verdict {
-    let lengths = scheduler.lengths();
-    ensure(scheduler.unanswered() == 0, || format!("{} orders have no answer", scheduler.unanswered()))?;
+    let pending = scheduler.pending_pods();
+    ensure(scheduler.pending_requests() == 0, || format!("{} requests have no outcome", scheduler.pending_requests()))?;
     let assumed = scheduler.snapshot().assumed_count();
     ensure(assumed == 0, || format!("{assumed} placements are taken for granted for ever"))?;
-    ensure(lengths.in_flight == 0 && lengths.active == 0, || format!("pods are stuck: {lengths:?}"))?;
+    ensure(pending.in_flight == 0 && pending.active == 0, || format!("pods are stuck: {pending:?}"))?;
     let mut snapshot = Snapshot::new();
     for (kind, plural) in super::KINDS {
         for object in trial.list(plural) {
@@ -87,15 +87,15 @@ pub fn at_rest(trial: &Trial, scheduler: &Scheduler, rivals: bool) -> Verdict {
     for pod in snapshot.pods().filter(|pod| pod.node_name.is_none()) {
         waits += 1;
         match plan(&snapshot, profile, pod).outcome {
-            Outcome::Bind { node, .. } => return Err(format!("{} could lie on {node}, and waits", pod.key)),
-            Outcome::Unschedulable(why) if why.victims.is_some() => {
+            PlanOutcome::Bind { node, .. } => return Err(format!("{} could lie on {node}, and waits", pod.key)),
+            PlanOutcome::Unschedulable(why) if why.victims.is_some() => {
                 return Err(format!("{} could make room for itself, and waits", pod.key));
             }
-            Outcome::Unschedulable(_) => {}
+            PlanOutcome::Unschedulable(_) => {}
         }
     }
-    let queued = lengths.backoff + lengths.unschedulable;
-    ensure(queued == waits, || format!("{waits} pods wait, and the queue has {lengths:?}"))?;
+    let queued = pending.backoff + pending.unschedulable;
+    ensure(queued == waits, || format!("{waits} pods wait, and the queue has {pending:?}"))?;
     let (seen, there) = (scheduler.snapshot().pod_count(), trial.list("pods").len());
     ensure(seen == there, || format!("{seen} of {there} pods are known"))?;
     Ok(())

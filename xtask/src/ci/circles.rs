@@ -23,8 +23,6 @@ const LEFT: &[(&str, &str, usize)] = &[
     ("scheduler", "configuration", 17),
     ("scheduler", "configuration/policy", 2),
     ("scheduler", "object/device", 5),
-    ("scheduler", "scheduler/consult", 2),
-    ("scheduler", "scheduler/prepare", 2),
     ("server", "aggregation", 12),
     ("server", "arguments/go", 2),
     ("service", "admission_metrics", 3),

@@ -1,17 +1,18 @@
 //! Finds devices for claims on a node: a backtracking search, request by request and device by device.
 
-use super::effort::{Effort, Over, Spent};
 use super::expression::Expression;
-use super::pools::{Flaw, Near, Pool};
-use super::searches::Searches;
-use super::taken::{Id, Taken};
+use super::in_use::{DeviceId, DevicesInUse};
+use super::limits::{LimitExceeded, SearchCost, SearchLimits};
+use super::pools::{NodePool, Pool, PoolFlaw};
+use super::searches::SharedSearchState;
 use crate::object::Text;
 use crate::object::device::{
-    Allocated, Allocation, Ask, Attribute, Capacity, Claim, Constraint, Device, MAX_DEVICES, Place, Request, Slice,
+    Allocated, Allocation, Attribute, Capacity, Claim, Constraint, Device, MAX_DEVICES, NodeSelection, Request, Slice,
+    SubRequest,
 };
 use crate::object::node::Node;
 use crate::object::selector::{Operator, Requirement};
-use crate::object::taint_rule::Selected;
+use crate::object::taint_rule::DeviceSelector;
 use crate::object::terms::{NodeSelector, NodeTerm, Taint, Toleration, untolerated};
 use crate::snapshot::Snapshot;
 use holdfast_core::schema::quantity;
@@ -21,11 +22,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The cost of an expression that counts as one try.
-const COST_OF_A_TRY: u64 = 2;
+const COST_PER_TRY: u64 = 2;
 /// The cost of handing a device to an expression, in tries.
-const SHOWN: u64 = 4;
+const TRIES_PER_DEVICE: u64 = 4;
 /// The length of a source whose compilation counts as one try.
-const SOURCE_OF_A_TRY: usize = 16;
+const SOURCE_PER_TRY: usize = 16;
 
 /// The allocator of a pod: everything that is known before a node is looked at.
 #[derive(Debug)]
@@ -34,10 +35,10 @@ pub struct Allocator {
     /// For each claim, request and alternative, the selectors of devices.
     selectors: Vec<Vec<Vec<Vec<Selector>>>>,
     /// Taints from DeviceTaintRules.
-    rules: HashMap<Selected, Vec<Taint>>,
-    effort: Effort,
-    searches: Arc<Searches>,
-    known: Mutex<Known>,
+    rules: HashMap<DeviceSelector, Vec<Taint>>,
+    limits: SearchLimits,
+    searches: Arc<SharedSearchState>,
+    state: Mutex<AllocatorState>,
 }
 
 /// A condition on devices.
@@ -50,64 +51,64 @@ struct Selector {
 
 /// What is kept from node to node.
 #[derive(Debug, Default)]
-struct Known {
+struct AllocatorState {
     /// The outcomes of nodes with long searches, with the node's state at that time.
-    searched: HashMap<Text, (Arc<Node>, Outcome)>,
-    spent: Spent,
+    searched: HashMap<Text, (Arc<Node>, AllocationResult)>,
+    cost: SearchCost,
 }
 
 /// An allocation for each claim; `None`: there are not enough devices.
-type Outcome = Result<Option<Vec<Allocation>>, Fault>;
+type AllocationResult = Result<Option<Vec<Allocation>>, AllocationError>;
 
 /// A search of a node with more tries than this is not repeated for the same pod.
-const LONG: u64 = 64;
+const CACHED_TRIES: u64 = 64;
 
 /// Why the search of a node failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
+pub enum AllocationError {
     /// The search took too long.
-    Late,
+    Timeout,
     /// Searches for pods of the namespace have used up its budget.
-    Spent,
+    BudgetSpent,
     /// No devices were found, and a pool is invalid.
-    Invalid,
+    InvalidPool,
     /// The claim or its class is invalid, on every node alike.
-    Error(String),
+    InvalidClaim(String),
 }
 
-impl From<Over> for Fault {
-    fn from(over: Over) -> Fault {
+impl From<LimitExceeded> for AllocationError {
+    fn from(over: LimitExceeded) -> AllocationError {
         match over {
-            Over::Late => Fault::Late,
-            Over::Spent => Fault::Spent,
+            LimitExceeded::Timeout => AllocationError::Timeout,
+            LimitExceeded::BudgetSpent => AllocationError::BudgetSpent,
         }
     }
 }
 
 /// Why devices cannot be searched for on any node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unusable {
+pub enum AllocatorError {
     /// A class is missing, or an expression does not compile.
-    Wrong(String),
+    Invalid(String),
     /// Searches for pods of the namespace have used up its budget.
-    Spent,
+    BudgetSpent,
 }
 
 impl Allocator {
     /// An allocator for claims without devices. Fails if a class is missing or an expression does not compile.
     /// `timeout`: how long the search of a node may take; 0: no limit.
-    pub fn new(snapshot: &Snapshot, claims: Vec<Arc<Claim>>, timeout: Duration) -> Result<Self, Unusable> {
+    pub fn new(snapshot: &Snapshot, claims: Vec<Arc<Claim>>, timeout: Duration) -> Result<Self, AllocatorError> {
         let searches = snapshot.searches.clone();
         let namespace = claims.first().map(|claim| claim.key.namespace.clone()).unwrap_or_else(|| "".into());
-        let (effort, mut spent) = (Effort::new(snapshot.clock, timeout, namespace), Spent::default());
-        spent.next_node(&effort, &searches.purses);
-        let mut compile = |source: &Text, of_class: bool| -> Result<Selector, Unusable> {
+        let (limits, mut cost) = (SearchLimits::new(snapshot.clock, timeout, namespace), SearchCost::default());
+        cost.next_node(&limits, &searches.budgets);
+        let mut compile = |source: &Text, of_class: bool| -> Result<Selector, AllocatorError> {
             if !of_class {
-                spent.may_pay().map_err(|_| Unusable::Spent)?;
+                cost.check_budget().map_err(|_| AllocatorError::BudgetSpent)?;
             }
-            let (expression, was_known) = searches.expressions.get(source).map_err(Unusable::Wrong)?;
-            if !of_class && !was_known {
-                spent.owe((source.len() / SOURCE_OF_A_TRY) as u64);
+            let (expression, was_cached) = searches.expressions.get(source).map_err(AllocatorError::Invalid)?;
+            if !of_class && !was_cached {
+                cost.add_cost((source.len() / SOURCE_PER_TRY) as u64);
             }
             Ok(Selector { expression, of_class })
         };
@@ -116,13 +117,13 @@ impl Allocator {
             let mut of_claim = Vec::new();
             for request in &claim.requests {
                 let mut of_request = Vec::new();
-                for ask in &request.alternatives {
-                    let key = crate::object::Key { namespace: "".into(), name: ask.class.clone() };
+                for sub_request in &request.alternatives {
+                    let key = crate::object::Key { namespace: "".into(), name: sub_request.class.clone() };
                     let Some(class) = snapshot.device_classes.get(&key) else {
-                        return Err(Unusable::Wrong(no_class(request, ask)));
+                        return Err(AllocatorError::Invalid(no_class(request, sub_request)));
                     };
                     let of_class = class.selectors.iter().map(|source| (source, true));
-                    let sources = of_class.chain(ask.selectors.iter().map(|source| (source, false)));
+                    let sources = of_class.chain(sub_request.selectors.iter().map(|source| (source, false)));
                     let mut compiled = sources.map(|(source, of_class)| compile(source, of_class));
                     of_request.push(compiled.by_ref().collect::<Result<Vec<_>, _>>()?);
                 }
@@ -130,59 +131,59 @@ impl Allocator {
             }
             selectors.push(of_claim);
         }
-        spent.settle(&effort, &searches.purses);
-        let mut rules: HashMap<Selected, Vec<Taint>> = HashMap::new();
+        cost.settle(&limits, &searches.budgets);
+        let mut rules: HashMap<DeviceSelector, Vec<Taint>> = HashMap::new();
         for rule in snapshot.device_taint_rules.values().filter(|rule| rule.taint.repels()) {
-            if let Some(selected) = &rule.selected {
+            if let Some(selected) = &rule.selector {
                 rules.entry(selected.clone()).or_default().push(rule.taint.clone());
             }
         }
-        let known = Mutex::new(Known { spent, ..Known::default() });
-        Ok(Allocator { claims, selectors, rules, effort, searches, known })
+        let state = Mutex::new(AllocatorState { cost, ..AllocatorState::default() });
+        Ok(Allocator { claims, selectors, rules, limits, searches, state })
     }
 
     /// An allocation for each claim on a node; `None`: there are not enough devices.
-    pub fn allocate(&self, snapshot: &Snapshot, node: &Arc<Node>) -> Outcome {
+    pub fn allocate(&self, snapshot: &Snapshot, node: &Arc<Node>) -> AllocationResult {
         if self.claims.is_empty() {
             return Ok(Some(Vec::new()));
         }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, outcome)) = known.searched.get(&node.name).filter(|(then, _)| Arc::ptr_eq(then, node)) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, outcome)) = state.searched.get(&node.name).filter(|(then, _)| Arc::ptr_eq(then, node)) {
             return outcome.clone();
         }
-        known.spent.next_node(&self.effort, &self.searches.purses);
-        let outcome = self.search(snapshot, node, &mut known);
-        let tried = known.spent.settle(&self.effort, &self.searches.purses);
-        self.searches.tried.fetch_add(tried, Ordering::Relaxed);
-        if tried > LONG || outcome.is_err() {
-            known.searched.insert(node.name.clone(), (node.clone(), outcome.clone()));
+        state.cost.next_node(&self.limits, &self.searches.budgets);
+        let outcome = self.search(snapshot, node, &mut state);
+        let tried = state.cost.settle(&self.limits, &self.searches.budgets);
+        self.searches.tries.fetch_add(tried, Ordering::Relaxed);
+        if tried > CACHED_TRIES || outcome.is_err() {
+            state.searched.insert(node.name.clone(), (node.clone(), outcome.clone()));
         }
         outcome
     }
 
-    fn search(&self, snapshot: &Snapshot, node: &Node, known: &mut Known) -> Outcome {
-        let pools = snapshot.device_pools.near(node);
+    fn search(&self, snapshot: &Snapshot, node: &Node, state: &mut AllocatorState) -> AllocationResult {
+        let pools = snapshot.device_pools.on_node(node);
         let mut search = Search {
             allocator: self,
             candidates: candidates(node, &pools),
-            in_use: &snapshot.devices_taken,
-            taken: Taken::default(),
+            in_use: &snapshot.devices_in_use,
+            chosen_devices: DevicesInUse::default(),
             consumed: HashMap::new(),
             chosen: vec![Vec::new(); self.claims.len()],
             all: HashMap::new(),
-            known,
+            state,
         };
         search.count_devices(&pools)?;
-        if !search.claim(0)? {
-            let contradicts = pools.iter().any(|pool| pool.flaw == Some(Flaw::Invalid));
-            return if contradicts { Err(Fault::Invalid) } else { Ok(None) };
+        if !search.allocate_claim(0)? {
+            let contradicts = pools.iter().any(|pool| pool.flaw == Some(PoolFlaw::Invalid));
+            return if contradicts { Err(AllocationError::InvalidPool) } else { Ok(None) };
         }
         let Search { chosen, candidates, .. } = search;
         Ok(Some(chosen.into_iter().map(|picks| allocation(node, &candidates, picks)).collect()))
     }
 
     /// Whether a device has a taint that is not tolerated, from its driver or from a DeviceTaintRule.
-    fn is_tainted(&self, candidate: Candidate<'_>, id: &Id, tolerations: &[Toleration]) -> bool {
+    fn is_tainted(&self, candidate: Candidate<'_>, id: &DeviceId, tolerations: &[Toleration]) -> bool {
         let by_rule = || {
             let (driver, pool, device) = id;
             let either = |one: &Text| [None, Some(one.clone())];
@@ -199,14 +200,13 @@ impl Allocator {
     }
 
     /// The score of the chosen alternatives: eight for a first choice, one less for each later one.
-    pub fn liking(&self, allocations: &[Allocation]) -> i64 {
+    pub fn first_available_score(&self, allocations: &[Allocation]) -> i64 {
         let mut sum = 0;
         for (claim, allocation) in self.claims.iter().zip(allocations) {
             for request in claim.requests.iter().filter(|request| request.prioritized) {
-                let chosen = request
-                    .alternatives
-                    .iter()
-                    .position(|ask| allocation.devices.iter().any(|one| one.request == result_name(request, ask)));
+                let chosen = request.alternatives.iter().position(|sub_request| {
+                    allocation.devices.iter().any(|one| one.request == result_name(request, sub_request))
+                });
                 sum += chosen.and_then(|at| i64::try_from(at).ok()).map_or(0, |at| 8 - at);
             }
         }
@@ -215,18 +215,18 @@ impl Allocator {
 }
 
 /// The message if the class of a request is missing.
-pub fn no_class(request: &Request, ask: &Ask) -> String {
-    format!("request {}: device class {} does not exist", result_name(request, ask), ask.class)
+pub fn no_class(request: &Request, sub_request: &SubRequest) -> String {
+    format!("request {}: device class {} does not exist", result_name(request, sub_request), sub_request.class)
 }
 
 /// The devices that can be used on a node, in the order of pools and slices.
-fn candidates<'a>(node: &Node, pools: &[Near<'a>]) -> Vec<Candidate<'a>> {
+fn candidates<'a>(node: &Node, pools: &[NodePool<'a>]) -> Vec<Candidate<'a>> {
     let mut candidates = Vec::new();
-    for near in pools.iter().filter(|near| near.flaw.is_none()) {
-        for slice in near.slices() {
+    for node_pool in pools.iter().filter(|node_pool| node_pool.flaw.is_none()) {
+        for slice in node_pool.slices() {
             for (number, device) in slice.devices.iter().enumerate() {
-                let candidate = Candidate { pool: near.pool, slice, device, number };
-                if candidate.place().includes(&node.name, &node.labels) {
+                let candidate = Candidate { pool: node_pool.pool, slice, device, number };
+                if candidate.node_selection().includes(&node.name, &node.labels) {
                     candidates.push(candidate);
                 }
             }
@@ -246,8 +246,8 @@ struct Candidate<'a> {
 
 impl<'a> Candidate<'a> {
     /// Where the device can be used.
-    fn place(&self) -> &'a Place {
-        self.slice.place_of(self.device)
+    fn node_selection(&self) -> &'a NodeSelection {
+        self.slice.node_selection_of(self.device)
     }
 
     /// Identifies the pool while the snapshot does not change: its address.
@@ -255,7 +255,7 @@ impl<'a> Candidate<'a> {
         std::ptr::from_ref(self.pool).addr()
     }
 
-    fn id(&self) -> Id {
+    fn id(&self) -> DeviceId {
         (self.slice.driver.clone(), self.slice.pool.clone(), self.device.name.clone())
     }
 }
@@ -273,96 +273,97 @@ struct Search<'a> {
     allocator: &'a Allocator,
     candidates: Vec<Candidate<'a>>,
     /// The devices that claims have.
-    in_use: &'a Taken,
+    in_use: &'a DevicesInUse,
     /// The devices chosen in this search.
-    taken: Taken,
+    chosen_devices: DevicesInUse,
     /// What both consume of the counters of pools, by [`Candidate::pool_number`].
     consumed: HashMap<usize, Consumed>,
     chosen: Vec<Vec<Pick>>,
     /// The matching devices of each request for all devices.
-    all: HashMap<Which, Vec<usize>>,
-    known: &'a mut Known,
+    all: HashMap<RequestPath, Vec<usize>>,
+    state: &'a mut AllocatorState,
 }
 
 /// Why a device cannot be chosen for a request.
-enum No {
+enum PickError {
     /// It is in use, is tainted, or lacks what is requested.
     Unfit,
     /// It violates a constraint with the devices chosen so far.
-    Apart,
+    Constraint,
 }
 
 impl Search<'_> {
     /// Checks how many devices the claims request. Fails if a claim can never be satisfied because of its own number.
-    fn count_devices(&mut self, pools: &[Near]) -> Result<(), Fault> {
+    fn count_devices(&mut self, pools: &[NodePool]) -> Result<(), AllocationError> {
         let allocator = self.allocator;
         for (number, claim) in allocator.claims.iter().enumerate() {
-            let mut least = 0usize;
+            let mut fewest_total = 0usize;
             for (request, of) in claim.requests.iter().enumerate() {
                 let mut fewest = None;
-                for (alternative, ask) in of.alternatives.iter().enumerate() {
-                    let place = Which { claim: number, request, alternative };
-                    let count = match ask.count {
+                for (alternative, sub_request) in of.alternatives.iter().enumerate() {
+                    let path = RequestPath { claim: number, request, alternative };
+                    let count = match sub_request.count {
                         Some(count) => count,
-                        None => self.count_all(place, pools)?,
+                        None => self.count_all(path, pools)?,
                     };
                     fewest = Some(fewest.map_or(count, |fewest: usize| fewest.min(count)));
                 }
-                least = least.saturating_add(fewest.unwrap_or(0));
+                fewest_total = fewest_total.saturating_add(fewest.unwrap_or(0));
             }
-            if least > MAX_DEVICES {
-                let why = format!("number of requested devices {least} exceeds the claim limit of {MAX_DEVICES}");
-                return Err(Fault::Error(format!("claim {}: {why}", claim.key)));
+            if fewest_total > MAX_DEVICES {
+                let why =
+                    format!("number of requested devices {fewest_total} exceeds the claim limit of {MAX_DEVICES}");
+                return Err(AllocationError::InvalidClaim(format!("claim {}: {why}", claim.key)));
             }
         }
         Ok(())
     }
 
     /// Finds the devices of a request for all matching devices.
-    fn count_all(&mut self, place: Which, pools: &[Near]) -> Result<usize, Fault> {
+    fn count_all(&mut self, path: RequestPath, pools: &[NodePool]) -> Result<usize, AllocationError> {
         let allocator = self.allocator;
-        let ask = &allocator.claims[place.claim].requests[place.request].alternatives[place.alternative];
-        if let Some((near, flaw)) = pools.iter().find_map(|near| Some((near, near.flaw?))) {
-            let Pool { driver, name, .. } = near.pool;
-            let state = if flaw == Flaw::Invalid { "invalid" } else { "being updated" };
+        let sub_request = &allocator.claims[path.claim].requests[path.request].alternatives[path.alternative];
+        if let Some((node_pool, flaw)) = pools.iter().find_map(|node_pool| Some((node_pool, node_pool.flaw?))) {
+            let Pool { driver, name, .. } = node_pool.pool;
+            let state = if flaw == PoolFlaw::Invalid { "invalid" } else { "being updated" };
             let why = format!("asks for all devices, but resource pool {driver}/{name} is currently {state}");
-            return Err(self.fault(place, &why));
+            return Err(self.error_of(path, &why));
         }
         let mut all = Vec::new();
         for candidate in 0..self.candidates.len() {
-            self.try_one()?;
-            if !self.selected(place, candidate)? {
+            self.count_try()?;
+            if !self.matches_selectors(path, candidate)? {
                 continue;
             }
             let one = self.candidates[candidate];
-            if consumption(one.device, ask).is_some_and(|consumed| self.has_room(one, &one.id(), &consumed)) {
+            if consumption(one.device, sub_request).is_some_and(|consumed| self.has_room(one, &one.id(), &consumed)) {
                 all.push(candidate);
             }
         }
         let count = all.len();
-        self.all.insert(place, all);
+        self.all.insert(path, all);
         Ok(count)
     }
 
     /// The error of a request.
-    fn fault(&self, place: Which, why: &str) -> Fault {
-        let claim = &self.allocator.claims[place.claim].key;
-        Fault::Error(format!("claim {claim}, request {}: {why}", self.ask(place).1.name))
+    fn error_of(&self, path: RequestPath, why: &str) -> AllocationError {
+        let claim = &self.allocator.claims[path.claim].key;
+        AllocationError::InvalidClaim(format!("claim {claim}, request {}: {why}", self.sub_request(path).1.name))
     }
 
-    fn claim(&mut self, claim: usize) -> Result<bool, Fault> {
-        if claim == self.allocator.claims.len() { Ok(true) } else { self.request(claim, 0) }
+    fn allocate_claim(&mut self, claim: usize) -> Result<bool, AllocationError> {
+        if claim == self.allocator.claims.len() { Ok(true) } else { self.allocate_request(claim, 0) }
     }
 
-    fn request(&mut self, claim: usize, request: usize) -> Result<bool, Fault> {
+    fn allocate_request(&mut self, claim: usize, request: usize) -> Result<bool, AllocationError> {
         let Some(of) = self.allocator.claims[claim].requests.get(request) else {
-            return self.claim(claim + 1);
+            return self.allocate_claim(claim + 1);
         };
-        for (alternative, ask) in of.alternatives.iter().enumerate() {
-            let place = Which { claim, request, alternative };
-            let found = match ask.count {
-                Some(count) => self.some(place, count, 0)?,
-                None => self.all(place)?,
+        for (alternative, sub_request) in of.alternatives.iter().enumerate() {
+            let path = RequestPath { claim, request, alternative };
+            let found = match sub_request.count {
+                Some(count) => self.allocate_count(path, count, 0)?,
+                None => self.allocate_all(path)?,
             };
             if found {
                 return Ok(true);
@@ -372,95 +373,97 @@ impl Search<'_> {
     }
 
     /// Chooses `more` devices for a request, from candidate `from` on, and then those of the requests behind it.
-    fn some(&mut self, place: Which, more: usize, from: usize) -> Result<bool, Fault> {
+    fn allocate_count(&mut self, path: RequestPath, more: usize, from: usize) -> Result<bool, AllocationError> {
         if more == 0 {
-            return self.request(place.claim, place.request + 1);
+            return self.allocate_request(path.claim, path.request + 1);
         }
-        if self.chosen[place.claim].len() + more > MAX_DEVICES {
+        if self.chosen[path.claim].len() + more > MAX_DEVICES {
             return Ok(false);
         }
         for candidate in from..self.candidates.len() {
-            self.try_one()?;
+            self.count_try()?;
             // Whether the device is free is cheaper to check than the selectors.
-            if self.is_used(place, candidate) || !self.selected(place, candidate)? {
+            if self.is_used(path, candidate) || !self.matches_selectors(path, candidate)? {
                 continue;
             }
-            let Ok(pick) = self.pick(place, candidate) else { continue };
-            self.take(place, pick);
+            let Ok(pick) = self.try_pick(path, candidate) else { continue };
+            self.choose(path, pick);
             // A shared device may serve several requests, but within one request all devices differ.
-            if self.some(place, more - 1, candidate + 1)? {
+            if self.allocate_count(path, more - 1, candidate + 1)? {
                 return Ok(true);
             }
-            self.give_back(place);
+            self.undo_choice(path);
         }
         Ok(false)
     }
 
     /// Chooses every matching device, or none.
-    fn all(&mut self, place: Which) -> Result<bool, Fault> {
-        let before = self.chosen[place.claim].len();
-        let all = self.all.get(&place).cloned().unwrap_or_default();
+    fn allocate_all(&mut self, path: RequestPath) -> Result<bool, AllocationError> {
+        let before = self.chosen[path.claim].len();
+        let all = self.all.get(&path).cloned().unwrap_or_default();
         let mut possible = !all.is_empty() && before + all.len() <= MAX_DEVICES;
         for candidate in all {
             if !possible {
                 break;
             }
-            self.try_one()?;
-            match self.pick(place, candidate) {
-                Ok(pick) => self.take(place, pick),
-                Err(No::Unfit) => possible = false,
-                Err(No::Apart) => {
+            self.count_try()?;
+            match self.try_pick(path, candidate) {
+                Ok(pick) => self.choose(path, pick),
+                Err(PickError::Unfit) => possible = false,
+                Err(PickError::Constraint) => {
                     let (driver, pool, device) = self.candidates[candidate].id();
                     let why = "because a claim constraint would not be satisfied";
-                    return Err(self.fault(place, &format!("cannot add device {driver}/{pool}/{device} {why}")));
+                    return Err(self.error_of(path, &format!("cannot add device {driver}/{pool}/{device} {why}")));
                 }
             }
         }
-        if possible && self.request(place.claim, place.request + 1)? {
+        if possible && self.allocate_request(path.claim, path.request + 1)? {
             return Ok(true);
         }
-        while self.chosen[place.claim].len() > before {
-            self.give_back(place);
+        while self.chosen[path.claim].len() > before {
+            self.undo_choice(path);
         }
         Ok(false)
     }
 
-    fn ask(&self, place: Which) -> (&Request, &Ask) {
-        let request = &self.allocator.claims[place.claim].requests[place.request];
-        (request, &request.alternatives[place.alternative])
+    fn sub_request(&self, path: RequestPath) -> (&Request, &SubRequest) {
+        let request = &self.allocator.claims[path.claim].requests[path.request];
+        (request, &request.alternatives[path.alternative])
     }
 
-    fn try_one(&mut self) -> Result<(), Fault> {
-        Ok(self.known.spent.may_try(&self.allocator.effort)?)
+    fn count_try(&mut self) -> Result<(), AllocationError> {
+        Ok(self.state.cost.count_try(&self.allocator.limits)?)
     }
 
     /// Whether a device satisfies the selectors of a request.
-    fn selected(&mut self, place: Which, candidate: usize) -> Result<bool, Fault> {
+    fn matches_selectors(&mut self, path: RequestPath, candidate: usize) -> Result<bool, AllocationError> {
         let allocator = self.allocator;
         let expressions = &allocator.searches.expressions;
         let Candidate { slice, number: device, .. } = self.candidates[candidate];
-        let selectors = &allocator.selectors[place.claim][place.request][place.alternative];
+        let selectors = &allocator.selectors[path.claim][path.request][path.alternative];
         for (index, Selector { expression, of_class }) in selectors.iter().enumerate() {
-            let holds = match expressions.remembered(expression, slice, device) {
+            let holds = match expressions.cached(expression, slice, device) {
                 Some(holds) => holds,
                 None => {
                     // An expression's cost is known only after its evaluation, so there must be something left in the
                     // budget before.
                     if !of_class {
-                        self.known.spent.may_pay()?;
+                        self.state.cost.check_budget()?;
                     }
                     let (holds, cost) = expressions.evaluate(expression, slice, device);
                     if !of_class {
-                        self.known.spent.owe(SHOWN + cost / COST_OF_A_TRY);
+                        self.state.cost.add_cost(TRIES_PER_DEVICE + cost / COST_PER_TRY);
                     }
                     holds.map_err(|error| {
                         // The selectors of the class come first.
                         let of_class = selectors.iter().take_while(|one| one.of_class).count();
                         let (whose, number) = match index.checked_sub(of_class) {
-                            None => (format!("class {}", self.ask(place).1.class), index),
-                            Some(number) => (format!("claim {}", allocator.claims[place.claim].key), number),
+                            None => (format!("class {}", self.sub_request(path).1.class), index),
+                            Some(number) => (format!("claim {}", allocator.claims[path.claim].key), number),
                         };
-                        Fault::Error(format!("{whose}: selector #{number}: CEL runtime error: {error}"))
+                        AllocationError::InvalidClaim(format!(
+                            "{whose}: selector #{number}: CEL runtime error: {error}"
+                        ))
                     })?
                 }
             };
@@ -473,76 +476,76 @@ impl Search<'_> {
 
     /// Whether an unshared device is allocated or chosen already. Admin access ignores other users of the device, but a
     /// claim gets a device only once.
-    fn is_used(&self, place: Which, index: usize) -> bool {
+    fn is_used(&self, path: RequestPath, index: usize) -> bool {
         let candidate = self.candidates[index];
         let among = |claims: &[Vec<Pick>]| claims.iter().flatten().any(|pick| pick.candidate == index);
-        match self.ask(place).1.admin {
-            true => !candidate.device.shared && among(&self.chosen[place.claim..=place.claim]),
+        match self.sub_request(path).1.admin {
+            true => !candidate.device.shared && among(&self.chosen[path.claim..=path.claim]),
             // A device that was chosen with admin access counts as used as well.
             false => self.is_whole(&candidate.id()) || (!candidate.device.shared && among(&self.chosen)),
         }
     }
 
     /// The device for the request, if it is free and satisfies the constraints with the devices chosen so far.
-    fn pick(&mut self, place: Which, index: usize) -> Result<Pick, No> {
+    fn try_pick(&mut self, path: RequestPath, index: usize) -> Result<Pick, PickError> {
         let candidate = self.candidates[index];
-        self.learn_consumed(candidate);
-        let (request, ask) = self.ask(place);
+        self.sum_consumed(candidate);
+        let (request, sub_request) = self.sub_request(path);
         let id = candidate.id();
-        let consumed = consumption(candidate.device, ask).ok_or(No::Unfit)?;
-        if self.is_used(place, index) || (!ask.admin && !self.is_free(candidate, &id, &consumed)) {
-            return Err(No::Unfit);
+        let consumed = consumption(candidate.device, sub_request).ok_or(PickError::Unfit)?;
+        if self.is_used(path, index) || (!sub_request.admin && !self.is_free(candidate, &id, &consumed)) {
+            return Err(PickError::Unfit);
         }
-        if self.allocator.is_tainted(candidate, &id, &ask.tolerations) {
-            return Err(No::Unfit);
+        if self.allocator.is_tainted(candidate, &id, &sub_request.tolerations) {
+            return Err(PickError::Unfit);
         }
-        let about = |one: &&Constraint| one.is_about(&request.name, request.prioritized.then_some(&ask.name));
-        let constraints = &self.allocator.claims[place.claim].constraints;
-        if !constraints.iter().filter(about).all(|one| self.goes_with(one, place.claim, candidate)) {
-            return Err(No::Apart);
+        let about = |one: &&Constraint| one.is_about(&request.name, request.prioritized.then_some(&sub_request.name));
+        let constraints = &self.allocator.claims[path.claim].constraints;
+        if !constraints.iter().filter(about).all(|one| self.satisfies_constraint(one, path.claim, candidate)) {
+            return Err(PickError::Constraint);
         }
         let result = Allocated {
-            request: result_name(request, ask),
+            request: result_name(request, sub_request),
             driver: id.0,
             pool: id.1,
             device: id.2,
-            admin: ask.admin,
+            admin: sub_request.admin,
             shared: candidate.device.shared,
             consumed,
             binding: candidate.device.binding.clone(),
         };
-        Ok(Pick { candidate: index, request: place.request, alternative: place.alternative, result })
+        Ok(Pick { candidate: index, request: path.request, alternative: path.alternative, result })
     }
 
     /// Whether one claim has the whole device: an earlier claim, or one of these.
-    fn is_whole(&self, id: &Id) -> bool {
-        self.in_use.is_whole(id) || self.taken.is_whole(id)
+    fn is_whole(&self, id: &DeviceId) -> bool {
+        self.in_use.is_whole(id) || self.chosen_devices.is_whole(id)
     }
 
-    fn is_shared(&self, id: &Id) -> bool {
-        self.in_use.is_shared(id) || self.taken.is_shared(id)
+    fn is_shared(&self, id: &DeviceId) -> bool {
+        self.in_use.is_shared(id) || self.chosen_devices.is_shared(id)
     }
 
-    fn is_free(&self, candidate: Candidate<'_>, id: &Id, consumed: &[(Text, i128)]) -> bool {
+    fn is_free(&self, candidate: Candidate<'_>, id: &DeviceId, consumed: &[(Text, i128)]) -> bool {
         if self.is_whole(id) || (!candidate.device.shared && self.is_shared(id)) {
             return false;
         }
-        self.has_room(candidate, id, consumed) && self.counters_suffice(candidate)
+        self.has_room(candidate, id, consumed) && self.has_counters(candidate)
     }
 
     /// Whether a shared device has so much capacity left.
-    fn has_room(&self, candidate: Candidate<'_>, id: &Id, consumed: &[(Text, i128)]) -> bool {
+    fn has_room(&self, candidate: Candidate<'_>, id: &DeviceId, consumed: &[(Text, i128)]) -> bool {
         let fits = |(name, amount): &(Text, i128)| {
             let named = |one: &&Capacity| one.name == *name;
-            let there = candidate.device.capacity.values().find(named).map_or(0, whole);
-            let used = self.in_use.amount(id, name).saturating_add(self.taken.amount(id, name));
+            let there = candidate.device.capacity.values().find(named).map_or(0, capacity_of);
+            let used = self.in_use.amount(id, name).saturating_add(self.chosen_devices.amount(id, name));
             used.saturating_add(*amount) <= there
         };
         consumed.iter().all(fits)
     }
 
     /// Whether the shared counters of the pool have enough left for one more device.
-    fn counters_suffice(&self, candidate: Candidate<'_>) -> bool {
+    fn has_counters(&self, candidate: Candidate<'_>) -> bool {
         let consumed = self.consumed.get(&candidate.pool_number());
         candidate.device.consumes.iter().all(|(set, wanted)| {
             let Some(there) = candidate.pool.counters.get(set) else { return false };
@@ -556,7 +559,7 @@ impl Search<'_> {
 
     /// Sums what allocated devices consume of a pool's counters, the first time that a device with counters is looked
     /// at.
-    fn learn_consumed(&mut self, candidate: Candidate<'_>) {
+    fn sum_consumed(&mut self, candidate: Candidate<'_>) {
         let number = candidate.pool_number();
         if candidate.device.consumes.is_empty() || self.consumed.contains_key(&number) {
             return;
@@ -574,24 +577,24 @@ impl Search<'_> {
     }
 
     /// Whether a device satisfies a constraint together with the devices chosen so far.
-    fn goes_with(&self, constraint: &Constraint, claim: usize, candidate: Candidate<'_>) -> bool {
-        let Some(own) = attribute(candidate, &constraint.attribute) else { return false };
+    fn satisfies_constraint(&self, constraint: &Constraint, claim: usize, candidate: Candidate<'_>) -> bool {
+        let Some(own) = attribute_of(candidate, &constraint.attribute) else { return false };
         let requests = &self.allocator.claims[claim].requests;
         let under = self.chosen[claim].iter().filter(|pick| {
             let request = &requests[pick.request];
-            let ask = request.prioritized.then(|| &request.alternatives[pick.alternative].name);
-            constraint.is_about(&request.name, ask)
+            let sub_request = request.prioritized.then(|| &request.alternatives[pick.alternative].name);
+            constraint.is_about(&request.name, sub_request)
         });
-        let mut others = under.filter_map(|pick| attribute(self.candidates[pick.candidate], &constraint.attribute));
+        let mut others = under.filter_map(|pick| attribute_of(self.candidates[pick.candidate], &constraint.attribute));
         others.all(|other| (other == own) != constraint.distinct)
     }
 
-    fn take(&mut self, place: Which, pick: Pick) {
+    fn choose(&mut self, path: RequestPath, pick: Pick) {
         if !pick.result.admin {
-            self.taken.take(&pick.result);
+            self.chosen_devices.add(&pick.result);
             self.consume(pick.candidate, 1);
         }
-        self.chosen[place.claim].push(pick);
+        self.chosen[path.claim].push(pick);
     }
 
     fn consume(&mut self, candidate: usize, times: i128) {
@@ -601,11 +604,11 @@ impl Search<'_> {
         }
     }
 
-    fn give_back(&mut self, place: Which) {
-        self.known.spent.gave_back();
-        let Some(pick) = self.chosen[place.claim].pop() else { return };
+    fn undo_choice(&mut self, path: RequestPath) {
+        self.state.cost.backtrack();
+        let Some(pick) = self.chosen[path.claim].pop() else { return };
         if !pick.result.admin {
-            self.taken.give_back(&pick.result);
+            self.chosen_devices.remove(&pick.result);
             self.consume(pick.candidate, -1);
         }
     }
@@ -625,17 +628,17 @@ fn consume(consumed: &mut Consumed, device: &Device, times: i128) {
 
 /// The indexes of a claim, of its request, and of that request's alternative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Which {
+struct RequestPath {
     claim: usize,
     request: usize,
     alternative: usize,
 }
 
-fn result_name(request: &Request, ask: &Ask) -> Text {
-    if request.prioritized { format!("{}/{}", request.name, ask.name).into() } else { request.name.clone() }
+fn result_name(request: &Request, sub_request: &SubRequest) -> Text {
+    if request.prioritized { format!("{}/{}", request.name, sub_request.name).into() } else { request.name.clone() }
 }
 
-fn attribute<'a>(candidate: Candidate<'a>, name: &str) -> Option<&'a Attribute> {
+fn attribute_of<'a>(candidate: Candidate<'a>, name: &str) -> Option<&'a Attribute> {
     let (domain, id) = name.split_once('/').unwrap_or((&candidate.slice.driver, name));
     candidate
         .device
@@ -645,32 +648,32 @@ fn attribute<'a>(candidate: Candidate<'a>, name: &str) -> Option<&'a Attribute> 
         .map(|(_, value)| value)
 }
 
-fn whole(capacity: &Capacity) -> i128 {
+fn capacity_of(capacity: &Capacity) -> i128 {
     quantity::whole(&capacity.value).unwrap_or(0)
 }
 
 /// The capacity that a request consumes of a shared device; nothing of an unshared one. `None`: the device lacks the
-/// capacity, or does not give it out in such parts.
-fn consumption(device: &Device, ask: &Ask) -> Option<Vec<(Text, i128)>> {
-    let there = |asked: &Text| device.capacity.values().find(|one| one.name == *asked);
-    if !ask.capacity.iter().all(|(name, amount)| there(name).is_some_and(|one| *amount <= whole(one))) {
+/// capacity, or its policy has no part of this size.
+fn consumption(device: &Device, sub_request: &SubRequest) -> Option<Vec<(Text, i128)>> {
+    let there = |requested: &Text| device.capacity.values().find(|one| one.name == *requested);
+    if !sub_request.capacity.iter().all(|(name, amount)| there(name).is_some_and(|one| *amount <= capacity_of(one))) {
         return None;
     }
     if !device.shared {
         return Some(Vec::new());
     }
     let consumed = device.capacity.values().map(|one| {
-        let asked = ask.capacity.iter().find(|(name, _)| *name == one.name).map(|(_, amount)| *amount);
-        Some((one.name.clone(), part(one, asked)?))
+        let requested = sub_request.capacity.iter().find(|(name, _)| *name == one.name).map(|(_, amount)| *amount);
+        Some((one.name.clone(), granted_amount(one, requested)?))
     });
     consumed.collect()
 }
 
 /// The part of a capacity that a request gets: the smallest that the policy allows; `None`: there is none.
-fn part(capacity: &Capacity, asked: Option<i128>) -> Option<i128> {
-    let all = whole(capacity);
+fn granted_amount(capacity: &Capacity, requested: Option<i128>) -> Option<i128> {
+    let all = capacity_of(capacity);
     let Some(policy) = &capacity.policy else { return Some(all) };
-    let Some(wanted) = asked.or(policy.default) else { return Some(all) };
+    let Some(wanted) = requested.or(policy.default) else { return Some(all) };
     if !policy.values.is_empty() {
         return policy.values.iter().copied().filter(|value| *value >= wanted).min();
     }
@@ -686,30 +689,30 @@ fn part(capacity: &Capacity, asked: Option<i128>) -> Option<i128> {
 fn allocation(node: &Node, candidates: &[Candidate<'_>], picks: Vec<Pick>) -> Allocation {
     let binds = picks.iter().any(|pick| pick.result.binding.to_node);
     let nodes = if binds {
-        Some(this_node(node))
+        Some(only_node(node))
     } else {
-        reach(node, picks.iter().map(|pick| candidates[pick.candidate].place()))
+        common_nodes(node, picks.iter().map(|pick| candidates[pick.candidate].node_selection()))
     };
     Allocation { nodes, since: None, devices: picks.into_iter().map(|pick| pick.result).collect() }
 }
 
-fn this_node(node: &Node) -> NodeSelector {
+fn only_node(node: &Node) -> NodeSelector {
     let name = Requirement { key: "metadata.name".into(), operator: Operator::In, values: vec![node.name.clone()] };
     NodeSelector(vec![NodeTerm { labels: Vec::new(), fields: vec![name] }])
 }
 
-/// The nodes on which the devices in all of these places can be used; `None`: every node.
-fn reach<'a>(node: &Node, places: impl Iterator<Item = &'a Place>) -> Option<NodeSelector> {
+/// The nodes that all of these node selections include; `None`: every node.
+fn common_nodes<'a>(node: &Node, selections: impl Iterator<Item = &'a NodeSelection>) -> Option<NodeSelector> {
     let mut common = NodeTerm { labels: Vec::new(), fields: Vec::new() };
-    for place in places {
-        match place {
-            Place::Everywhere => {}
-            Place::Nodes(Some(NodeSelector(terms))) if terms.len() == 1 => {
+    for selection in selections {
+        match selection {
+            NodeSelection::AllNodes => {}
+            NodeSelection::Nodes(Some(NodeSelector(terms))) if terms.len() == 1 => {
                 for (all, own) in [(&mut common.labels, &terms[0].labels), (&mut common.fields, &terms[0].fields)] {
                     all.extend(own.iter().filter(|one| !all.contains(one)).cloned().collect::<Vec<_>>());
                 }
             }
-            _ => return Some(this_node(node)),
+            _ => return Some(only_node(node)),
         }
     }
     (!common.is_empty()).then(|| NodeSelector(vec![common]))

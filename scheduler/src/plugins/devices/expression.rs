@@ -18,15 +18,15 @@ const SOURCES_MAX: usize = 1 << 20;
 /// The compiled expressions that were used recently.
 #[derive(Debug, Default)]
 pub(super) struct Expressions {
-    known: Mutex<Known>,
+    cache: Mutex<ExpressionCache>,
     evaluated: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct ExpressionCache {
     /// Each expression, with the turn in which it was last used.
     by_source: HashMap<Text, (Arc<Expression>, u64)>,
-    turn: u64,
+    use_number: u64,
     /// The total length of the sources.
     length: usize,
 }
@@ -34,27 +34,27 @@ struct Known {
 impl Expressions {
     /// The expression with this source, and whether it was cached.
     pub fn get(&self, source: &Text) -> Result<(Arc<Expression>, bool), String> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.turn += 1;
-        let turn = known.turn;
-        if let Some((expression, used)) = known.by_source.get_mut(source) {
-            *used = turn;
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.use_number += 1;
+        let use_number = cache.use_number;
+        if let Some((expression, used)) = cache.by_source.get_mut(source) {
+            *used = use_number;
             return Ok((expression.clone(), true));
         }
         let expression = Arc::new(Expression::compile(source)?);
-        known.length += source.len();
-        known.by_source.insert(source.clone(), (expression.clone(), turn));
-        if known.length > SOURCES_MAX {
-            known.forget_half();
+        cache.length += source.len();
+        cache.by_source.insert(source.clone(), (expression.clone(), use_number));
+        if cache.length > SOURCES_MAX {
+            cache.drop_half();
         }
         Ok((expression, false))
     }
 
     /// The cached result of an expression for a device of a slice.
-    pub fn remembered(&self, expression: &Expression, slice: &Arc<Slice>, device: usize) -> Option<bool> {
-        let verdicts = expression.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, verdicts) = verdicts.by_slice.get(&Arc::as_ptr(slice).addr())?;
-        *verdicts.get(device)?
+    pub fn cached(&self, expression: &Expression, slice: &Arc<Slice>, device: usize) -> Option<bool> {
+        let results = expression.results.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, results) = results.by_slice.get(&Arc::as_ptr(slice).addr())?;
+        *results.get(device)?
     }
 
     /// Evaluates an expression for a device of a slice; returns the result and its cost. The result is cached as long
@@ -63,15 +63,15 @@ impl Expressions {
         self.evaluated.fetch_add(1, Ordering::Relaxed);
         let (holds, cost) = expression.holds(&slice.driver, &slice.devices[device]);
         if let Ok(holds) = holds {
-            let mut verdicts = expression.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-            verdicts.put(slice, device, holds);
+            let mut results = expression.results.lock().unwrap_or_else(PoisonError::into_inner);
+            results.put(slice, device, holds);
         }
         (holds, cost)
     }
 
     /// As [`Expressions::evaluate`], from the cache if possible and without the cost; `None`: the evaluation failed.
     pub fn holds(&self, expression: &Expression, slice: &Arc<Slice>, device: usize) -> Option<bool> {
-        self.remembered(expression, slice, device).or_else(|| self.evaluate(expression, slice, device).0.ok())
+        self.cached(expression, slice, device).or_else(|| self.evaluate(expression, slice, device).0.ok())
     }
 
     /// How often expressions were evaluated for devices.
@@ -80,9 +80,9 @@ impl Expressions {
     }
 }
 
-impl Known {
+impl ExpressionCache {
     /// Drops the expressions that were not used for the longest time.
-    fn forget_half(&mut self) {
+    fn drop_half(&mut self) {
         let mut turns: Vec<u64> = self.by_source.values().map(|(_, used)| *used).collect();
         turns.sort_unstable();
         let middle = turns[turns.len() / 2];
@@ -97,26 +97,26 @@ pub struct Expression {
     program: Program,
     /// Strings that may be the domain of an attribute: indexing a domain that a device does not have is no error.
     domains: Vec<Text>,
-    verdicts: Mutex<Verdicts>,
+    results: Mutex<ResultCache>,
 }
 
 /// The results of an expression by device.
 #[derive(Debug, Default)]
-struct Verdicts {
+struct ResultCache {
     /// By the slice's address. The `Weak` keeps the memory from being used for another slice.
     by_slice: HashMap<usize, (Weak<Slice>, Vec<Option<bool>>)>,
     sweep_at: usize,
 }
 
-impl Verdicts {
+impl ResultCache {
     fn put(&mut self, slice: &Arc<Slice>, device: usize, holds: bool) {
         if self.by_slice.len() >= self.sweep_at {
             self.by_slice.retain(|_, (slice, _)| slice.strong_count() > 0);
             self.sweep_at = (self.by_slice.len() * 2).max(64);
         }
         let unknown = || (Arc::downgrade(slice), vec![None; slice.devices.len()]);
-        let (_, verdicts) = self.by_slice.entry(Arc::as_ptr(slice).addr()).or_insert_with(unknown);
-        verdicts[device] = Some(holds);
+        let (_, results) = self.by_slice.entry(Arc::as_ptr(slice).addr()).or_insert_with(unknown);
+        results[device] = Some(holds);
     }
 }
 
@@ -125,7 +125,7 @@ impl Expression {
         let environment = Environment::kubernetes().variable("device", Type::map(Type::String, Type::Dyn));
         let faults = |faults: Vec<cel::Fault>| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         let program = cel::compile(source, &environment).map_err(faults)?;
-        Ok(Expression { program, domains: looked_up(source), verdicts: Mutex::default() })
+        Ok(Expression { program, domains: indexed_domains(source), results: Mutex::default() })
     }
 
     /// The expression's result for a device of a driver, and its cost.
@@ -145,7 +145,7 @@ impl Expression {
         }
         let mut capacity = self.empty_domains();
         for ((domain, name), amount) in &device.capacity {
-            capacity.entry(domain).or_default().insert(key(name), run(&QUANTITY, &amount.value)?);
+            capacity.entry(domain).or_default().insert(key(name), apply_function(&QUANTITY, &amount.value)?);
         }
         fields.insert(key("attributes"), nested(attributes));
         fields.insert(key("capacity"), nested(capacity));
@@ -176,26 +176,26 @@ fn attribute(value: &Attribute) -> Result<Value<'_>, String> {
         Attribute::Text(text) => Value::text(&**text),
         Attribute::Int(number) => Value::Int(*number),
         Attribute::Bool(flag) => Value::Bool(*flag),
-        Attribute::Version(version) => run(&SEMVER, version)?,
+        Attribute::Version(version) => apply_function(&SEMVER, version)?,
     })
 }
 
-static QUANTITY: LazyLock<Option<Program>> = LazyLock::new(|| function("quantity(text)"));
-static SEMVER: LazyLock<Option<Program>> = LazyLock::new(|| function("semver(text)"));
+static QUANTITY: LazyLock<Option<Program>> = LazyLock::new(|| cel_function("quantity(text)"));
+static SEMVER: LazyLock<Option<Program>> = LazyLock::new(|| cel_function("semver(text)"));
 
-fn function(source: &str) -> Option<Program> {
+fn cel_function(source: &str) -> Option<Program> {
     cel::compile(source, &Environment::kubernetes().variable("text", Type::String)).ok()
 }
 
 /// Applies a function of CEL to a string.
-fn run<'a>(program: &'a Option<Program>, text: &'a str) -> Result<Value<'a>, String> {
+fn apply_function<'a>(program: &'a Option<Program>, text: &'a str) -> Result<Value<'a>, String> {
     let program = program.as_ref().ok_or("no such function")?;
     program.eval(&[Value::text(text)], &mut Budget::new(COST)).map_err(|error| error.to_string())
 }
 
 /// The string literals in an expression that are used as an index: `['name']`. For other domains CEL can only ask
 /// whether a device has them, and there a missing domain must stay missing.
-fn looked_up(source: &str) -> Vec<Text> {
+fn indexed_domains(source: &str) -> Vec<Text> {
     let mut found: Vec<Text> = Vec::new();
     let mut rest = source;
     while let Some(start) = rest.find(['\'', '"']) {

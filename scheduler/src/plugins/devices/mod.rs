@@ -1,21 +1,21 @@
 //! Which devices a claim can get on a node.
 
 pub mod allocate;
-mod effort;
+pub(super) mod device_counter;
 mod expression;
+pub mod extended_resources;
+pub(crate) mod in_use;
+mod limits;
 pub(crate) mod pools;
 pub mod searches;
-pub mod special;
-pub(super) mod stock;
-pub(crate) mod taken;
 
 #[cfg(test)]
 mod tests {
+    use super::in_use::DevicesInUse;
     use super::pools::Pools;
-    use super::taken::Taken;
     use crate::object::{Key, Kind};
     use crate::snapshot::Snapshot;
-    use crate::snapshot::assume::Promise;
+    use crate::snapshot::assume::Reservation;
     use holdfast_value::{Value, json};
     use proptest::prelude::*;
 
@@ -47,19 +47,19 @@ mod tests {
         (Key::cluster(&name.to_string()), json!({"spec": spec}))
     }
 
-    fn follows_from_the_tables(snapshot: &Snapshot) {
-        let (mut pools, mut taken) = (Pools::default(), Taken::default());
+    fn assert_indexes_match_tables(snapshot: &Snapshot) {
+        let (mut pools, mut in_use) = (Pools::default(), DevicesInUse::default());
         snapshot.device_slices.iter().for_each(|(key, slice)| pools.slice_changed(key, None, Some(slice)));
         for claim in snapshot.device_claims.values() {
-            taken.claim_changed(None, claim.allocation.as_ref());
+            in_use.claim_changed(None, claim.allocation.as_ref());
         }
         assert_eq!(snapshot.device_pools, pools);
-        assert_eq!(snapshot.devices_taken, taken);
+        assert_eq!(snapshot.devices_in_use, in_use);
     }
 
     proptest! {
         #[test]
-        fn what_is_kept_follows_from_what_is_there(steps in prop::collection::vec((0..8u8, 0..4u8, 0..6u8, 0..6u8), 1..60)) {
+        fn indexes_follow_from_the_tables(steps in prop::collection::vec((0..8u8, 0..4u8, 0..6u8, 0..6u8), 1..60)) {
             let mut snapshot = Snapshot::new();
             for (step, name, one, other) in steps {
                 let pod = Key::new("a", &name.to_string());
@@ -80,11 +80,11 @@ mod tests {
                         let (key, chosen) = claim(other % 4, devices(one, other, one > 3));
                         let chosen = crate::object::device::Claim::decode(&mut Default::default(), key.clone(), &chosen);
                         let devices = vec![(key, chosen.allocation.unwrap())];
-                        snapshot.assume(&pod, &"n".into(), &Promise { devices, ..Promise::default() });
+                        snapshot.assume(&pod, &"n".into(), &Reservation { devices, ..Reservation::default() });
                     }
                     _ => snapshot.forget(&pod),
                 }
-                follows_from_the_tables(&snapshot);
+                assert_indexes_match_tables(&snapshot);
             }
         }
     }

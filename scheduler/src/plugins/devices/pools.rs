@@ -3,7 +3,7 @@
 //! A snapshot keeps the pools. A changed slice costs the work of its own pool, when that pool is next looked at.
 //! Looking at a node reads the pools of that node only.
 
-use crate::object::device::{Counters, Device, Place, Slice};
+use crate::object::device::{Counters, Device, NodeSelection, Slice};
 use crate::object::node::Node;
 use crate::object::{Key, Text};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -11,22 +11,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A driver and its name for the pool.
-type Name = (Text, Text);
+type PoolName = (Text, Text);
 
 #[derive(Debug, Default)]
 pub struct Pools {
-    published: HashMap<Name, Published>,
+    published: HashMap<PoolName, PublishedPool>,
     /// For each node, the pools with slices for that node alone; under `None`, the pools with other slices. Each with
     /// the number of such slices.
-    by_node: HashMap<Option<Text>, BTreeMap<Name, usize>>,
-    gathered: AtomicU64,
+    by_node: HashMap<Option<Text>, BTreeMap<PoolName, usize>>,
+    scans: AtomicU64,
 }
 
 /// The slices of one pool.
 #[derive(Debug, Default)]
-struct Published {
+struct PublishedPool {
     slices: BTreeMap<Key, Arc<Slice>>,
-    /// The pool made from the slices, once it was asked for.
+    /// The pool made from the slices, once a node needed it.
     pool: OnceLock<Pool>,
 }
 
@@ -54,34 +54,35 @@ impl Pools {
     }
 
     /// The pools with slices for a node, by name; pools whose devices have binding conditions come last.
-    pub fn near(&self, node: &Node) -> Vec<Near<'_>> {
+    pub fn on_node(&self, node: &Node) -> Vec<NodePool<'_>> {
         let places = [Some(node.name.clone()), None];
         let names = places.iter().filter_map(|place| self.by_node.get(place)).flat_map(BTreeMap::keys);
-        let mut names: Vec<&Name> = names.collect();
+        let mut names: Vec<&PoolName> = names.collect();
         names.sort_unstable();
         names.dedup();
         let pools = names.into_iter().filter_map(|name| self.published.get_key_value(name));
-        let mut near: Vec<Near> = pools.filter_map(|(name, published)| self.pool(name, published).near(node)).collect();
-        let waits = |near: &Near| {
-            let mut devices = near.slices().flat_map(|slice| &slice.devices);
-            near.flaw.is_none() && devices.any(|device| !device.binding.conditions.is_empty())
+        let mut node_pools: Vec<NodePool> =
+            pools.filter_map(|(name, published)| self.pool(name, published).on_node(node)).collect();
+        let waits = |node_pool: &NodePool| {
+            let mut devices = node_pool.slices().flat_map(|slice| &slice.devices);
+            node_pool.flaw.is_none() && devices.any(|device| !device.binding.conditions.is_empty())
         };
-        near.sort_by_cached_key(waits);
-        near
+        node_pools.sort_by_cached_key(waits);
+        node_pools
     }
 
-    fn pool<'a>(&self, (driver, name): &Name, published: &'a Published) -> &'a Pool {
+    fn pool<'a>(&self, (driver, name): &PoolName, published: &'a PublishedPool) -> &'a Pool {
         published.pool.get_or_init(|| {
-            self.gathered.fetch_add(1, Ordering::Relaxed);
+            self.scans.fetch_add(1, Ordering::Relaxed);
             let slices = published.slices.values();
             let generation = slices.clone().map(|slice| slice.generation).max();
             Pool::new(driver, name, slices.filter(|slice| Some(slice.generation) == generation).cloned().collect())
         })
     }
 
-    /// How often the slices of a pool were scanned: once for each version of a pool that was asked for.
-    pub fn gathered(&self) -> u64 {
-        self.gathered.load(Ordering::Relaxed)
+    /// How often the slices of a pool were scanned: once for each version of a pool that a node needed.
+    pub fn scans(&self) -> u64 {
+        self.scans.load(Ordering::Relaxed)
     }
 }
 
@@ -96,22 +97,27 @@ impl PartialEq for Pools {
     }
 }
 
-fn name_of(slice: &Slice) -> Name {
+fn name_of(slice: &Slice) -> PoolName {
     (slice.driver.clone(), slice.pool.clone())
 }
 
 /// The only node of a slice's devices; `None`: the slice is not for one node alone.
 fn node_of(slice: &Slice) -> Option<Text> {
-    match &slice.place {
-        Place::Node(name) => Some(name.clone()),
+    match &slice.node_selection {
+        NodeSelection::Node(name) => Some(name.clone()),
         _ => None,
     }
 }
 
-fn count(by_node: &mut HashMap<Option<Text>, BTreeMap<Name, usize>>, node: Option<Text>, pool: &Name, comes: bool) {
+fn count(
+    by_node: &mut HashMap<Option<Text>, BTreeMap<PoolName, usize>>,
+    node: Option<Text>,
+    pool: &PoolName,
+    is_added: bool,
+) {
     let pools = by_node.entry(node.clone()).or_default();
     let slices = pools.entry(pool.clone()).or_default();
-    *slices = if comes { *slices + 1 } else { slices.saturating_sub(1) };
+    *slices = if is_added { *slices + 1 } else { slices.saturating_sub(1) };
     if *slices == 0 {
         pools.remove(pool);
     }
@@ -128,13 +134,13 @@ pub struct Pool {
     pub slices: Vec<Arc<Slice>>,
     /// The indexes of the slices for each node, and of those that are not for one node alone.
     by_node: HashMap<Text, Vec<usize>>,
-    elsewhere: Vec<usize>,
+    for_other_nodes: Vec<usize>,
     /// The shared counters that devices consume, by set.
     pub counters: HashMap<Text, Counters>,
     /// Whether two devices have the same name. They may be on different nodes, where that does no harm.
     has_name_twice: bool,
     /// Whether devices consume counters that the pool does not have.
-    is_muddled: bool,
+    has_invalid_counters: bool,
 }
 
 impl Pool {
@@ -153,32 +159,34 @@ impl Pool {
             device.consumes.iter().all(has)
         };
         let has_name_twice = several && has_twice(devices().map(|device| &device.name));
-        let is_muddled = has_twice(sets().map(|(name, _)| name)) || !devices().all(known);
-        let (mut by_node, mut elsewhere): (HashMap<Text, Vec<usize>>, Vec<usize>) = Default::default();
+        let has_invalid_counters = has_twice(sets().map(|(name, _)| name)) || !devices().all(known);
+        let (mut by_node, mut for_other_nodes): (HashMap<Text, Vec<usize>>, Vec<usize>) = Default::default();
         for (number, slice) in slices.iter().enumerate() {
             match node_of(slice) {
                 Some(node) => by_node.entry(node).or_default().push(number),
-                None => elsewhere.push(number),
+                None => for_other_nodes.push(number),
             }
         }
         let (driver, name) = (driver.clone(), name.clone());
-        Pool { driver, name, slices, by_node, elsewhere, counters, has_name_twice, is_muddled }
+        Pool { driver, name, slices, by_node, for_other_nodes, counters, has_name_twice, has_invalid_counters }
     }
 
     /// The part of the pool that is for a node; `None`: nothing.
-    fn near(&self, node: &Node) -> Option<Near<'_>> {
+    fn on_node(&self, node: &Node) -> Option<NodePool<'_>> {
         let own = self.by_node.get(&node.name).map(Vec::as_slice).unwrap_or_default();
-        let reaches = |slice: &Slice| match slice.place {
-            Place::PerDevice => slice.devices.iter().any(|device| device.place.includes(&node.name, &node.labels)),
-            _ => slice.place.includes(&node.name, &node.labels),
+        let reaches = |slice: &Slice| match slice.node_selection {
+            NodeSelection::PerDevice => {
+                slice.devices.iter().any(|device| device.node_selection.includes(&node.name, &node.labels))
+            }
+            _ => slice.node_selection.includes(&node.name, &node.labels),
         };
         // Counters belong to the whole pool.
         let counts = |number: &usize| !self.slices[*number].counters.is_empty() || reaches(&self.slices[*number]);
-        let mut numbers: Vec<usize> = own.iter().chain(&self.elsewhere).copied().filter(counts).collect();
+        let mut numbers: Vec<usize> = own.iter().chain(&self.for_other_nodes).copied().filter(counts).collect();
         numbers.sort_unstable();
-        let mut near = Near { pool: self, numbers, flaw: None };
-        near.flaw = near.find_flaw();
-        (!near.numbers.is_empty()).then_some(near)
+        let mut node_pool = NodePool { pool: self, numbers, flaw: None };
+        node_pool.flaw = node_pool.find_flaw();
+        (!node_pool.numbers.is_empty()).then_some(node_pool)
     }
 }
 
@@ -188,33 +196,33 @@ fn has_twice<'a>(mut names: impl Iterator<Item = &'a Text>) -> bool {
 }
 
 /// The part of a pool that is for a node.
-pub struct Near<'a> {
+pub struct NodePool<'a> {
     pub pool: &'a Pool,
     /// The indexes of its slices for the node.
     numbers: Vec<usize>,
-    pub flaw: Option<Flaw>,
+    pub flaw: Option<PoolFlaw>,
 }
 
-impl<'a> Near<'a> {
+impl<'a> NodePool<'a> {
     pub fn slices(&self) -> impl Iterator<Item = &'a Arc<Slice>> {
         let slices = &self.pool.slices;
         self.numbers.iter().map(move |number| &slices[*number])
     }
 
     /// What keeps the pool's devices from being allocated on the node.
-    fn find_flaw(&self) -> Option<Flaw> {
+    fn find_flaw(&self) -> Option<PoolFlaw> {
         let wanted = self.slices().next()?.count;
         let is_all = |count: usize| i64::try_from(count) == Ok(wanted);
         if !is_all(self.numbers.len()) && !is_all(self.pool.slices.len()) {
-            return Some(Flaw::Incomplete);
+            return Some(PoolFlaw::Incomplete);
         }
-        let twice = || has_twice(self.slices().flat_map(|slice| &slice.devices).map(|device| &device.name));
-        (self.pool.is_muddled || (self.pool.has_name_twice && twice())).then_some(Flaw::Invalid)
+        let names_collide = || has_twice(self.slices().flat_map(|slice| &slice.devices).map(|device| &device.name));
+        (self.pool.has_invalid_counters || (self.pool.has_name_twice && names_collide())).then_some(PoolFlaw::Invalid)
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flaw {
+pub enum PoolFlaw {
     /// Some of its slices are missing.
     Incomplete,
     /// It contradicts itself.
@@ -227,13 +235,13 @@ mod tests {
     use holdfast_value::{Value, json};
 
     /// The node `n`'s part of the only pool.
-    fn seen(pools: &Pools) -> String {
+    fn devices_on_node(pools: &Pools) -> String {
         let node = json!({"metadata": {"name": "n"}});
         let node = Node::decode(&mut Default::default(), "n".into(), &node);
-        let near = pools.near(&node);
-        let shown = near.iter().map(|near| match near.flaw {
+        let node_pools = pools.on_node(&node);
+        let shown = node_pools.iter().map(|node_pool| match node_pool.flaw {
             Some(flaw) => format!("{flaw:?}"),
-            None => near.slices().flat_map(|slice| &slice.devices).map(|device| &*device.name).collect(),
+            None => node_pool.slices().flat_map(|slice| &slice.devices).map(|device| &*device.name).collect(),
         });
         shown.collect()
     }
@@ -246,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_has_what_is_whole_and_newest() {
+    fn a_node_gets_the_devices_of_complete_pools_in_their_newest_generation() {
         for (slices, expected) in [
             (vec![slice("m", 1, 1, &["a"])], ""),
             (vec![slice("n", 1, 1, &["a"])], "a"),
@@ -264,25 +272,25 @@ mod tests {
             for (at, slice) in slices.iter().enumerate() {
                 pools.slice_changed(&Key::cluster(&at.to_string()), None, Some(slice));
             }
-            assert_eq!(seen(&pools), expected, "{slices:?}");
+            assert_eq!(devices_on_node(&pools), expected, "{slices:?}");
         }
     }
 
     #[test]
-    fn what_a_pool_comes_to_follows_its_slices() {
+    fn a_pool_follows_its_slices() {
         let mut pools = Pools::default();
         let (key, first, second) = (Key::cluster("s"), slice("n", 1, 1, &["a"]), slice("n", 1, 1, &["b"]));
         pools.slice_changed(&key, None, Some(&first));
-        assert_eq!(seen(&pools), "a");
+        assert_eq!(devices_on_node(&pools), "a");
         pools.slice_changed(&key, Some(&first), Some(&second));
-        assert_eq!((seen(&pools), pools.gathered()), ("b".into(), 2));
+        assert_eq!((devices_on_node(&pools), pools.scans()), ("b".into(), 2));
         let other = Key::cluster("t");
         pools.slice_changed(&other, None, Some(&first));
-        assert_eq!(seen(&pools), "Incomplete", "there is one too many");
+        assert_eq!(devices_on_node(&pools), "Incomplete", "there is one too many");
         pools.slice_changed(&other, Some(&first), None);
-        assert_eq!((seen(&pools), pools.gathered()), ("b".into(), 4));
+        assert_eq!((devices_on_node(&pools), pools.scans()), ("b".into(), 4));
         pools.slice_changed(&key, Some(&second), None);
-        assert_eq!(seen(&pools), "");
+        assert_eq!(devices_on_node(&pools), "");
         assert_eq!(pools, Pools::default());
     }
 }

@@ -1,17 +1,17 @@
 //! What searches for devices leave to later searches: cached expressions, and what namespaces have spent.
 
-use super::effort::Purses;
 use super::expression::Expressions;
+use super::limits::NamespaceBudgets;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug, Default)]
-pub struct Searches {
+pub struct SharedSearchState {
     pub(super) expressions: Expressions,
-    pub(super) purses: Purses,
-    pub(super) tried: AtomicU64,
+    pub(super) budgets: NamespaceBudgets,
+    pub(super) tries: AtomicU64,
 }
 
-impl Searches {
+impl SharedSearchState {
     /// How often expressions were evaluated for devices: once for each expression and version of a slice, while both
     /// are cached.
     pub fn evaluated(&self) -> u64 {
@@ -19,7 +19,7 @@ impl Searches {
     }
 
     /// How often devices were tried for requests.
-    pub fn tried(&self) -> u64 {
-        self.tried.load(Ordering::Relaxed)
+    pub fn tries(&self) -> u64 {
+        self.tries.load(Ordering::Relaxed)
     }
 }

@@ -22,15 +22,19 @@ fn uses(name: &str) -> Value {
 fn given() -> (Scene, Value) {
     let mut scene = Scene::new();
     scene.node("n", "4");
-    scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+    scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
     let device = json!({"name": "a", "bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]});
-    scene.see(Kind::ResourceSlice, Key::cluster("s"), slice(device));
-    scene.see(Kind::ResourceClaim, Key::new("default", "c"), claim("c", json!({"deviceClassName": "gpu"}), json!({})));
+    scene.apply_object(Kind::ResourceSlice, Key::cluster("s"), slice(device));
+    scene.apply_object(
+        Kind::ResourceClaim,
+        Key::new("default", "c"),
+        claim("c", json!({"deviceClassName": "gpu"}), json!({})),
+    );
     scene.pod("p", uses("c"));
-    scene.turn();
+    scene.run();
     scene.done("patch pods/p/status");
-    let order = scene.done("patch resourceclaims.resource.k8s.io/c/status");
-    let status = body(&order)["status"].clone();
+    let request = scene.done("patch resourceclaims.resource.k8s.io/c/status");
+    let status = body(&request)["status"].clone();
     scene.done("patch resourceclaims.resource.k8s.io/c ");
     scene.told(&status, json!([]));
     (scene, status)
@@ -40,12 +44,16 @@ impl Scene {
     fn told(&mut self, status: &Value, conditions: Value) {
         let mut status = status.clone();
         status["devices"] = json!([{"driver": "d.example", "pool": "p", "device": "a", "conditions": conditions}]);
-        self.see(Kind::ResourceClaim, Key::new("default", "c"), claim("c", json!({"deviceClassName": "gpu"}), status));
-        self.turn();
+        self.apply_object(
+            Kind::ResourceClaim,
+            Key::new("default", "c"),
+            claim("c", json!({"deviceClassName": "gpu"}), status),
+        );
+        self.run();
     }
 
     fn is_bound(&self) -> bool {
-        self.shown().iter().any(|order| order.contains("pods/p/binding"))
+        self.shown().iter().any(|request| request.contains("pods/p/binding"))
     }
 }
 
@@ -66,7 +74,7 @@ fn a_pod_is_bound_when_its_devices_are_ready() {
 }
 
 #[test]
-fn devices_that_fail_are_given_back() {
+fn failed_devices_are_released() {
     let (mut scene, status) = given();
     scene.told(&status, json!([{"type": "Broken", "status": "True", "reason": "Burnt", "message": "it \"smokes\""}]));
     let told = scene.take("FailedScheduling");
@@ -79,53 +87,57 @@ fn devices_that_fail_are_given_back() {
 }
 
 #[test]
-fn devices_that_are_not_ready_in_time_are_given_back() {
+fn devices_that_are_not_ready_in_time_are_released() {
     let (mut scene, _) = given();
     scene.now += 599 * SECONDS;
-    scene.turn();
-    assert!(!scene.shown().iter().any(|order| order.contains("FailedScheduling")));
+    scene.run();
+    assert!(!scene.shown().iter().any(|request| request.contains("FailedScheduling")));
     scene.now += 2 * SECONDS;
-    scene.turn();
+    scene.run();
     let told = scene.take("FailedScheduling");
     assert_eq!(body(&told)["note"], "running PreBind plugin \"DynamicResources\": claim c binding timeout");
     scene.take(r#"resourceclaims.resource.k8s.io/c/status {"metadata":{"uid":"c-uid"},"status":{"allocation":null"#);
     // Once the devices are free, the pod looks for others.
-    scene.see(Kind::ResourceClaim, Key::new("default", "c"), claim("c", json!({"deviceClassName": "gpu"}), json!({})));
+    scene.apply_object(
+        Kind::ResourceClaim,
+        Key::new("default", "c"),
+        claim("c", json!({"deviceClassName": "gpu"}), json!({})),
+    );
     scene.now += 20 * SECONDS;
-    scene.turn();
+    scene.run();
     scene.take("pods/p/status");
 }
 
 #[test]
-fn claims_share_a_device_as_long_as_it_has_enough() {
+fn claims_share_a_device_while_its_capacity_suffices() {
     let mut scene = Scene::new();
     scene.node("n", "8");
-    scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+    scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
     let policy = json!({"default": "2Gi", "validRange": {"min": "2Gi", "step": "2Gi"}});
     let memory = json!({"memory": {"value": "10Gi", "requestPolicy": policy}});
-    scene.see(
+    scene.apply_object(
         Kind::ResourceSlice,
         Key::cluster("s"),
         slice(json!({"name": "a", "allowMultipleAllocations": true, "capacity": memory})),
     );
     let asks = |amount: &str| json!({"deviceClassName": "gpu", "capacity": {"requests": {"memory": amount}}});
     let mut shares = Vec::new();
-    for (at, (amount, wanted)) in
+    for (at, (amount, nomination_change)) in
         [("3Gi", Some("4294967296")), ("5Gi", Some("6442450944")), ("1", None)].into_iter().enumerate()
     {
         let (name, pod) = (format!("c{at}"), format!("p{at}"));
-        scene.see(Kind::ResourceClaim, Key::new("default", &name), claim(&name, asks(amount), json!({})));
+        scene.apply_object(Kind::ResourceClaim, Key::new("default", &name), claim(&name, asks(amount), json!({})));
         scene.pod(&pod, uses(&name));
-        scene.turn();
-        let Some(wanted) = wanted else { break };
+        scene.run();
+        let Some(nomination_change) = nomination_change else { break };
         scene.done(&format!("patch pods/{pod}/status"));
-        let order = scene.done(&format!("patch resourceclaims.resource.k8s.io/{name}/status"));
+        let request = scene.done(&format!("patch resourceclaims.resource.k8s.io/{name}/status"));
         scene.done(&format!("patch resourceclaims.resource.k8s.io/{name} "));
-        let status = body(&order)["status"].clone();
+        let status = body(&request)["status"].clone();
         let result = &status["allocation"]["devices"]["results"][0];
-        assert_eq!(result["consumedCapacity"], json!({"memory": wanted}));
+        assert_eq!(result["consumedCapacity"], json!({"memory": nomination_change}));
         shares.push(result["shareID"].as_str().unwrap().to_owned());
-        scene.see(Kind::ResourceClaim, Key::new("default", &name), claim(&name, asks(amount), status));
+        scene.apply_object(Kind::ResourceClaim, Key::new("default", &name), claim(&name, asks(amount), status));
     }
     assert!(shares[0] != shares[1] && shares[0].len() == 36, "{shares:?}");
     let told = scene.take("FailedScheduling");
@@ -135,20 +147,20 @@ fn claims_share_a_device_as_long_as_it_has_enough() {
 }
 
 #[test]
-fn a_request_for_a_capacity_is_for_devices_that_have_it() {
+fn a_request_for_a_capacity_selects_devices_with_it() {
     for (asked, found) in
         [(json!({"memory": "8Gi"}), true), (json!({"memory": "9Gi"}), false), (json!({"cores": "1"}), false)]
     {
         let mut scene = Scene::new();
         scene.node("n", "8");
-        scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+        scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
         let device = json!({"name": "a", "capacity": {"memory": {"value": "8Gi"}}});
-        scene.see(Kind::ResourceSlice, Key::cluster("s"), slice(device));
+        scene.apply_object(Kind::ResourceSlice, Key::cluster("s"), slice(device));
         let exactly = json!({"deviceClassName": "gpu", "capacity": {"requests": asked}});
-        scene.see(Kind::ResourceClaim, Key::new("default", "c"), claim("c", exactly, json!({})));
+        scene.apply_object(Kind::ResourceClaim, Key::new("default", "c"), claim("c", exactly, json!({})));
         scene.pod("p", uses("c"));
-        scene.turn();
-        assert_eq!(!scene.shown().iter().any(|order| order.contains("FailedScheduling")), found, "{asked}");
+        scene.run();
+        assert_eq!(!scene.shown().iter().any(|request| request.contains("FailedScheduling")), found, "{asked}");
     }
 }
 
@@ -162,60 +174,60 @@ const GPU: &str = "example.com/gpu";
 /// A scheduler with the gate for extended resources, a class, and two devices on one of two nodes.
 fn extended() -> Scene {
     let mut configuration = Configuration::default();
-    configuration.take_gates(|name| name != "GangScheduling");
+    configuration.apply_feature_gates(|name| name != "GangScheduling");
     let scheduler = Scheduler::new(Arc::new(configuration));
-    let mut scene = Scene { scheduler, orders: Vec::new(), now: 100 * SECONDS };
+    let mut scene = Scene { scheduler, requests: Vec::new(), now: 100 * SECONDS };
     scene.node("m", "4");
     scene.node("n", "4");
-    scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {"extendedResourceName": GPU}}));
+    scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {"extendedResourceName": GPU}}));
     let mut devices = slice(json!({"name": "a"}));
     devices["spec"]["devices"] = json!([{"name": "a"}, {"name": "b"}]);
-    scene.see(Kind::ResourceSlice, Key::cluster("s"), devices);
+    scene.apply_object(Kind::ResourceSlice, Key::cluster("s"), devices);
     scene
 }
 
 impl Scene {
-    fn made(&mut self, order: &Order, uid: &str, status: Value) -> Key {
-        let mut claim = body(order).clone();
+    fn made(&mut self, request: &OutgoingRequest, uid: &str, status: Value) -> Key {
+        let mut claim = body(request).clone();
         claim["metadata"]["uid"] = uid.into();
         claim["status"] = status;
-        let key = action(order).key.clone();
-        self.see(Kind::ResourceClaim, key.clone(), claim);
-        self.turn();
+        let key = action(request).key.clone();
+        self.apply_object(Kind::ResourceClaim, key.clone(), claim);
+        self.run();
         key
     }
 }
 
 #[test]
-fn a_claim_is_made_for_extended_resources_that_are_devices() {
+fn a_claim_is_created_for_extended_resources_that_devices_satisfy() {
     let mut scene = extended();
     scene.pod("p", asks_for(GPU, "2"));
-    scene.turn();
+    scene.run();
     assert_eq!(body(&scene.done("patch pods/p/status"))["status"], json!({"nominatedNodeName": "n"}));
-    let order = scene.done("create resourceclaims.resource.k8s.io/p-extended-resources-");
-    let meta = &body(&order)["metadata"];
+    let request = scene.done("create resourceclaims.resource.k8s.io/p-extended-resources-");
+    let meta = &body(&request)["metadata"];
     assert_eq!(meta["annotations"], json!({"resource.kubernetes.io/extended-resource-claim": "true"}));
     assert_eq!(
         (&meta["generateName"], &meta["ownerReferences"][0]["uid"]),
         (&json!("p-extended-resources-"), &json!("p-uid"))
     );
     let exactly = json!({"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2});
-    let request = json!([{"name": "container-0-request-1", "exactly": exactly}]);
-    assert_eq!(body(&order)["spec"]["devices"]["requests"], request);
-    assert!(!scene.shown().iter().any(|order| order.contains("pods/p/")), "nothing is written before it is seen");
-    // Promised devices are not given to another pod.
+    let requests = json!([{"name": "container-0-request-1", "exactly": exactly}]);
+    assert_eq!(body(&request)["spec"]["devices"]["requests"], requests);
+    assert!(!scene.shown().iter().any(|request| request.contains("pods/p/")), "nothing is written before it is seen");
+    // Assumed devices are not given to another pod.
     scene.pod("q", asks_for(GPU, "1"));
-    scene.turn();
-    let told = scene.take("FailedScheduling");
-    let note = body(&told)["note"].as_str().unwrap().to_owned();
+    scene.run();
+    let event = scene.take("FailedScheduling");
+    let note = body(&event)["note"].as_str().unwrap().to_owned();
     assert!(note.starts_with("0/2 nodes are available: 2 cannot allocate all claims. still not"), "{note}");
 
     let made = |scene: &mut Scene| {
-        let told = scene.scheduler.observed().into_iter();
-        told.filter(|told| matches!(told, Observed::ClaimMade { .. })).collect::<Vec<_>>()
+        let samples = scene.scheduler.take_samples().into_iter();
+        samples.filter(|sample| matches!(sample, MetricSample::ClaimCreated { .. })).collect::<Vec<_>>()
     };
-    assert_eq!(made(&mut scene), [Observed::ClaimMade { success: true }]);
-    let key = scene.made(&order, "claim-uid", json!({}));
+    assert_eq!(made(&mut scene), [MetricSample::ClaimCreated { success: true }]);
+    let key = scene.made(&request, "claim-uid", json!({}));
     let reserved = scene.done(&format!("patch resourceclaims.resource.k8s.io/{}/status", key.name));
     let status = &body(&reserved)["status"];
     assert_eq!(body(&reserved)["metadata"]["uid"], "claim-uid");
@@ -224,102 +236,106 @@ fn a_claim_is_made_for_extended_resources_that_are_devices() {
     assert!(!scene.is_bound());
     let told = scene.done("patch pods/p/status");
     let mapping = json!({"containerName": "c", "resourceName": GPU, "requestName": "container-0-request-1"});
-    let wanted = json!({"resourceClaimName": &*key.name, "requestMappings": [mapping]});
-    assert_eq!(body(&told)["status"], json!({"extendedResourceClaimStatus": wanted}));
+    let nomination_change = json!({"resourceClaimName": &*key.name, "requestMappings": [mapping]});
+    assert_eq!(body(&told)["status"], json!({"extendedResourceClaimStatus": nomination_change}));
     let protected = scene.done(&format!("patch resourceclaims.resource.k8s.io/{} ", key.name));
     assert_eq!(body(&protected)["metadata"]["finalizers"], json!(["resource.kubernetes.io/delete-protection"]));
     assert!(scene.is_bound());
     assert_eq!(made(&mut scene), [], "nothing else made a claim");
     scene.pod("r", asks_for("deviceclass.resource.kubernetes.io/gpu", "1"));
-    scene.see(Kind::ResourceClaim, key, Value::Null);
+    scene.apply_object(Kind::ResourceClaim, key, Value::Null);
     scene.now += 20 * SECONDS;
-    scene.turn();
+    scene.run();
     scene.done("patch pods/r/status");
-    scene.refused("create resourceclaims.resource.k8s.io/r-extended-resources-", 403, "Forbidden");
-    assert_eq!(made(&mut scene), [Observed::ClaimMade { success: false }]);
+    scene.unschedulable_pods("create resourceclaims.resource.k8s.io/r-extended-resources-", 403, "Forbidden");
+    assert_eq!(made(&mut scene), [MetricSample::ClaimCreated { success: false }]);
 }
 
 #[test]
-fn without_the_gate_and_where_nodes_have_them_extended_resources_are_those_of_nodes() {
+fn extended_resources_are_the_nodes_own_if_it_has_them_or_the_gate_is_off() {
     let mut scene = Scene::new();
     scene.node("n", "4");
-    scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {"extendedResourceName": GPU}}));
-    scene.see(Kind::ResourceSlice, Key::cluster("s"), slice(json!({"name": "a"})));
+    scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {"extendedResourceName": GPU}}));
+    scene.apply_object(Kind::ResourceSlice, Key::cluster("s"), slice(json!({"name": "a"})));
     scene.pod("p", asks_for(GPU, "1"));
-    scene.turn();
+    scene.run();
     let told = scene.take("FailedScheduling");
     assert!(body(&told)["note"].as_str().unwrap().contains("1 Insufficient example.com/gpu"), "{}", body(&told));
 
     let mut scene = extended();
     let allocatable = json!({"cpu": "4", "pods": "10", GPU: "3"});
-    scene.see(
+    scene.apply_object(
         Kind::Node,
         Key::cluster("m"),
         json!({"metadata": {"name": "m"}, "status": {"allocatable": allocatable}}),
     );
     scene.pod("p", asks_for(GPU, "3"));
-    scene.turn();
+    scene.run();
     assert_eq!(body(&scene.done("create pods/p/binding"))["target"]["name"], "m");
 }
 
 #[test]
-fn a_class_stands_for_a_resource_of_its_own_and_the_newest_for_one_that_several_name() {
+fn the_newest_of_several_classes_serves_an_extended_resource() {
     let mut scene = extended();
     scene.pod("p", asks_for("deviceclass.resource.kubernetes.io/gpu", "1"));
-    scene.turn();
+    scene.run();
     scene.take("patch pods/p/status");
     let newer =
         json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"extendedResourceName": GPU}});
-    scene.see(Kind::DeviceClass, Key::cluster("newer"), newer);
+    scene.apply_object(Kind::DeviceClass, Key::cluster("newer"), newer);
     assert_eq!(scene.scheduler.snapshot().class_for(GPU).as_deref(), Some("newer"));
-    scene.see(Kind::DeviceClass, Key::cluster("newer"), Value::Null);
+    scene.apply_object(Kind::DeviceClass, Key::cluster("newer"), Value::Null);
     assert_eq!(scene.scheduler.snapshot().class_for(GPU).as_deref(), Some("gpu"));
-    scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+    scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
     assert_eq!(scene.scheduler.snapshot().class_for(GPU), None);
     assert_eq!(scene.scheduler.snapshot().class_for("cpu"), None);
 }
 
 #[test]
-fn a_claim_of_an_attempt_that_failed_goes_before_the_next() {
+fn the_claim_of_a_failed_attempt_is_deleted_before_the_next() {
     let mut scene = extended();
     scene.pod("p", asks_for(GPU, "1"));
-    scene.turn();
+    scene.run();
     scene.done("patch pods/p/status");
-    let order = scene.done("create resourceclaims.resource.k8s.io/p-extended-resources-");
-    let key = scene.made(&order, "claim-uid", json!({}));
-    scene.refused(&format!("patch resourceclaims.resource.k8s.io/{}/status", key.name), 500, "InternalError");
+    let request = scene.done("create resourceclaims.resource.k8s.io/p-extended-resources-");
+    let key = scene.made(&request, "claim-uid", json!({}));
+    scene.unschedulable_pods(
+        &format!("patch resourceclaims.resource.k8s.io/{}/status", key.name),
+        500,
+        "InternalError",
+    );
     scene.take(&format!("delete resourceclaims.resource.k8s.io/{}", key.name));
     scene.take(r#""$deleteFromPrimitiveList/finalizers":["resource.kubernetes.io/delete-protection"]"#);
-    scene.orders.clear();
+    scene.requests.clear();
     // While the claim exists, the pod is unschedulable.
     scene.now += 20 * SECONDS;
-    scene.turn();
+    scene.run();
     let told = scene.take("FailedScheduling");
     let note = body(&told)["note"].as_str().unwrap().to_owned();
     assert!(note.contains("2 cannot schedule extended resource claim. deletion of ResourceClaim completed"), "{note}");
-    scene.orders.clear();
-    scene.see(Kind::ResourceClaim, key, Value::Null);
+    scene.requests.clear();
+    scene.apply_object(Kind::ResourceClaim, key, Value::Null);
     scene.now += 20 * SECONDS;
-    scene.turn();
+    scene.run();
     assert_eq!(scene.scheduler.snapshot().assumed_count(), 1, "it has a place again");
 }
 
 #[test]
-fn a_claim_that_never_appears_is_not_waited_for_forever() {
+fn a_created_claim_that_never_appears_fails_the_binding_cycle() {
     let mut scene = extended();
     scene.pod("p", asks_for(GPU, "2"));
-    scene.turn();
+    scene.run();
     scene.done("patch pods/p/status");
     scene.done("create resourceclaims.resource.k8s.io/p-extended-resources-");
     scene.now += 121 * SECONDS;
-    scene.turn();
+    scene.run();
     let told = scene.take("FailedScheduling");
     assert!(body(&told)["note"].as_str().unwrap().contains("did not appear"));
     assert!(scene.scheduler.snapshot().device_claims.is_empty(), "what was promised is free");
 }
 
 #[test]
-fn a_rule_keeps_pods_from_devices_that_do_not_tolerate_it() {
+fn device_taint_rules_keep_pods_without_tolerations_away() {
     let rule = |selector: Value, effect: &str| json!({"spec": {"deviceSelector": selector, "taint": {"key": "broken", "effect": effect}}});
     let toleration = json!([{"key": "broken", "operator": "Exists"}]);
     for (selector, effect, tolerations, free) in [
@@ -332,26 +348,26 @@ fn a_rule_keeps_pods_from_devices_that_do_not_tolerate_it() {
     ] {
         let mut scene = Scene::new();
         scene.node("n", "4");
-        scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
-        scene.see(Kind::ResourceSlice, Key::cluster("s"), slice(json!({"name": "a"})));
-        scene.see(Kind::DeviceTaintRule, Key::cluster("r"), rule(selector.clone(), effect));
+        scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+        scene.apply_object(Kind::ResourceSlice, Key::cluster("s"), slice(json!({"name": "a"})));
+        scene.apply_object(Kind::DeviceTaintRule, Key::cluster("r"), rule(selector.clone(), effect));
         let exactly = json!({"deviceClassName": "gpu", "tolerations": tolerations});
-        scene.see(Kind::ResourceClaim, Key::new("default", "c"), claim("c", exactly, json!({})));
+        scene.apply_object(Kind::ResourceClaim, Key::new("default", "c"), claim("c", exactly, json!({})));
         scene.pod("p", uses("c"));
-        scene.turn();
-        let has_place = scene.shown().iter().any(|order| order.contains("nominatedNodeName"));
+        scene.run();
+        let has_place = scene.shown().iter().any(|request| request.contains("nominatedNodeName"));
         assert_eq!(has_place, free, "{selector} {effect}");
         if !free {
-            scene.see(Kind::DeviceTaintRule, Key::cluster("r"), Value::Null);
+            scene.apply_object(Kind::DeviceTaintRule, Key::cluster("r"), Value::Null);
             scene.now += 20 * SECONDS;
-            scene.turn();
+            scene.run();
         }
         scene.done("patch pods/p/status");
         if !free {
             scene.done("patch pods/p/status");
         }
-        let order = scene.done("patch resourceclaims.resource.k8s.io/c/status");
-        let result = &body(&order)["status"]["allocation"]["devices"]["results"][0];
+        let request = scene.done("patch resourceclaims.resource.k8s.io/c/status");
+        let result = &body(&request)["status"]["allocation"]["devices"]["results"][0];
         assert_eq!(result["tolerations"], if tolerations == json!([]) { Value::Null } else { tolerations });
     }
 }
@@ -366,9 +382,9 @@ fn part(pool: &str, parts: u32, devices: Value) -> Value {
 fn with_claims(parts: &[Value], claims: &[Value], status: &[Value]) -> Scene {
     let mut scene = Scene::new();
     scene.node("n", "4");
-    scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+    scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
     for (at, part) in parts.iter().enumerate() {
-        scene.see(Kind::ResourceSlice, Key::cluster(&format!("s{at}")), part.clone());
+        scene.apply_object(Kind::ResourceSlice, Key::cluster(&format!("s{at}")), part.clone());
     }
     let (mut spec, mut uses) = (asks("1"), Vec::new());
     for (at, devices) in claims.iter().enumerate() {
@@ -376,12 +392,12 @@ fn with_claims(parts: &[Value], claims: &[Value], status: &[Value]) -> Scene {
         let status = status.get(at).cloned().unwrap_or(json!({}));
         let claim = json!({"metadata": {"name": name, "uid": format!("{name}-uid")},
             "spec": {"devices": devices}, "status": status});
-        scene.see(Kind::ResourceClaim, Key::new("default", &name), claim);
+        scene.apply_object(Kind::ResourceClaim, Key::new("default", &name), claim);
         uses.push(json!({"name": name, "resourceClaimName": name}));
     }
     spec["resourceClaims"] = uses.into();
     scene.pod("p", spec);
-    scene.turn();
+    scene.run();
     scene
 }
 
@@ -395,8 +411,8 @@ impl Scene {
     /// The devices allocated to the first claim.
     fn devices(&mut self) -> Vec<String> {
         self.done("patch pods/p/status");
-        let order = self.take("patch resourceclaims.resource.k8s.io/c0/status");
-        let results = body(&order)["status"]["allocation"]["devices"]["results"].as_array().unwrap().iter();
+        let request = self.take("patch resourceclaims.resource.k8s.io/c0/status");
+        let results = body(&request)["status"]["allocation"]["devices"]["results"].as_array().unwrap().iter();
         results.map(|one| format!("{}/{}", one["pool"].as_str().unwrap(), one["device"].as_str().unwrap())).collect()
     }
 
@@ -414,7 +430,7 @@ fn fails(why: &str) -> String {
 }
 
 #[test]
-fn a_missing_class_is_told_with_the_alternative_that_names_it() {
+fn a_missing_class_is_reported_with_its_alternative() {
     let alternatives = json!([{"name": "a", "deviceClassName": "gpu"}, {"name": "b", "deviceClassName": "ghost"}]);
     let devices = json!({"requests": [{"name": "r", "firstAvailable": alternatives}]});
     let mut scene = with_claims(&[part("p", 1, json!([{"name": "a"}]))], &[devices], &[]);
@@ -422,7 +438,7 @@ fn a_missing_class_is_told_with_the_alternative_that_names_it() {
 }
 
 #[test]
-fn a_claim_that_no_node_can_ever_serve_is_an_error() {
+fn a_claim_that_no_node_can_satisfy_is_an_error() {
     let model = |model: &str| json!({"model": {"string": model}});
     let unlike =
         part("p", 1, json!([{"name": "a", "attributes": model("x")}, {"name": "b", "attributes": model("y")}]));
@@ -437,7 +453,7 @@ fn a_claim_that_no_node_can_ever_serve_is_an_error() {
 }
 
 #[test]
-fn an_alternative_that_would_be_too_many_devices_for_the_claim_is_passed_over() {
+fn an_alternative_with_too_many_devices_is_skipped() {
     let names: Vec<Value> = (0..45).map(|at| json!({"name": format!("d{at}")})).collect();
     let alternative = |name: &str, count: u32| json!({"name": name, "deviceClassName": "gpu", "count": count});
     let mut devices = exactly(json!({"count": 20}));
@@ -448,16 +464,16 @@ fn an_alternative_that_would_be_too_many_devices_for_the_claim_is_passed_over() 
 }
 
 #[test]
-fn an_expression_that_fails_is_told_with_whose_it_is() {
+fn a_failed_expression_is_reported_with_its_owner() {
     let fails_at = |class: Value, own: Value| {
         let mut scene = Scene::new();
         scene.node("n", "4");
-        scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {"selectors": class}}));
-        scene.see(Kind::ResourceSlice, Key::cluster("s"), slice(json!({"name": "a"})));
+        scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {"selectors": class}}));
+        scene.apply_object(Kind::ResourceSlice, Key::cluster("s"), slice(json!({"name": "a"})));
         let exactly = json!({"deviceClassName": "gpu", "selectors": own});
-        scene.see(Kind::ResourceClaim, Key::new("default", "c"), claim("c", exactly, json!({})));
+        scene.apply_object(Kind::ResourceClaim, Key::new("default", "c"), claim("c", exactly, json!({})));
         scene.pod("p", uses("c"));
-        scene.turn();
+        scene.run();
         scene.refusal_of("p").1
     };
     let cel = |expression: &str| json!({"cel": {"expression": expression}});
@@ -476,24 +492,24 @@ fn given_to_others(device: &str) -> Value {
 }
 
 #[test]
-fn devices_that_are_in_use_are_not_asked_whether_they_would_do() {
+fn expressions_are_not_evaluated_for_devices_in_use() {
     let cel = json!([{"cel": {"expression": "device.attributes['d.example'].model == 'x'"}}]);
     let devices = json!([{"name": "a"}, {"name": "b", "attributes": {"model": {"string": "x"}}}]);
     let mut scene = Scene::new();
     scene.node("n", "4");
-    scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
-    scene.see(Kind::ResourceSlice, Key::cluster("s"), part("p", 1, devices));
+    scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+    scene.apply_object(Kind::ResourceSlice, Key::cluster("s"), part("p", 1, devices));
     let others = claim("other", json!({"deviceClassName": "gpu"}), given_to_others("a"));
-    scene.see(Kind::ResourceClaim, Key::new("default", "other"), others);
+    scene.apply_object(Kind::ResourceClaim, Key::new("default", "other"), others);
     let own = claim("c0", json!({"deviceClassName": "gpu", "selectors": cel}), json!({}));
-    scene.see(Kind::ResourceClaim, Key::new("default", "c0"), own);
+    scene.apply_object(Kind::ResourceClaim, Key::new("default", "c0"), own);
     scene.pod("p", uses("c0"));
-    scene.turn();
+    scene.run();
     assert_eq!(scene.devices(), ["p/b"]);
 }
 
 #[test]
-fn what_a_claim_looks_at_no_later_claim_of_the_pod_has() {
+fn counters_used_by_a_claim_are_not_left_for_later_claims() {
     let (looks, has) = (exactly(json!({"adminAccess": true})), exactly(json!({})));
     let one = || [part("p", 1, json!([{"name": "a"}]))];
     with_claims(&one(), &[looks.clone(), has.clone()], &[]).is_told("Unschedulable", NONE_LEFT);
@@ -501,7 +517,7 @@ fn what_a_claim_looks_at_no_later_claim_of_the_pod_has() {
 }
 
 #[test]
-fn all_devices_are_those_that_have_what_is_asked_for() {
+fn a_request_for_all_devices_takes_those_with_the_requested_capacity() {
     let memory = |amount: &str| json!({"memory": {"value": amount}});
     let devices = json!([{"name": "a", "capacity": memory("8Gi")}, {"name": "b", "capacity": memory("16Gi")}]);
     let ask = json!({"allocationMode": "All", "capacity": {"requests": {"memory": "10Gi"}}});
@@ -509,7 +525,7 @@ fn all_devices_are_those_that_have_what_is_asked_for() {
 }
 
 #[test]
-fn nothing_is_given_of_pools_that_are_not_whole() {
+fn incomplete_pools_give_no_devices() {
     let all = || exactly(json!({"allocationMode": "All"}));
     let half = part("p", 2, json!([{"name": "a"}]));
     let updated = ", request r: asks for all devices, but resource pool d.example/p is currently being updated";
@@ -534,7 +550,7 @@ fn nothing_is_given_of_pools_that_are_not_whole() {
 /// A device of 40Gi that may be allocated whole or in partitions, which share its counters with earlier allocations and
 /// earlier choices.
 #[test]
-fn parts_of_a_device_share_what_it_has() {
+fn partitions_of_a_device_share_its_counters() {
     let takes = |name: &str, amount: &str| json!({"name": name, "consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": amount}}}]});
     let counters = json!({"spec": {"driver": "d.example", "nodeName": "n", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 2},
         "sharedCounters": [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}]}});
@@ -556,20 +572,20 @@ fn parts_of_a_device_share_what_it_has() {
     ] {
         let mut scene = Scene::new();
         scene.node("n", "4");
-        scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+        scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
         for (at, part) in parts.iter().enumerate() {
-            scene.see(Kind::ResourceSlice, Key::cluster(&format!("s{at}")), part.clone());
+            scene.apply_object(Kind::ResourceSlice, Key::cluster(&format!("s{at}")), part.clone());
         }
         if let Some((kind, key, claim)) = others.map(of_others) {
-            scene.see(kind, key, claim);
+            scene.apply_object(kind, key, claim);
         }
-        scene.see(
+        scene.apply_object(
             Kind::ResourceClaim,
             Key::new("default", "c0"),
             claim("c0", json!({"deviceClassName": "gpu", "count": count}), json!({})),
         );
         scene.pod("p", uses("c0"));
-        scene.turn();
+        scene.run();
         match given {
             Some(devices) => assert_eq!(scene.devices(), devices, "{others:?} {count}"),
             None => scene.is_told("Unschedulable", NONE_LEFT),
@@ -578,7 +594,7 @@ fn parts_of_a_device_share_what_it_has() {
 }
 
 #[test]
-fn devices_are_taken_by_the_names_of_pools_and_those_that_are_ready_first() {
+fn devices_are_allocated_in_order_of_pools_and_without_binding_conditions_first() {
     let (later, sooner) = (part("q", 1, json!([{"name": "a"}])), part("p", 1, json!([{"name": "a"}])));
     assert_eq!(with_claims(&[later.clone(), sooner], &[exactly(json!({}))], &[]).devices(), ["p/a"]);
     let waits = part("p", 1, json!([{"name": "a", "bindingConditions": ["Ready"]}]));
@@ -586,7 +602,7 @@ fn devices_are_taken_by_the_names_of_pools_and_those_that_are_ready_first() {
 }
 
 #[test]
-fn devices_are_taken_back_only_where_the_other_claims_could_be_served() {
+fn devices_are_released_only_if_the_other_claims_could_be_satisfied() {
     let mut elsewhere = given_to_others("z");
     elsewhere["allocation"]["nodeSelector"] = json!({"nodeSelectorTerms": [
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["m"]}]}]});
@@ -599,7 +615,7 @@ fn devices_are_taken_back_only_where_the_other_claims_could_be_served() {
 }
 
 #[test]
-fn devices_of_one_request_are_different_ones_even_where_they_are_shared() {
+fn devices_of_one_request_differ_even_if_shared() {
     let shared = |name: &str| json!({"name": name, "allowMultipleAllocations": true});
     let two = || exactly(json!({"count": 2}));
     with_claims(&[part("p", 1, json!([shared("a")]))], &[two()], &[]).is_told("Unschedulable", NONE_LEFT);
@@ -608,7 +624,7 @@ fn devices_of_one_request_are_different_ones_even_where_they_are_shared() {
 }
 
 #[test]
-fn a_domain_that_a_device_does_not_know_is_none_of_its_domains() {
+fn an_unknown_attribute_domain_is_empty() {
     let devices = json!([{"name": "a"}, {"name": "b", "attributes": {"other.example/x": {"int": 1}}}]);
     let known = |expression: &str, device: &str| {
         let ask = json!({"selectors": [{"cel": {"expression": expression}}]});

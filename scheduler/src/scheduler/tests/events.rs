@@ -1,6 +1,6 @@
 //! When Events are written relative to orders for pods.
 
-use super::super::event::WAITING_BYTES_MAX;
+use super::super::event_recorder::WAITING_BYTES_MAX;
 use super::*;
 
 /// A scheduler that has bound pods, one of which is answered; the others are under way.
@@ -12,62 +12,62 @@ fn busy(pods: usize) -> Scene {
     for number in 0..pods {
         scene.pod(&format!("p{number}"), asks("1"));
     }
-    scene.turn();
-    assert_eq!(scene.orders.len(), pods);
+    scene.run();
+    assert_eq!(scene.requests.len(), pods);
     scene.done("create pods/p0/binding");
     scene
 }
 
 fn events(scene: &Scene) -> usize {
-    scene.shown().iter().filter(|order| order.contains(" events.")).count()
+    scene.shown().iter().filter(|request| request.contains(" events.")).count()
 }
 
 #[test]
-fn events_wait_until_few_pods_are_under_way() {
+fn events_wait_until_few_requests_are_pending() {
     let mut scene = busy(35);
-    assert_eq!((scene.orders.len(), events(&scene)), (34, 0));
+    assert_eq!((scene.requests.len(), events(&scene)), (34, 0));
     scene.done("/binding");
     assert_eq!(events(&scene), 0);
     scene.done("/binding");
-    assert_eq!((scene.orders.len(), events(&scene)), (32 + 3, 3));
+    assert_eq!((scene.requests.len(), events(&scene)), (32 + 3, 3));
 }
 
 #[test]
-fn an_event_that_has_waited_for_too_long_is_written_and_says_when_it_came() {
+fn a_late_event_is_written_with_its_own_time() {
     let mut scene = busy(60);
-    assert_eq!(scene.scheduler.wakes_at(), Some(scene.now + 5 * SECONDS));
+    assert_eq!(scene.scheduler.next_wakeup(), Some(scene.now + 5 * SECONDS));
     let came = scene.now;
     scene.now += 5 * SECONDS - 1;
-    assert_eq!(events(scene.turn()), 0);
+    assert_eq!(events(scene.run()), 0);
     scene.now += 1;
-    assert_eq!(events(scene.turn()), 1);
+    assert_eq!(events(scene.run()), 1);
     let told = scene.take("create events.events.k8s.io/p0");
     assert_eq!(
         body(&told)["eventTime"],
         holdfast_world::Time(jiff::Timestamp::from_nanosecond(came).unwrap()).micros()
     );
-    assert_eq!(scene.scheduler.wakes_at(), None);
+    assert_eq!(scene.scheduler.next_wakeup(), None);
 }
 
 #[test]
-fn pods_that_may_be_tried_come_before_events() {
+fn active_pods_come_before_events() {
     let mut scene = Scene::new();
     scene.node("n", "4");
     scene.pod("p", asks("1"));
-    scene.turn();
-    let order = scene.take("/binding");
+    scene.run();
+    let request = scene.take("/binding");
     scene.pod("q", asks("1"));
-    scene.scheduler.answer(order.number, Answer::Done(Value::Null), scene.now);
-    assert_eq!(scene.scheduler.orders(scene.now), []);
-    let shown = scene.turn().shown();
-    assert!(shown.iter().any(|order| order.starts_with("create pods/q/binding")), "{shown:#?}");
+    scene.scheduler.handle_outcome(request.number, RequestOutcome::Succeeded(Value::Null), scene.now);
+    assert_eq!(scene.scheduler.take_requests(scene.now), []);
+    let shown = scene.run().shown();
+    assert!(shown.iter().any(|request| request.starts_with("create pods/q/binding")), "{shown:#?}");
     assert_eq!(events(&scene), 1);
 }
 
 #[test]
-fn few_events_are_written_at_once_and_all_in_the_end() {
+fn few_events_are_written_at_once_and_all_eventually() {
     let mut scene = busy(120);
-    while scene.shown().iter().any(|order| order.contains("/binding")) {
+    while scene.shown().iter().any(|request| request.contains("/binding")) {
         scene.done("/binding");
         assert!(events(&scene) <= 64);
     }
@@ -79,26 +79,26 @@ fn few_events_are_written_at_once_and_all_in_the_end() {
 }
 
 #[test]
-fn no_more_events_wait_than_there_is_room_for() {
+fn waiting_events_are_bounded() {
     let mut scene = busy(40);
     let pod = scene.scheduler.snapshot().pod(&Key::new("default", "p7")).cloned().expect("the pod");
     let note = "n".repeat(1024);
     while scene.scheduler.events.waiting_bytes <= WAITING_BYTES_MAX {
-        scene.scheduler.tell_failure(&pod, 0, &note, scene.now);
+        scene.scheduler.record_failure(&pod, 0, &note, scene.now);
     }
     for _ in 0..2 {
-        scene.scheduler.tell_failure(&pod, 0, &note, scene.now);
+        scene.scheduler.record_failure(&pod, 0, &note, scene.now);
     }
     let waiting = scene.scheduler.events.waiting.len();
     assert!((10_000..40_000).contains(&waiting), "{waiting}");
     // The short ones that came first free less memory.
-    assert!((3..12).contains(&events(scene.turn())), "{}", events(&scene));
+    assert!((3..12).contains(&events(scene.run())), "{}", events(&scene));
     assert!(scene.scheduler.events.waiting_bytes <= WAITING_BYTES_MAX);
-    scene.scheduler.tell_failure(&pod, 0, "no", scene.now);
-    while scene.shown().iter().any(|order| order.contains("/binding") || order.contains(" events.")) {
-        let order = scene.orders.remove(0);
-        scene.scheduler.answer(order.number, Answer::Done(Value::Null), scene.now);
-        scene.turn();
+    scene.scheduler.record_failure(&pod, 0, "no", scene.now);
+    while scene.shown().iter().any(|request| request.contains("/binding") || request.contains(" events.")) {
+        let request = scene.requests.remove(0);
+        scene.scheduler.handle_outcome(request.number, RequestOutcome::Succeeded(Value::Null), scene.now);
+        scene.run();
     }
     assert_eq!((scene.scheduler.events.waiting.len(), scene.scheduler.events.waiting_bytes), (0, 0));
 }

@@ -11,12 +11,12 @@ fn busy() -> Scene {
             scene.pod(&format!("p{number}{pod}"), asks("1"));
         }
     }
-    scene.turn();
-    assert_eq!(scene.orders.len(), 40);
+    scene.run();
+    assert_eq!(scene.requests.len(), 40);
     scene.node("full", "20");
-    scene.see(Kind::Pod, Key::new("default", "victim"), bound("victim", "20", "full"));
+    scene.apply_object(Kind::Pod, Key::new("default", "victim"), bound("victim", "20", "full"));
     urgent(&mut scene, json!({}));
-    scene.turn();
+    scene.run();
     scene
 }
 
@@ -26,12 +26,12 @@ fn urgent(scene: &mut Scene, status: Value) {
     spec["priority"] = 10.into();
     let mut pod = pod("urgent", spec);
     pod["status"] = status;
-    scene.see(Kind::Pod, Key::new("default", "urgent"), pod);
+    scene.apply_object(Kind::Pod, Key::new("default", "urgent"), pod);
 }
 
 /// The writes of the status of the pod of higher priority.
 fn written(scene: &Scene) -> Vec<String> {
-    scene.shown().into_iter().filter(|order| order.starts_with("patch pods/urgent/status")).collect()
+    scene.shown().into_iter().filter(|request| request.starts_with("patch pods/urgent/status")).collect()
 }
 
 fn nominated(scene: &Scene) -> Option<Text> {
@@ -41,75 +41,75 @@ fn nominated(scene: &Scene) -> Option<Text> {
 fn victim_goes(scene: &mut Scene) {
     scene.done("patch pods/victim/status");
     scene.done("delete pods/victim");
-    scene.see(Kind::Pod, Key::new("default", "victim"), Value::Null);
+    scene.apply_object(Kind::Pod, Key::new("default", "victim"), Value::Null);
 }
 
 #[test]
-fn a_pod_that_is_bound_before_its_status_was_written_is_not_told_what_is_past() {
+fn a_delayed_status_is_dropped_once_the_pod_is_bound() {
     let mut scene = busy();
     assert_eq!(nominated(&scene).as_deref(), Some("full"));
     victim_goes(&mut scene);
     scene.now += SECONDS;
-    scene.turn();
+    scene.run();
     assert_eq!(written(&scene), [""; 0]);
     scene.done("create pods/urgent/binding");
     let mut spec = asks("20");
     spec["nodeName"] = "full".into();
     scene.pod("urgent", spec);
     scene.now += 2 * SECONDS;
-    scene.turn();
+    scene.run();
     assert_eq!(written(&scene), [""; 0]);
     assert!(scene.scheduler.statuses.nomination(&Key::new("default", "urgent")).is_none());
 }
 
 #[test]
-fn a_pod_that_somebody_else_bound_or_deleted_is_not_told_what_is_past() {
+fn a_delayed_status_is_dropped_if_another_client_bound_or_deleted_the_pod() {
     let mut elsewhere = asks("20");
     elsewhere["nodeName"] = "n0".into();
     for object in [pod("urgent", elsewhere), Value::Null] {
         let mut scene = busy();
-        scene.see(Kind::Pod, Key::new("default", "urgent"), object);
+        scene.apply_object(Kind::Pod, Key::new("default", "urgent"), object);
         assert_eq!(nominated(&scene), None);
         scene.now += 3 * SECONDS;
-        assert_eq!(written(scene.turn()), [""; 0]);
+        assert_eq!(written(scene.run()), [""; 0]);
         assert!(scene.scheduler.statuses.nomination(&Key::new("default", "urgent")).is_none());
     }
 }
 
 #[test]
-fn a_place_that_nobody_was_told_of_is_promised_all_the_same() {
+fn an_unwritten_nomination_counts() {
     let mut scene = busy();
     // An event of the pod that shows neither changes nothing.
     urgent(&mut scene, json!({"phase": "Pending"}));
     assert_eq!(nominated(&scene).as_deref(), Some("full"));
     victim_goes(&mut scene);
     scene.pod("other", asks("20"));
-    scene.turn();
-    assert!(scene.shown().iter().all(|order| !order.contains("pods/other/binding")), "{:#?}", scene.shown());
+    scene.run();
+    assert!(scene.shown().iter().all(|request| !request.contains("pods/other/binding")), "{:#?}", scene.shown());
 }
 
 #[test]
-fn a_status_waits_for_two_seconds_at_most() {
+fn a_status_is_delayed_two_seconds_at_most() {
     let mut scene = busy();
     scene.now += 2 * SECONDS - 1;
-    assert_eq!(written(scene.turn()), [""; 0]);
-    assert!(scene.scheduler.wakes_at().is_some_and(|at| at <= scene.now + 1));
+    assert_eq!(written(scene.run()), [""; 0]);
+    assert!(scene.scheduler.next_wakeup().is_some_and(|at| at <= scene.now + 1));
     scene.now += 1;
-    assert_eq!(written(scene.turn()).len(), 1);
-    let order = scene.take("patch pods/urgent/status");
-    assert_eq!(body(&order)["status"]["nominatedNodeName"], "full");
-    assert_eq!(body(&order)["status"]["conditions"][0]["reason"], "Unschedulable");
+    assert_eq!(written(scene.run()).len(), 1);
+    let request = scene.take("patch pods/urgent/status");
+    assert_eq!(body(&request)["status"]["nominatedNodeName"], "full");
+    assert_eq!(body(&request)["status"]["conditions"][0]["reason"], "Unschedulable");
     // From now on the pod must not be bound before the write is answered.
     victim_goes(&mut scene);
     scene.now += SECONDS;
-    scene.turn();
-    assert!(scene.shown().iter().all(|order| !order.contains("pods/urgent/binding")), "{:#?}", scene.shown());
-    scene.scheduler.answer(order.number, Answer::Done(Value::Null), scene.now);
-    scene.turn().done("create pods/urgent/binding");
+    scene.run();
+    assert!(scene.shown().iter().all(|request| !request.contains("pods/urgent/binding")), "{:#?}", scene.shown());
+    scene.scheduler.handle_outcome(request.number, RequestOutcome::Succeeded(Value::Null), scene.now);
+    scene.run().done("create pods/urgent/binding");
 }
 
 #[test]
-fn a_status_is_written_when_few_pods_are_under_way() {
+fn a_delayed_status_is_written_once_few_requests_are_pending() {
     let mut scene = busy();
     for _ in 0..7 {
         scene.done("/binding");
@@ -122,10 +122,10 @@ fn a_status_is_written_when_few_pods_are_under_way() {
 }
 
 #[test]
-fn a_pod_that_is_refused_again_is_told_at_once() {
+fn the_status_of_a_pod_without_victims_is_written_at_once() {
     let mut scene = busy();
-    scene.see(Kind::Node, Key::cluster("full"), Value::Null);
-    scene.refused("patch pods/victim/status", 500, "InternalError");
+    scene.apply_object(Kind::Node, Key::cluster("full"), Value::Null);
+    scene.unschedulable_pods("patch pods/victim/status", 500, "InternalError");
     let written = written(&scene);
     assert_eq!(written.len(), 1, "{:#?}", scene.shown());
     assert!(written[0].contains("Insufficient cpu"), "{written:?}");

@@ -15,17 +15,17 @@ fn beside_a_disk(driver: &str, limit: u32, volume: Value) -> Scene {
     let mut scene = Scene::new();
     scene.node("n", "4");
     let driver = json!({"name": driver, "nodeID": "n", "allocatable": {"count": limit}});
-    scene.see(Kind::CsiNode, Key::cluster("n"), json!({"spec": {"drivers": [driver]}}));
+    scene.apply_object(Kind::CsiNode, Key::cluster("n"), json!({"spec": {"drivers": [driver]}}));
     let mut there = brings(json!({"awsElasticBlockStore": {"volumeID": "vol-1"}}));
     there["nodeName"] = "n".into();
     scene.pod("there", there);
     scene.pod("p", brings(volume));
-    scene.turn();
+    scene.run();
     scene
 }
 
 #[test]
-fn disks_of_kubernetes_own_kinds_count_with_the_drivers_that_serve_them() {
+fn in_tree_volumes_count_for_their_csi_drivers() {
     const EBS: &str = "ebs.csi.aws.com";
     let disk = |id: &str| json!({"awsElasticBlockStore": {"volumeID": id}});
     let (_, told) = beside_a_disk(EBS, 1, disk("vol-2")).refusal_of("p");
@@ -41,16 +41,16 @@ fn disks_of_kubernetes_own_kinds_count_with_the_drivers_that_serve_them() {
 }
 
 #[test]
-fn volumes_are_not_told_the_names_of_nodes() {
+fn node_affinity_of_volumes_matches_labels_only() {
     for (operator, found) in [("In", false), ("NotIn", true)] {
         let mut scene = Scene::new();
         scene.node("n", "4");
         let name = json!({"key": "metadata.name", "operator": operator, "values": ["n"]});
         let affinity = json!({"required": {"nodeSelectorTerms": [{"matchFields": [name]}]}});
-        scene.see(Kind::PersistentVolume, Key::cluster("v"), json!({"spec": {"nodeAffinity": affinity}}));
-        scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(None, Some("v")));
+        scene.apply_object(Kind::PersistentVolume, Key::cluster("v"), json!({"spec": {"nodeAffinity": affinity}}));
+        scene.apply_object(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(None, Some("v")));
         scene.pod("p", brings(json!({"persistentVolumeClaim": {"claimName": "c"}})));
-        scene.turn();
+        scene.run();
         if found {
             scene.take("create pods/p/binding");
         } else {
@@ -61,7 +61,7 @@ fn volumes_are_not_told_the_names_of_nodes() {
 }
 
 #[test]
-fn volumes_that_are_yet_to_be_made_count_with_the_driver_that_will_make_them() {
+fn unprovisioned_volumes_count_for_their_provisioner() {
     for (provisioner, driver, fits) in [
         ("d", "d", false),
         ("d", "e", true),
@@ -71,13 +71,13 @@ fn volumes_that_are_yet_to_be_made_count_with_the_driver_that_will_make_them() {
         let mut scene = Scene::new();
         scene.node("n", "4");
         let driver = json!({"name": driver, "nodeID": "n", "allocatable": {"count": 0}});
-        scene.see(Kind::CsiNode, Key::cluster("n"), json!({"spec": {"drivers": [driver]}}));
+        scene.apply_object(Kind::CsiNode, Key::cluster("n"), json!({"spec": {"drivers": [driver]}}));
         let class = json!({"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"});
-        scene.see(Kind::StorageClass, Key::cluster("late"), class);
-        scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(None, None));
+        scene.apply_object(Kind::StorageClass, Key::cluster("late"), class);
+        scene.apply_object(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(None, None));
         scene.pod("p", brings(json!({"persistentVolumeClaim": {"claimName": "c"}})));
-        scene.turn();
-        let has_place = scene.shown().iter().any(|order| order.contains("nominatedNodeName"));
+        scene.run();
+        let has_place = scene.shown().iter().any(|request| request.contains("nominatedNodeName"));
         assert_eq!(has_place, fits, "{provisioner}");
         if !fits {
             let (_, told) = scene.refusal_of("p");
@@ -87,21 +87,21 @@ fn volumes_that_are_yet_to_be_made_count_with_the_driver_that_will_make_them() {
 }
 
 #[test]
-fn what_is_attached_and_used_by_none_counts_beside_what_the_pod_brings() {
+fn attached_volumes_count_without_a_pod() {
     for (attached, used, fits) in
         [(None, false, true), (Some("n"), false, false), (Some("m"), false, true), (Some("n"), true, true)]
     {
         let mut scene = Scene::new();
         scene.node("n", "4");
         let driver = json!({"name": "d", "nodeID": "n", "allocatable": {"count": 1}});
-        scene.see(Kind::CsiNode, Key::cluster("n"), json!({"spec": {"drivers": [driver]}}));
+        scene.apply_object(Kind::CsiNode, Key::cluster("n"), json!({"spec": {"drivers": [driver]}}));
         let volume = json!({"spec": {"csi": {"driver": "d", "volumeHandle": "h"}}});
-        scene.see(Kind::PersistentVolume, Key::cluster("v"), volume);
-        scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(None, Some("v")));
+        scene.apply_object(Kind::PersistentVolume, Key::cluster("v"), volume);
+        scene.apply_object(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(None, Some("v")));
         if let Some(node) = attached {
             let attachment =
                 json!({"spec": {"attacher": "d", "nodeName": node, "source": {"persistentVolumeName": "v"}}});
-            scene.see(Kind::VolumeAttachment, Key::cluster("a"), attachment);
+            scene.apply_object(Kind::VolumeAttachment, Key::cluster("a"), attachment);
         }
         let spec = brings(json!({"persistentVolumeClaim": {"claimName": "c"}}));
         if used {
@@ -110,7 +110,7 @@ fn what_is_attached_and_used_by_none_counts_beside_what_the_pod_brings() {
             scene.pod("there", there);
         }
         scene.pod("p", spec);
-        scene.turn();
+        scene.run();
         if fits {
             scene.take("create pods/p/binding");
         } else {
@@ -121,13 +121,13 @@ fn what_is_attached_and_used_by_none_counts_beside_what_the_pod_brings() {
 }
 
 #[test]
-fn a_claim_of_one_pod_is_used_once_however_many_volumes_are_of_it() {
+fn a_read_write_once_pod_claim_counts_once_per_pod() {
     let mut scene = Scene::new();
     scene.node("n", "4");
-    scene.see(Kind::PersistentVolume, Key::cluster("v"), json!({"spec": {}}));
+    scene.apply_object(Kind::PersistentVolume, Key::cluster("v"), json!({"spec": {}}));
     let mut exclusive = claim(None, Some("v"));
     exclusive["spec"]["accessModes"] = json!(["ReadWriteOncePod"]);
-    scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), exclusive);
+    scene.apply_object(Kind::PersistentVolumeClaim, Key::new("default", "c"), exclusive);
     let volume = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": "c"}});
     let mut spec = asks("1");
     (spec["nodeName"], spec["volumes"]) = ("n".into(), json!([volume("a")]));
@@ -135,7 +135,7 @@ fn a_claim_of_one_pod_is_used_once_however_many_volumes_are_of_it() {
     let mut spec = asks("1");
     (spec["priority"], spec["volumes"]) = (7.into(), json!([volume("a"), volume("b")]));
     scene.pod("p", spec);
-    scene.turn();
+    scene.run();
     let told = scene.take("patch pods/p/status");
     assert_eq!(body(&told)["status"]["nominatedNodeName"], "n", "who uses it goes");
 }

@@ -8,26 +8,26 @@ use std::sync::Arc;
 
 /// A class whose devices are counted.
 #[derive(Debug)]
-pub struct Stock {
+pub struct DeviceCounter {
     /// The conditions on its devices.
     selectors: Vec<Arc<Expression>>,
 }
 
-impl Stock {
+impl DeviceCounter {
     /// `None`: the class does not exist, or one of its expressions does not compile; no node has such devices then.
-    pub fn new(snapshot: &Snapshot, class: &Text) -> Option<Stock> {
+    pub fn new(snapshot: &Snapshot, class: &Text) -> Option<DeviceCounter> {
         let class = snapshot.device_classes.get(&Key::cluster(class))?;
         let compile = |source: &Text| Some(snapshot.searches.expressions.get(source).ok()?.0);
-        Some(Stock { selectors: class.selectors.iter().map(compile).collect::<Option<_>>()? })
+        Some(DeviceCounter { selectors: class.selectors.iter().map(compile).collect::<Option<_>>()? })
     }
 
     /// How many devices of the class a node has, and how many of them are in use. Pools with a flaw count too, and a
     /// shared device is in use if any part of it is. `None`: an expression failed for a device.
     pub fn count(&self, snapshot: &Snapshot, node: &Node) -> Option<(i64, i64)> {
-        let (mut there, mut in_use) = (0, 0);
-        for slice in snapshot.device_pools.near(node).iter().flat_map(|near| near.slices()) {
+        let (mut total, mut in_use) = (0, 0);
+        for slice in snapshot.device_pools.on_node(node).iter().flat_map(|node_pool| node_pool.slices()) {
             for (number, device) in slice.devices.iter().enumerate() {
-                if !slice.place_of(device).includes(&node.name, &node.labels) {
+                if !slice.node_selection_of(device).includes(&node.name, &node.labels) {
                     continue;
                 }
                 let mut selected = true;
@@ -38,11 +38,11 @@ impl Stock {
                     }
                 }
                 let id = (slice.driver.clone(), slice.pool.clone(), device.name.clone());
-                let taken = &snapshot.devices_taken;
-                there += i64::from(selected);
-                in_use += i64::from(selected && (taken.is_whole(&id) || taken.is_shared(&id)));
+                let devices_in_use = &snapshot.devices_in_use;
+                total += i64::from(selected);
+                in_use += i64::from(selected && (devices_in_use.is_whole(&id) || devices_in_use.is_shared(&id)));
             }
         }
-        Some((there, in_use))
+        Some((total, in_use))
     }
 }

@@ -2,7 +2,7 @@
 //! fields is the key of a cache of decoded templates, so that equal text is decoded once.
 
 use super::pod::{Pod, Template};
-use super::{Key, Kind, Pool, nanoseconds};
+use super::{Key, Kind, StringPool, nanoseconds};
 use holdfast_core::object::stored::{self, Raw};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -13,39 +13,39 @@ use std::sync::Arc;
 /// Templates by the text that they were decoded from, for the pods that come now, whose templates are mostly few. One
 /// controller's pods may have several texts, because pods get labels of their node's zone.
 #[derive(Debug, Default)]
-pub(super) struct Templates(HashMap<String, Arc<Template>>);
+pub(super) struct DecodedTemplates(HashMap<String, Arc<Template>>);
 
-impl Templates {
+impl DecodedTemplates {
     const MAX: usize = 256;
     /// Longer texts are not kept, so that large pods cannot fill the memory. Most have less than a kilobyte.
     const BYTES_MAX: usize = 16 << 10;
 
-    fn keep(&mut self, written: String, template: Arc<Template>) {
-        if written.len() > Self::BYTES_MAX {
+    fn insert(&mut self, stored: String, template: Arc<Template>) {
+        if stored.len() > Self::BYTES_MAX {
             return;
         }
         if self.0.len() >= Self::MAX {
             self.0.clear();
         }
-        self.0.insert(written, template);
+        self.0.insert(stored, template);
     }
 }
 
 impl Pod {
     /// The pod of a stored text, with a template that is shared with pods of equal text.
-    pub fn read(pool: &mut Pool, key: Key, json: &[u8]) -> Pod {
-        let whole = |pool: &mut Pool, key| Pod::decode(pool, key, &Kind::Pod.glance().look(json).document);
-        let Some(written) = stored::read::<Written>(json).ok().filter(Written::is_plain) else {
+    pub fn read(pool: &mut StringPool, key: Key, json: &[u8]) -> Pod {
+        let whole = |pool: &mut StringPool, key| Pod::decode(pool, key, &Kind::Pod.glance().look(json).document);
+        let Some(stored) = stored::read::<StoredPod>(json).ok().filter(StoredPod::is_plain) else {
             return whole(pool, key);
         };
-        let text = written.text_of_template(&key, pool.reads_limits);
+        let text = stored.template_text(&key, pool.reads_limits);
         if let Some(template) = pool.templates.0.get(&text).cloned() {
-            return written.pod(pool, key, template);
+            return stored.pod(pool, key, template);
         }
         let pod = whole(pool, key);
         // A template that holds the pod's own name serves no other pod.
         if pod.template.own_name.is_none() {
-            pool.templates.keep(text, pod.template.clone());
+            pool.templates.insert(text, pod.template.clone());
         }
         pod
     }
@@ -54,7 +54,7 @@ impl Pod {
 /// The fields of a pod that are read.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Written<'a> {
+struct StoredPod<'a> {
     #[serde(borrow)]
     metadata: Metadata<'a>,
     #[serde(borrow)]
@@ -88,7 +88,7 @@ struct Spec<'a> {
     #[serde(borrow)]
     preemption_policy: Cow<'a, str>,
     #[serde(borrow)]
-    scheduling_gates: Vec<Named<'a>>,
+    scheduling_gates: Vec<NamedItem<'a>>,
     #[serde(borrow)]
     containers: Vec<Container<'a>>,
     #[serde(borrow)]
@@ -115,7 +115,7 @@ struct Spec<'a> {
 }
 
 #[derive(Deserialize)]
-struct Named<'a> {
+struct NamedItem<'a> {
     #[serde(borrow, default)]
     name: Cow<'a, str>,
 }
@@ -220,30 +220,31 @@ struct ContainerStatus<'a> {
     allocated_resources: Option<Raw<'a>>,
 }
 
-impl<'a> Written<'a> {
+impl<'a> StoredPod<'a> {
     /// Whether no volume restricts the nodes, and the statuses show the requested resources, at pod level and for the
     /// containers. Other pods are decoded in full.
     fn is_plain(&self) -> bool {
-        let Written { spec, status, .. } = self;
+        let StoredPod { spec, status, .. } = self;
         let lists =
             [(&spec.containers, &status.container_statuses), (&spec.init_containers, &status.init_container_statuses)];
         spec.volumes.iter().all(|volume| *volume == Volume::default())
-            && lists.iter().all(|(containers, statuses)| are_as_asked(containers, statuses))
-            && self.is_as_asked()
+            && lists.iter().all(|(containers, statuses)| container_resources_match(containers, statuses))
+            && self.pod_resources_match()
     }
 
     /// Whether the pod-level resources of the status have the same text as those of the spec.
-    fn is_as_asked(&self) -> bool {
-        let Written { spec, status, .. } = self;
-        let (Some(asked), Some(got)) = (&spec.resources, &status.resources) else { return true };
-        let is_asked =
-            |part: &Option<Raw>| part.as_ref().is_none_or(|part| asked.0.contains(&format!("\"requests\":{}", part.0)));
-        is_asked(&got.requests) && is_asked(&status.allocated_resources)
+    fn pod_resources_match(&self) -> bool {
+        let StoredPod { spec, status, .. } = self;
+        let (Some(requests), Some(shown)) = (&spec.resources, &status.resources) else { return true };
+        let is_requested = |part: &Option<Raw>| {
+            part.as_ref().is_none_or(|part| requests.0.contains(&format!("\"requests\":{}", part.0)))
+        };
+        is_requested(&shown.requests) && is_requested(&status.allocated_resources)
     }
 
     /// The text of all fields that the template is made of.
-    fn text_of_template(&self, key: &Key, reads_limits: bool) -> String {
-        let Written { metadata, spec, .. } = self;
+    fn template_text(&self, key: &Key, reads_limits: bool) -> String {
+        let StoredPod { metadata, spec, .. } = self;
         let mut text = String::with_capacity(1 << 10);
         let mut put = |part: &Option<Raw>| {
             text.push_str(part.as_ref().map_or("", |part| part.0));
@@ -276,10 +277,10 @@ impl<'a> Written<'a> {
         text
     }
 
-    fn pod(&self, pool: &mut Pool, key: Key, template: Arc<Template>) -> Pod {
-        let Written { metadata, spec, status } = self;
+    fn pod(&self, pool: &mut StringPool, key: Key, template: Arc<Template>) -> Pod {
+        let StoredPod { metadata, spec, status } = self;
         let condition = |kind: &str| status.conditions.iter().find(|one| one.kind == kind);
-        let some = |pool: &mut Pool, text: &str| (!text.is_empty()).then(|| pool.text(text));
+        let some = |pool: &mut StringPool, text: &str| (!text.is_empty()).then(|| pool.text(text));
         let claims = &status.resource_claim_statuses;
         Pod {
             uid: (*metadata.uid).into(),
@@ -297,7 +298,7 @@ impl<'a> Written<'a> {
             preempted: condition("DisruptionTarget")
                 .is_some_and(|one| one.status == "True" && one.reason == "PreemptionByScheduler"),
             resized: None,
-            made_claims: claims
+            generated_claims: claims
                 .iter()
                 .map(|one| (pool.text(&one.name), some(pool, &one.resource_claim_name)))
                 .collect(),
@@ -311,15 +312,15 @@ impl<'a> Written<'a> {
 
 /// Whether the resources in the containers' statuses, where there are any, have the same text as the containers'
 /// requests.
-fn are_as_asked(containers: &[Container], statuses: &[ContainerStatus]) -> bool {
+fn container_resources_match(containers: &[Container], statuses: &[ContainerStatus]) -> bool {
     fn text<'a>(part: &Option<Raw<'a>>) -> Option<&'a str> {
         part.as_ref().map(|part| part.0)
     }
-    let asked = containers.iter().map(|one| (text(&one.name), text(&one.resources.requests)));
-    let asked: HashMap<_, _> = asked.collect();
+    let requests = containers.iter().map(|one| (text(&one.name), text(&one.resources.requests)));
+    let requests: HashMap<_, _> = requests.collect();
     statuses.iter().all(|status| {
-        let (Some(got), Some(asked)) = (&status.resources, asked.get(&text(&status.name))) else { return true };
-        text(&got.requests) == *asked && [None, *asked].contains(&text(&status.allocated_resources))
+        let (Some(shown), Some(requests)) = (&status.resources, requests.get(&text(&status.name))) else { return true };
+        text(&shown.requests) == *requests && [None, *requests].contains(&text(&status.allocated_resources))
     })
 }
 
@@ -329,16 +330,16 @@ mod tests {
     use holdfast_value::json;
 
     #[test]
-    fn templates_are_known_up_to_a_bound() {
-        let mut pool = Pool::default();
+    fn cached_templates_are_bounded() {
+        let mut pool = StringPool::default();
         let mut read = |label: &str| {
             let pod = json!({"metadata": {"labels": {"app": label}}, "spec": {"containers": [{"name": "c"}]}});
             Pod::read(&mut pool, Key::new("n", "p"), pod.to_string().as_bytes());
             pool.templates.0.len()
         };
-        assert_eq!(read(&"x".repeat(Templates::BYTES_MAX)), 0);
-        let known: Vec<usize> = (0..Templates::MAX + 1).map(|number| read(&number.to_string())).collect();
-        assert_eq!(known.iter().max(), Some(&Templates::MAX));
+        assert_eq!(read(&"x".repeat(DecodedTemplates::BYTES_MAX)), 0);
+        let known: Vec<usize> = (0..DecodedTemplates::MAX + 1).map(|number| read(&number.to_string())).collect();
+        assert_eq!(known.iter().max(), Some(&DecodedTemplates::MAX));
         assert_eq!(known.last(), Some(&1));
     }
 }

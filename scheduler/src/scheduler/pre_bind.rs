@@ -1,26 +1,25 @@
-//! What is written before a pod is bound: the volumes of claims, the devices of claims, and the pods that use them.
+//! PreBind: writes volumes and devices into the claims of a pod before the pod is bound.
 
 use super::Scheduler;
-use super::order::{DEVICE_CLAIMS, Purpose, VOLUME_CLAIMS, VOLUMES, patch_status};
-use super::way::Way;
+use super::requests::{DEVICE_CLAIMS, Purpose, VOLUME_CLAIMS, VOLUMES, status_patch};
 use crate::object::device::{Allocation, Claim, FINALIZER, Readiness};
-use crate::object::extended::{ANNOTATION, Made};
+use crate::object::extended::{ANNOTATION, NewClaim};
 use crate::object::pod::Pod;
 use crate::object::volume::{BOUND_BY_CONTROLLER, SELECTED_NODE};
 use crate::object::{Key, Text};
-use crate::plugin::Cycle;
-use crate::plugins::devices::special::base_of;
+use crate::plugin::SchedulingCycle;
+use crate::plugins::devices::extended_resources::base_of;
 use crate::plugins::{dynamic_resources, volume_binding};
 use crate::queue::Time;
 use crate::snapshot::Snapshot;
-use crate::snapshot::assume::Promise;
+use crate::snapshot::assume::Reservation;
 use holdfast_value::{Value, json};
 use holdfast_world::{Action, Verb};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// How far the volumes and devices that a pod waits for are.
-pub(super) enum Progress {
+pub(super) enum PreBindProgress {
     Waiting,
     Done,
     Failed(String),
@@ -28,73 +27,81 @@ pub(super) enum Progress {
 }
 
 /// A step of PreBind.
-pub(super) enum Step {
+pub(super) enum PreBindStep {
     /// Independent writes, sent at the same time.
     Write(Vec<Action>),
     /// Writes the allocations into the claims, once all claims exist.
-    Reserve,
+    WriteAllocations,
     /// Adds the finalizer to claims that have devices now, so that they stay until the devices are released. It comes
     /// after the allocation: the controller that removes the finalizer from claims without devices would remove it at
     /// once.
-    Protect,
+    AddFinalizers,
 }
 
 impl Scheduler {
     /// The steps before the pod can be bound to the node, in order.
-    pub(super) fn preparations(&self, pod: &Pod, node: &Text, promise: &Promise, now: Time) -> VecDeque<Step> {
+    pub(super) fn pre_bind_steps(
+        &self,
+        pod: &Pod,
+        node: &Text,
+        reservation: &Reservation,
+        now: Time,
+    ) -> VecDeque<PreBindStep> {
         let snapshot = &self.snapshot;
-        let volumes = promise.volumes.iter();
-        let volumes = volumes.filter_map(|(claim, volume)| choose_volume(snapshot, claim, volume.as_ref(), node));
-        let writes: Vec<Action> = volumes.chain(promise.made.as_ref().map(|made| make(pod, made))).collect();
+        let volumes = reservation.volumes.iter();
+        let volumes = volumes.filter_map(|(claim, volume)| volume_write(snapshot, claim, volume.as_ref(), node));
+        let writes: Vec<Action> =
+            volumes.chain(reservation.new_claim.as_ref().map(|new_claim| new_claim_write(pod, new_claim))).collect();
         let mut steps = VecDeque::new();
-        steps.extend((!writes.is_empty()).then_some(Step::Write(writes)));
-        if promise.made.is_some() || !self.reservations(pod, promise, now).is_empty() {
-            steps.push_back(Step::Reserve);
+        steps.extend((!writes.is_empty()).then_some(PreBindStep::Write(writes)));
+        if reservation.new_claim.is_some() || !self.allocation_writes(pod, reservation, now).is_empty() {
+            steps.push_back(PreBindStep::WriteAllocations);
         }
-        if !promise.devices.is_empty() {
-            steps.push_back(Step::Protect);
+        if !reservation.devices.is_empty() {
+            steps.push_back(PreBindStep::AddFinalizers);
         }
         steps
     }
 
-    pub(super) fn protections(&self, promise: &Promise) -> Vec<Action> {
-        promise.devices.iter().filter_map(|(claim, _)| protect(&self.snapshot, claim)).collect()
+    pub(super) fn finalizer_writes(&self, reservation: &Reservation) -> Vec<Action> {
+        reservation.devices.iter().filter_map(|(claim, _)| finalizer_write(&self.snapshot, claim)).collect()
     }
 
     /// Whether the claim that is made for the pod exists.
-    pub(super) fn is_made(&self, promise: &Promise) -> bool {
-        let claim = promise.made.as_ref().map(|made| self.snapshot.device_claims.get(&made.claim.key));
+    pub(super) fn new_claim_exists(&self, reservation: &Reservation) -> bool {
+        let claim =
+            reservation.new_claim.as_ref().map(|new_claim| self.snapshot.device_claims.get(&new_claim.claim.key));
         claim.is_none_or(|claim| claim.is_some_and(|claim| !claim.uid.is_empty()))
     }
 
     /// Writes the pod and the allocation into each of its claims; and into the pod's status, which container has what
     /// of a claim that was made for it.
-    pub(super) fn reservations(&self, pod: &Pod, promise: &Promise, now: Time) -> Vec<Action> {
-        let cycle = Cycle { snapshot: &self.snapshot, pod };
+    pub(super) fn allocation_writes(&self, pod: &Pod, reservation: &Reservation, now: Time) -> Vec<Action> {
+        let cycle = SchedulingCycle { snapshot: &self.snapshot, pod };
         let claims = dynamic_resources::used_claims(cycle);
         let claims = claims.filter_map(|key| Some((self.snapshot.device_claims.get(&key)?, key)));
         let reserve = |(claim, key): (&Arc<Claim>, Key)| {
-            let allocation = promise.devices.iter().find(|(one, _)| *one == key).map(|(_, allocation)| allocation);
+            let allocation = reservation.devices.iter().find(|(one, _)| *one == key).map(|(_, allocation)| allocation);
             if allocation.is_none() && claim.reserved_for.contains(&pod.uid) {
                 return None;
             }
             let user = json!({"resource": "pods", "name": &*pod.key.name, "uid": &*pod.uid});
             let mut status = json!({"reservedFor": [user]});
             if let Some(allocation) = allocation {
-                status["allocation"] = self.allocation(claim, allocation, now);
+                status["allocation"] = self.encoded_allocation(claim, allocation, now);
             }
             let patch = json!({"metadata": {"uid": &*claim.uid}, "status": status});
             Some(Action::new(&DEVICE_CLAIMS, key, Verb::StrategicPatch(patch)).subresource("status"))
         };
-        let told = promise.made.as_ref().map(|made| {
-            let mappings: Vec<Value> = made.mappings.iter().map(|mapping| mapping.encode()).collect();
-            let told = json!({"resourceClaimName": &*made.claim.key.name, "requestMappings": mappings});
-            patch_status(&pod.key, &pod.uid, json!({"extendedResourceClaimStatus": told}))
+        let status_write = reservation.new_claim.as_ref().map(|new_claim| {
+            let mappings: Vec<Value> = new_claim.mappings.iter().map(|mapping| mapping.encode()).collect();
+            let status = json!({"resourceClaimName": &*new_claim.claim.key.name, "requestMappings": mappings});
+            status_patch(&pod.key, &pod.uid, json!({"extendedResourceClaimStatus": status}))
         });
-        claims.filter_map(reserve).chain(told).collect()
+        claims.filter_map(reserve).chain(status_write).collect()
     }
 
-    fn allocation(&self, claim: &Claim, allocation: &Allocation, now: Time) -> Value {
+    fn encoded_allocation(&self, claim: &Claim, allocation: &Allocation, now: Time) -> Value {
         let class = |name: &Text| {
             let key = Key { namespace: "".into(), name: name.clone() };
             self.snapshot.device_classes.get(&key).cloned()
@@ -103,8 +110,8 @@ impl Scheduler {
     }
 
     /// Removes a pod that is not bound after all from its claims.
-    pub(super) fn unreserve(&mut self, pod: &Pod, promise: &Promise) {
-        for (key, _) in &promise.devices {
+    pub(super) fn unreserve(&mut self, pod: &Pod, reservation: &Reservation) {
+        for (key, _) in &reservation.devices {
             let Some(claim) = self.snapshot.device_claims.get(key) else { continue };
             if claim.is_extended {
                 self.deallocate(key);
@@ -113,7 +120,7 @@ impl Scheduler {
             let gone = json!({"$patch": "delete", "uid": &*pod.uid});
             let patch = json!({"metadata": {"uid": &*claim.uid}, "status": {"reservedFor": [gone]}});
             let action = Action::new(&DEVICE_CLAIMS, key.clone(), Verb::StrategicPatch(patch)).subresource("status");
-            self.order(action, Purpose::Nothing);
+            self.requests.send_action(action, Purpose::Ignored);
         }
     }
 
@@ -127,29 +134,35 @@ impl Scheduler {
             let unprotect = Verb::StrategicPatch(json!({"metadata": unprotected}));
             let verbs = [Verb::Delete { uid, version, propagation: None, grace_seconds }, unprotect];
             for verb in verbs {
-                self.order(Action::new(&DEVICE_CLAIMS, key.clone(), verb), Purpose::Nothing);
+                self.requests.send_action(Action::new(&DEVICE_CLAIMS, key.clone(), verb), Purpose::Ignored);
             }
             return;
         }
         let status = json!({"allocation": null, "reservedFor": null, "devices": null});
         let patch = json!({"metadata": {"uid": &*claim.uid}, "status": status});
         let action = Action::new(&DEVICE_CLAIMS, key.clone(), Verb::MergePatch(patch)).subresource("status");
-        self.order(action, Purpose::Nothing);
+        self.requests.send_action(action, Purpose::Ignored);
     }
 
     /// How far the volumes and devices of a pod in its binding cycle are.
-    pub(super) fn progress(&self, key: &Key) -> Progress {
-        let Some(way) = self.ways.get(key) else { return Progress::Done };
-        let volumes = if way.promise.volumes.is_empty() { Progress::Done } else { self.volumes_progress(way) };
+    pub(super) fn pre_bind_progress(&self, key: &Key) -> PreBindProgress {
+        let Some(binding) = self.binding_cycles.get(key) else { return PreBindProgress::Done };
+        let volumes = match binding.reservation.volumes.is_empty() {
+            true => PreBindProgress::Done,
+            false => {
+                let pod = &binding.attempt.pod;
+                self.volumes_progress(pod, &binding.node, &binding.reservation, &binding.annotated_claims)
+            }
+        };
         match volumes {
-            Progress::Done => self.devices_progress(&way.trying.pod),
+            PreBindProgress::Done => self.devices_progress(&binding.attempt.pod),
             other => other,
         }
     }
 
     /// The claims of a pod whose devices have binding conditions.
-    pub(super) fn awaited_devices(&self, pod: &Pod) -> Vec<Arc<Claim>> {
-        let cycle = Cycle { snapshot: &self.snapshot, pod };
+    pub(super) fn claims_with_binding_conditions(&self, pod: &Pod) -> Vec<Arc<Claim>> {
+        let cycle = SchedulingCycle { snapshot: &self.snapshot, pod };
         let claims = dynamic_resources::used_claims(cycle);
         let claims = claims.filter_map(|key| self.snapshot.device_claims.get(&key).cloned());
         let waits = |claim: &Claim| {
@@ -159,21 +172,21 @@ impl Scheduler {
         claims.filter(|claim| waits(claim)).collect()
     }
 
-    fn devices_progress(&self, pod: &Pod) -> Progress {
-        let mut progress = Progress::Done;
-        for claim in self.awaited_devices(pod) {
+    fn devices_progress(&self, pod: &Pod) -> PreBindProgress {
+        let mut progress = PreBindProgress::Done;
+        for claim in self.claims_with_binding_conditions(pod) {
             match claim.readiness() {
                 Readiness::Ready => {}
-                Readiness::Waiting => progress = Progress::Waiting,
-                Readiness::Failed(why) => return Progress::DevicesFailed(why),
+                Readiness::Waiting => progress = PreBindProgress::Waiting,
+                Readiness::Failed(why) => return PreBindProgress::DevicesFailed(why),
             }
         }
         progress
     }
 
     /// Releases devices that did not become ready, unless another pod waits for them, too.
-    pub(super) fn give_up_devices(&mut self, pod: &Pod) {
-        for claim in self.awaited_devices(pod) {
+    pub(super) fn release_unready_devices(&mut self, pod: &Pod) {
+        for claim in self.claims_with_binding_conditions(pod) {
             let is_own = claim.reserved_for.iter().all(|user| *user == pod.uid);
             if is_own && claim.readiness() != Readiness::Ready {
                 self.deallocate(&claim.key);
@@ -181,22 +194,28 @@ impl Scheduler {
         }
     }
 
-    fn volumes_progress(&self, way: &Way) -> Progress {
+    fn volumes_progress(
+        &self,
+        pod: &Pod,
+        node: &Text,
+        reservation: &Reservation,
+        annotated_claims: &BTreeSet<Key>,
+    ) -> PreBindProgress {
         let mut all = true;
-        for (name, _) in way.trying.pod.volume_claims() {
+        for (name, _) in pod.volume_claims() {
             let Some(claim) = self.snapshot.volume_claims.get(&name) else {
-                return Progress::Failed(format!("failed to get PVC {name}: persistentvolumeclaim not found"));
+                return PreBindProgress::Failed(format!("failed to get PVC {name}: persistentvolumeclaim not found"));
             };
             if claim.bound {
                 let volume = Key { namespace: "".into(), name: claim.volume.clone().unwrap_or_default() };
                 match self.snapshot.volumes.get(&volume) {
                     // The claim's event came before the volume's.
                     None => all = false,
-                    Some(volume) if !volume_binding::reaches_node(&self.snapshot, volume, &way.node) => {
+                    Some(volume) if !volume_binding::is_usable_on_node(&self.snapshot, volume, node) => {
                         let volume = &volume.name;
-                        return Progress::Failed(format!(
+                        return PreBindProgress::Failed(format!(
                             "pv \"{volume}\" node affinity doesn't match node \"{}\": no matching NodeSelectorTerms",
-                            way.node
+                            node
                         ));
                     }
                     Some(_) => {}
@@ -204,17 +223,17 @@ impl Scheduler {
                 continue;
             }
             all = false;
-            let to_be_made = way.promise.volumes.iter().any(|(one, volume)| *one == name && volume.is_none());
-            if to_be_made && way.selected.contains(&name) && claim.selected_node.as_ref() != Some(&way.node) {
-                return Progress::Failed(format!("provisioning failed for PVC \"{}\"", name.name));
+            let to_be_provisioned = reservation.volumes.iter().any(|(one, volume)| *one == name && volume.is_none());
+            if to_be_provisioned && annotated_claims.contains(&name) && claim.selected_node.as_ref() != Some(node) {
+                return PreBindProgress::Failed(format!("provisioning failed for PVC \"{}\"", name.name));
             }
         }
-        if all { Progress::Done } else { Progress::Waiting }
+        if all { PreBindProgress::Done } else { PreBindProgress::Waiting }
     }
 }
 
 /// Binds a volume to a claim, or has one provisioned for the node.
-fn choose_volume(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: &Text) -> Option<Action> {
+fn volume_write(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: &Text) -> Option<Action> {
     let claim = snapshot.volume_claims.get(claim)?;
     let Some(name) = volume else {
         if claim.selected_node.as_ref() == Some(node) {
@@ -236,23 +255,24 @@ fn choose_volume(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: 
         "uid": &*claim.uid,
         "resourceVersion": &*claim.version,
     });
-    // Others who claim this volume send its resource version, too: one of the writes is refused.
+    // Other claims for this volume are written with its resource version, too: one of the writes is refused.
     let metadata = json!({"resourceVersion": &*volume.version, "annotations": {BOUND_BY_CONTROLLER: "yes"}});
     let patch = json!({"metadata": metadata, "spec": {"claimRef": reference}});
     Some(Action::new(&VOLUMES, key, Verb::MergePatch(patch)))
 }
 
 /// Makes the claim for a pod's extended resources.
-fn make(pod: &Pod, made: &Made) -> Action {
-    let requests = made.claim.requests.iter().flat_map(|request| &request.alternatives).map(|ask| {
-        let exactly = json!({"deviceClassName": &*ask.class, "allocationMode": "ExactCount", "count": ask.count});
-        json!({"name": &*ask.name, "exactly": exactly})
+fn new_claim_write(pod: &Pod, new_claim: &NewClaim) -> Action {
+    let requests = new_claim.claim.requests.iter().flat_map(|request| &request.alternatives).map(|sub_request| {
+        let exactly =
+            json!({"deviceClassName": &*sub_request.class, "allocationMode": "ExactCount", "count": sub_request.count});
+        json!({"name": &*sub_request.name, "exactly": exactly})
     });
     let claim = json!({
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {
-            "name": &*made.claim.key.name,
+            "name": &*new_claim.claim.key.name,
             "generateName": base_of(&pod.key.name),
             "namespace": &*pod.key.namespace,
             "annotations": {ANNOTATION: "true"},
@@ -262,10 +282,10 @@ fn make(pod: &Pod, made: &Made) -> Action {
         },
         "spec": {"devices": {"requests": requests.collect::<Vec<Value>>()}},
     });
-    Action::new(&DEVICE_CLAIMS, made.claim.key.clone(), Verb::Create(claim))
+    Action::new(&DEVICE_CLAIMS, new_claim.claim.key.clone(), Verb::Create(claim))
 }
 
-fn protect(snapshot: &Snapshot, key: &Key) -> Option<Action> {
+fn finalizer_write(snapshot: &Snapshot, key: &Key) -> Option<Action> {
     let claim = snapshot.device_claims.get(key).filter(|claim| !claim.protected)?;
     let patch = json!({"metadata": {"uid": &*claim.uid, "finalizers": [FINALIZER]}});
     Some(Action::new(&DEVICE_CLAIMS, key.clone(), Verb::StrategicPatch(patch)))

@@ -5,15 +5,15 @@ use crate::object::device::{Allocated, Allocation};
 use std::collections::{BTreeMap, HashMap};
 
 /// A driver, a pool and a device.
-pub type Id = (Text, Text, Text);
+pub type DeviceId = (Text, Text, Text);
 
 /// Devices in use. The snapshot keeps those of claims; a search keeps those it has chosen.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(PartialEq))]
-pub struct Taken {
+pub struct DevicesInUse {
     /// Unshared devices, each with the number of claims that have it: claims may contradict each other.
-    whole: HashMap<Id, usize>,
-    shared: HashMap<Id, Shares>,
+    whole: HashMap<DeviceId, usize>,
+    shared: HashMap<DeviceId, Shares>,
 }
 
 /// What is in use of a shared device.
@@ -24,21 +24,21 @@ struct Shares {
     amounts: BTreeMap<Text, i128>,
 }
 
-impl Taken {
+impl DevicesInUse {
     /// Applies the change of a claim's devices.
     pub fn claim_changed(&mut self, before: Option<&Allocation>, after: Option<&Allocation>) {
         // Admin access uses up nothing.
-        fn taken(allocation: Option<&Allocation>) -> impl Iterator<Item = &Allocated> {
+        fn devices(allocation: Option<&Allocation>) -> impl Iterator<Item = &Allocated> {
             allocation.into_iter().flat_map(|one| &one.devices).filter(|device| !device.admin)
         }
         if before == after {
             return;
         }
-        taken(before).for_each(|device| self.give_back(device));
-        taken(after).for_each(|device| self.take(device));
+        devices(before).for_each(|device| self.remove(device));
+        devices(after).for_each(|device| self.add(device));
     }
 
-    pub fn take(&mut self, device: &Allocated) {
+    pub fn add(&mut self, device: &Allocated) {
         if !device.shared {
             *self.whole.entry(device.id()).or_default() += 1;
             return;
@@ -51,7 +51,7 @@ impl Taken {
         }
     }
 
-    pub fn give_back(&mut self, device: &Allocated) {
+    pub fn remove(&mut self, device: &Allocated) {
         let id = device.id();
         if !device.shared {
             if let Some(count) = self.whole.get_mut(&id) {
@@ -74,23 +74,23 @@ impl Taken {
     }
 
     /// Whether a claim has the whole device.
-    pub fn is_whole(&self, id: &Id) -> bool {
+    pub fn is_whole(&self, id: &DeviceId) -> bool {
         self.whole.contains_key(id)
     }
 
     /// Whether a claim has a share of the device.
-    pub fn is_shared(&self, id: &Id) -> bool {
+    pub fn is_shared(&self, id: &DeviceId) -> bool {
         self.shared.contains_key(id)
     }
 
     /// How much of a capacity of a shared device is in use.
-    pub fn amount(&self, id: &Id, capacity: &Text) -> i128 {
+    pub fn amount(&self, id: &DeviceId, capacity: &Text) -> i128 {
         self.shared.get(id).and_then(|shares| shares.amounts.get(capacity)).copied().unwrap_or(0)
     }
 }
 
 impl Allocated {
-    pub fn id(&self) -> Id {
+    pub fn id(&self) -> DeviceId {
         (self.driver.clone(), self.pool.clone(), self.device.clone())
     }
 }

@@ -4,11 +4,11 @@
 //! Nodes differ in the resources that they have themselves, so the claim differs from node to node. It is created when
 //! a node is chosen for the pod; until then only the scheduler knows it.
 
-use super::allocate::{Allocator, Unusable};
+use super::allocate::{Allocator, AllocatorError};
 use crate::object::device::{Claim, Request};
-use crate::object::extended::{Made, Mapping, requests};
+use crate::object::extended::{Mapping, NewClaim, requests};
 use crate::object::{Key, Text};
-use crate::plugin::Cycle;
+use crate::plugin::SchedulingCycle;
 use crate::snapshot::node_info::NodeInfo;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The name of the claim in messages before it has one.
-const NAMELESS: &str = "<extended-resources>";
+const UNNAMED: &str = "<extended-resources>";
 /// How many characters of a generated name come from its base.
 const BASE_MAX: usize = 58;
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -25,68 +25,72 @@ const SUFFIX: usize = 5;
 
 /// The allocators for a pod, by which of its extended resources a node lacks.
 #[derive(Debug)]
-pub struct Variants {
+pub struct NodeAllocators {
     claims: Vec<Arc<Claim>>,
     /// The extended resources with a class, and the class.
     resources: Vec<(Text, Text)>,
     timeout: Duration,
-    known: Mutex<BTreeMap<Vec<bool>, Arc<Variant>>>,
+    by_missing: Mutex<BTreeMap<Vec<bool>, Arc<NodeAllocator>>>,
 }
 
 #[derive(Debug)]
-pub struct Variant {
+pub struct NodeAllocator {
     pub allocator: Allocator,
-    pub special: Option<Special>,
+    pub draft: Option<ClaimDraft>,
 }
 
 /// The parts of a claim that is yet to be created.
 #[derive(Debug)]
-pub struct Special {
+pub struct ClaimDraft {
     requests: Vec<Request>,
     mappings: Vec<Mapping>,
 }
 
-impl Variants {
+impl NodeAllocators {
     /// `claims`: the claims without devices. The pod's extended resources are added.
-    pub fn new(cycle: Cycle<'_>, claims: Vec<Arc<Claim>>, timeout: Duration) -> Result<Variants, Unusable> {
+    pub fn new(
+        cycle: SchedulingCycle<'_>,
+        claims: Vec<Arc<Claim>>,
+        timeout: Duration,
+    ) -> Result<NodeAllocators, AllocatorError> {
         let with_class = |name: &Text| Some((name.clone(), cycle.snapshot.class_for(name)?));
         let resources = cycle.pod.template.extended_resources().filter_map(with_class).collect();
-        let variants = Variants { claims, resources, timeout, known: Mutex::default() };
-        let none = vec![false; variants.resources.len()];
-        let plain = variants.make(cycle, &none)?;
-        variants.known.lock().unwrap_or_else(PoisonError::into_inner).insert(none, plain.into());
-        Ok(variants)
+        let allocators = NodeAllocators { claims, resources, timeout, by_missing: Mutex::default() };
+        let none = vec![false; allocators.resources.len()];
+        let plain = allocators.make(cycle, &none)?;
+        allocators.by_missing.lock().unwrap_or_else(PoisonError::into_inner).insert(none, plain.into());
+        Ok(allocators)
     }
 
     /// The allocator for a node.
-    pub fn of(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<Arc<Variant>, Unusable> {
+    pub fn of(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<Arc<NodeAllocator>, AllocatorError> {
         let missing: Vec<bool> =
             self.resources.iter().map(|(resource, _)| node.node.allocatable.get(resource) == 0).collect();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(variant) = known.get(&missing) {
-            return Ok(variant.clone());
+        let mut by_missing = self.by_missing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(allocator) = by_missing.get(&missing) {
+            return Ok(allocator.clone());
         }
-        let variant = Arc::new(self.make(cycle, &missing)?);
-        known.insert(missing, variant.clone());
-        Ok(variant)
+        let allocator = Arc::new(self.make(cycle, &missing)?);
+        by_missing.insert(missing, allocator.clone());
+        Ok(allocator)
     }
 
-    fn make(&self, cycle: Cycle<'_>, missing: &[bool]) -> Result<Variant, Unusable> {
+    fn make(&self, cycle: SchedulingCycle<'_>, missing: &[bool]) -> Result<NodeAllocator, AllocatorError> {
         let wanted = self.resources.iter().zip(missing).filter(|(_, missing)| **missing);
         let wanted: Vec<(Text, Text)> = wanted.map(|(resource, _)| resource.clone()).collect();
         let mut claims = self.claims.clone();
-        let special = (!wanted.is_empty()).then(|| {
+        let draft = (!wanted.is_empty()).then(|| {
             let (requests, mappings) = requests(&cycle.pod.template.extended, &wanted);
-            Special { requests, mappings }
+            ClaimDraft { requests, mappings }
         });
-        claims.extend(special.iter().map(|special| special.claim(cycle, NAMELESS.into()).into()));
+        claims.extend(draft.iter().map(|draft| draft.claim(cycle, UNNAMED.into()).into()));
         let allocator = Allocator::new(cycle.snapshot, claims, self.timeout)?;
-        Ok(Variant { allocator, special })
+        Ok(NodeAllocator { allocator, draft })
     }
 }
 
-impl Special {
-    fn claim(&self, cycle: Cycle<'_>, name: Text) -> Claim {
+impl ClaimDraft {
+    fn claim(&self, cycle: SchedulingCycle<'_>, name: Text) -> Claim {
         Claim {
             key: Key { namespace: cycle.pod.key.namespace.clone(), name },
             uid: "".into(),
@@ -98,16 +102,16 @@ impl Special {
             requests: self.requests.clone(),
             constraints: Vec::new(),
             allocation: None,
-            told: Vec::new(),
+            device_statuses: Vec::new(),
             reserved_for: Vec::new(),
-            promised: false,
+            allocation_assumed: false,
         }
     }
 
     /// The claim to be created for a pod.
-    pub fn made(&self, cycle: Cycle<'_>) -> Made {
+    pub fn new_claim(&self, cycle: SchedulingCycle<'_>) -> NewClaim {
         let name = format!("{}{}", base_of(&cycle.pod.key.name), suffix(cycle)).into();
-        Made { claim: self.claim(cycle, name).into(), mappings: self.mappings.clone() }
+        NewClaim { claim: self.claim(cycle, name).into(), mappings: self.mappings.clone() }
     }
 }
 
@@ -119,7 +123,7 @@ pub fn base_of(pod: &str) -> String {
 }
 
 /// The end of a name, different for each pod and attempt.
-fn suffix(cycle: Cycle<'_>) -> String {
+fn suffix(cycle: SchedulingCycle<'_>) -> String {
     let mut hasher = DefaultHasher::new();
     (&cycle.pod.uid, &cycle.pod.key, cycle.snapshot.changes().next()).hash(&mut hasher);
     let mut rest = hasher.finish();

@@ -1,66 +1,67 @@
-//! Orders: requests of the scheduler to other servers, with what each is for.
+//! Requests of the scheduler to the API server and to extenders, and the purpose of each.
 
-use super::{Scheduler, consult};
+use super::{Scheduler, extender_answers};
 use crate::object::{Key, Text};
 use crate::queue::Time;
 use holdfast_value::{Value, json};
 use holdfast_world::{Action, Refusal, Resource, Verb};
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// A request; its answer comes with the same number.
+/// A request; its outcome comes with the same number.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Order {
+pub struct OutgoingRequest {
     pub number: u64,
-    pub ask: Ask,
+    pub content: RequestContent,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "nearly all are of the API server: a box would cost more")]
-pub enum Ask {
+pub enum RequestContent {
     /// To the API server.
     Api(Action),
     /// To one of the configured extenders: the body is posted to the path of the verb.
     Extender { extender: usize, verb: String, body: Value },
 }
 
-/// The answer to an order.
+/// The outcome of a request.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+pub enum RequestOutcome {
     /// The body of an extender's answer; from the API server only that the request succeeded.
-    Done(Value),
+    Succeeded(Value),
     /// The API server refused the request.
     Refused(Refusal),
     /// The extender did not answer, or answered with an error.
     Failed(String),
 }
 
-impl Answer {
+impl RequestOutcome {
     fn refusal(self) -> Option<Refusal> {
         let failed = |message: String| Refusal { code: 500, message, ..Refusal::default() };
         match self {
             // An extender reports a failed binding in the body.
-            Answer::Done(said) => consult::error(&said).map(|message| failed(message.to_owned())),
-            Answer::Refused(refusal) => Some(refusal),
-            Answer::Failed(message) => Some(failed(message)),
+            RequestOutcome::Succeeded(body) => extender_answers::error(&body).map(|message| failed(message.to_owned())),
+            RequestOutcome::Refused(refusal) => Some(refusal),
+            RequestOutcome::Failed(message) => Some(failed(message)),
         }
     }
 }
 
-/// What an order is for.
+/// The purpose of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A step of a pod's binding cycle.
-    Way(Key),
+    BindingCycle(Key),
     /// Writing the status of a pod.
     Status(Key),
     /// A step of the eviction of the victim with this UID.
-    Victim(Text),
-    /// A question to an extender.
-    Consultation,
-    /// Writing an Event; the answer is ignored.
+    Eviction(Text),
+    /// A call of an extender.
+    ExtenderCalls,
+    /// Writing an Event; its outcome is ignored.
     Event,
-    /// The answer is ignored.
-    Nothing,
+    /// The outcome is ignored.
+    Ignored,
 }
 
 pub(super) static PODS: LazyLock<Resource> = LazyLock::new(|| Resource::new("", "v1", "pods", "Pod", true));
@@ -74,7 +75,7 @@ pub(super) static EVENTS: LazyLock<Resource> =
     LazyLock::new(|| Resource::new("events.k8s.io", "v1", "events", "Event", true));
 
 /// Binds a pod to a node.
-pub(super) fn bind(key: &Key, uid: &Text, node: &Text) -> Action {
+pub(super) fn binding_action(key: &Key, uid: &Text, node: &Text) -> Action {
     let binding = json!({
         "apiVersion": "v1",
         "kind": "Binding",
@@ -85,33 +86,58 @@ pub(super) fn bind(key: &Key, uid: &Text, node: &Text) -> Action {
 }
 
 /// Changes a part of a pod's status. The uid makes the API server refuse if another pod has the name by now.
-pub(super) fn patch_status(key: &Key, uid: &Text, status: Value) -> Action {
+pub(super) fn status_patch(key: &Key, uid: &Text, status: Value) -> Action {
     let patch = json!({"metadata": {"uid": &**uid}, "status": status});
     Action::new(&PODS, key.clone(), Verb::StrategicPatch(patch)).subresource("status")
 }
 
-impl Scheduler {
-    pub(super) fn order(&mut self, action: Action, purpose: Purpose) -> u64 {
-        self.ask(Ask::Api(action), purpose)
+/// The requests that have no outcome yet.
+#[derive(Default)]
+pub(super) struct Requests {
+    last_number: u64,
+    purposes: HashMap<u64, Purpose>,
+    unsent: Vec<OutgoingRequest>,
+}
+
+impl Requests {
+    /// A number that no request had before. Numbers ascend.
+    pub fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
     }
 
-    pub(super) fn ask(&mut self, ask: Ask, purpose: Purpose) -> u64 {
-        self.next_order += 1;
-        let number = self.next_order;
+    pub fn send_action(&mut self, action: Action, purpose: Purpose) -> u64 {
+        self.send(RequestContent::Api(action), purpose)
+    }
+
+    /// Queues a request for [`Scheduler::take_requests`]; returns its number.
+    pub fn send(&mut self, content: RequestContent, purpose: Purpose) -> u64 {
+        let number = self.next_number();
         self.purposes.insert(number, purpose);
-        self.orders.push(Order { number, ask });
+        self.unsent.push(OutgoingRequest { number, content });
         number
     }
 
-    /// Handles the answer to an order.
-    pub fn answer(&mut self, number: u64, answer: Answer, now: Time) {
-        match self.purposes.remove(&number) {
-            Some(Purpose::Way(pod)) => self.way_answered(&pod, number, answer.refusal(), now),
-            Some(Purpose::Status(pod)) => self.status_answered(&pod, number, now),
-            Some(Purpose::Victim(uid)) => self.victim_answered(&uid, answer.refusal(), now),
-            Some(Purpose::Consultation) => self.consulted(number, answer, now),
+    pub fn take_unsent(&mut self) -> Vec<OutgoingRequest> {
+        std::mem::take(&mut self.unsent)
+    }
+
+    /// How many requests have no outcome yet.
+    pub fn pending(&self) -> usize {
+        self.purposes.len()
+    }
+}
+
+impl Scheduler {
+    /// Handles the outcome of a request.
+    pub fn handle_outcome(&mut self, number: u64, outcome: RequestOutcome, now: Time) {
+        match self.requests.purposes.remove(&number) {
+            Some(Purpose::BindingCycle(pod)) => self.handle_binding_cycle_outcome(&pod, number, outcome.refusal(), now),
+            Some(Purpose::Status(pod)) => self.handle_status_outcome(&pod, number, now),
+            Some(Purpose::Eviction(uid)) => self.handle_eviction_outcome(&uid, outcome.refusal(), now),
+            Some(Purpose::ExtenderCalls) => self.handle_extender_outcome(number, outcome, now),
             Some(Purpose::Event) => self.events.unanswered -= 1,
-            Some(Purpose::Nothing) | None => {}
+            Some(Purpose::Ignored) | None => {}
         }
     }
 }

@@ -7,47 +7,47 @@ use crate::snapshot::numbers::NONE;
 
 /// The topology domains of one label key, numbered.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Places {
+pub struct TopologyDomains {
     key: Text,
     /// Whether each node with the label is a domain of its own.
     by_node: bool,
     /// The domain of each node, by the node's number; [`NONE`] for a node without the label.
     of_node: Vec<u32>,
-    places: Vec<Place>,
+    domains: Vec<Domain>,
 }
 
 /// The nodes of a domain: their count, and the sum of their numbers, which is the node's number if there is only one.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Place {
+struct Domain {
     nodes: usize,
     sum: NodeId,
 }
 
-impl Place {
+impl Domain {
     fn only_node(self) -> Option<NodeId> {
         (self.nodes == 1).then_some(self.sum)
     }
 }
 
-impl Places {
+impl TopologyDomains {
     pub fn new(snapshot: &Snapshot, key: &Text) -> Self {
-        Places::made_of(snapshot, key, false)
+        TopologyDomains::from_numbers(snapshot, key, false)
     }
 
     /// Each node with the label as a domain of its own, whatever the value.
-    pub fn of_nodes(snapshot: &Snapshot, key: &Text) -> Self {
-        Places::made_of(snapshot, key, true)
+    pub fn one_per_node(snapshot: &Snapshot, key: &Text) -> Self {
+        TopologyDomains::from_numbers(snapshot, key, true)
     }
 
-    fn made_of(snapshot: &Snapshot, key: &Text, by_node: bool) -> Self {
-        let mut places = Places { key: key.clone(), by_node, of_node: Vec::new(), places: Vec::new() };
+    fn from_numbers(snapshot: &Snapshot, key: &Text, by_node: bool) -> Self {
+        let mut domains = TopologyDomains { key: key.clone(), by_node, of_node: Vec::new(), domains: Vec::new() };
         let numbers = snapshot.label_numbers(key).into_iter().enumerate();
-        let of_node: Vec<u32> = numbers.map(|(node, number)| places.number(node, number)).collect();
-        for (node, place) in of_node.iter().enumerate() {
-            places.add(node, *place);
+        let of_node: Vec<u32> = numbers.map(|(node, number)| domains.number(node, number)).collect();
+        for (node, domain) in of_node.iter().enumerate() {
+            domains.add(node, *domain);
         }
-        places.of_node = of_node;
-        places
+        domains.of_node = of_node;
+        domains
     }
 
     /// The label key.
@@ -56,48 +56,48 @@ impl Places {
     }
 
     /// The number of a node's domain.
-    pub fn of(&self, node: NodeId) -> Option<usize> {
-        let place = *self.of_node.get(node)?;
-        (place != NONE).then_some(place as usize)
+    pub fn domain_of(&self, node: NodeId) -> Option<usize> {
+        let domain = *self.of_node.get(node)?;
+        (domain != NONE).then_some(domain as usize)
     }
 
     /// One more than the largest number of a domain.
     pub fn bound(&self) -> usize {
-        self.places.len()
+        self.domains.len()
     }
 
     /// Whether a domain has at most one node.
-    pub fn is_single(&self, place: usize) -> bool {
-        self.places[place].nodes <= 1
+    pub fn is_single(&self, domain: usize) -> bool {
+        self.domains[domain].nodes <= 1
     }
 
     /// A number that two nodes share only if they are in one domain, or alone in domains with equal counts.
     pub fn mark(&self, node: NodeId, count: impl Fn(usize) -> i64) -> i64 {
-        match self.of(node) {
+        match self.domain_of(node) {
             None => i64::MIN,
-            Some(place) if self.is_single(place) => count(place) << 1,
-            Some(place) => i64::try_from(place).unwrap_or(i64::MAX) << 1 | 1,
+            Some(domain) if self.is_single(domain) => count(domain) << 1,
+            Some(domain) => i64::try_from(domain).unwrap_or(i64::MAX) << 1 | 1,
         }
     }
 
     /// Moves a node to the domain that its label names now. A node that is no longer alone in its domain, or is alone
     /// now, has another mark: it is added to `touched`.
-    pub fn follow(&mut self, snapshot: &Snapshot, node: NodeId, touched: &mut Vec<NodeId>) {
-        let place = self.number(node, snapshot.label_number(&self.key, node));
+    pub fn move_node(&mut self, snapshot: &Snapshot, node: NodeId, touched: &mut Vec<NodeId>) {
+        let domain = self.number(node, snapshot.label_number(&self.key, node));
         if node >= self.of_node.len() {
             self.of_node.resize(node + 1, NONE);
         }
-        let before = std::mem::replace(&mut self.of_node[node], place);
-        if before == place {
+        let before = std::mem::replace(&mut self.of_node[node], domain);
+        if before == domain {
             return;
         }
-        if let Some(left) = self.places.get_mut(before as usize) {
+        if let Some(left) = self.domains.get_mut(before as usize) {
             left.nodes -= 1;
             left.sum = left.sum.wrapping_sub(node);
             touched.extend(left.only_node());
         }
-        touched.extend(self.places.get(place as usize).and_then(|place| place.only_node()));
-        self.add(node, place);
+        touched.extend(self.domains.get(domain as usize).and_then(|domain| domain.only_node()));
+        self.add(node, domain);
     }
 
     /// The domain of a node whose label value has this number.
@@ -108,16 +108,16 @@ impl Places {
         }
     }
 
-    fn add(&mut self, node: NodeId, place: u32) {
-        if place == NONE {
+    fn add(&mut self, node: NodeId, domain: u32) {
+        if domain == NONE {
             return;
         }
-        let place = place as usize;
-        if place >= self.places.len() {
-            self.places.resize(place + 1, Place::default());
+        let domain = domain as usize;
+        if domain >= self.domains.len() {
+            self.domains.resize(domain + 1, Domain::default());
         }
-        self.places[place].nodes += 1;
-        self.places[place].sum = self.places[place].sum.wrapping_add(node);
+        self.domains[domain].nodes += 1;
+        self.domains[domain].sum = self.domains[domain].sum.wrapping_add(node);
     }
 }
 
@@ -135,27 +135,27 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_in_a_place_no_more_is_touched_and_who_is_alone_by_now() {
+    fn a_node_that_becomes_single_in_its_domain_or_stops_being_single_is_touched() {
         let mut snapshot = Snapshot::new();
         let (a, b) = (put(&mut snapshot, "a", Some("x")), put(&mut snapshot, "b", Some("y")));
-        let mut places = Places::new(&snapshot, &"zone".into());
-        let marks = |places: &Places| [a, b].map(|node| places.mark(node, |_| 3));
-        let alike = |places: &Places| marks(places)[0] == marks(places)[1];
-        assert!(alike(&places), "each is alone in a place that counts as much");
+        let mut domains = TopologyDomains::new(&snapshot, &"zone".into());
+        let marks = |domains: &TopologyDomains| [a, b].map(|node| domains.mark(node, |_| 3));
+        let alike = |domains: &TopologyDomains| marks(domains)[0] == marks(domains)[1];
+        assert!(alike(&domains), "each is alone in a place that counts as much");
         let c = put(&mut snapshot, "c", Some("x"));
-        let mut follow = |snapshot: &Snapshot, node: NodeId| {
+        let mut move_node = |snapshot: &Snapshot, node: NodeId| {
             let mut touched = Vec::new();
-            places.follow(snapshot, node, &mut touched);
-            (touched, alike(&places), places.of(node))
+            domains.move_node(snapshot, node, &mut touched);
+            (touched, alike(&domains), domains.domain_of(node))
         };
-        let (touched, is_alike, place) = follow(&snapshot, c);
+        let (touched, is_alike, domain) = move_node(&snapshot, c);
         assert_eq!((touched, is_alike), (vec![a], false), "a shares its place now");
-        assert!(place.is_some());
-        assert_eq!(follow(&snapshot, c), (vec![], false, place), "nothing is new");
+        assert!(domain.is_some());
+        assert_eq!(move_node(&snapshot, c), (vec![], false, domain), "nothing is new");
         put(&mut snapshot, "c", None);
-        assert_eq!(follow(&snapshot, c), (vec![a], true, None), "a is alone again");
+        assert_eq!(move_node(&snapshot, c), (vec![a], true, None), "a is alone again");
         put(&mut snapshot, "a", Some("y"));
-        assert_eq!(follow(&snapshot, a).0, [b]);
-        assert_eq!(places, Places::new(&snapshot, &"zone".into()), "as if it were made anew");
+        assert_eq!(move_node(&snapshot, a).0, [b]);
+        assert_eq!(domains, TopologyDomains::new(&snapshot, &"zone".into()), "as if it were made anew");
     }
 }

@@ -1,0 +1,91 @@
+//! Permit for gangs: pods that keep their nodes reserved until enough others of their gang have nodes.
+
+use super::binding_cycle::{BindingCycle, BindingFailure, BindingStage};
+use super::{MetricSample, Scheduler};
+use crate::duration;
+use crate::object::Key;
+use crate::object::pod::{Gang, Pod};
+use crate::plugin::ExtensionPoint;
+use crate::plugins::gang_scheduling::{self, NAME, PERMIT_TIMEOUT_SECONDS};
+use crate::queue::{QueueContext, SECOND, Time};
+use std::collections::HashMap;
+
+/// Until when the pods of each gang keep their reservations: all of them as long as the first one.
+#[derive(Debug, Default)]
+pub(super) struct PermitDeadlines {
+    until: HashMap<Gang, Time>,
+    sweep_at: usize,
+}
+
+impl PermitDeadlines {
+    /// How long a gang may still wait. Once the time has passed, the next pod starts it again.
+    fn remaining(&mut self, gang: &Gang, now: Time) -> Time {
+        if self.until.len() >= self.sweep_at {
+            self.until.retain(|_, until| *until > now);
+            self.sweep_at = (self.until.len() * 2).max(64);
+        }
+        let anew = now + Time::from(PERMIT_TIMEOUT_SECONDS) * SECOND;
+        let until = self.until.entry(gang.clone()).or_insert(anew);
+        if *until <= now {
+            *until = anew;
+        }
+        *until - now
+    }
+}
+
+impl Scheduler {
+    /// How long a pod with a chosen node must wait for others of its gang; `Ok(None)`: not at all. Fails if the gang
+    /// cannot be looked up.
+    pub(super) fn permit_timeout(&mut self, pod: &Pod, profile: usize, now: Time) -> Result<Option<Time>, String> {
+        if !self.profile(profile).has(ExtensionPoint::Permit, NAME) {
+            return Ok(None);
+        }
+        let waits = gang_scheduling::must_wait(&self.snapshot, pod);
+        let waits = waits.map_err(|why| format!("running Permit plugin \"{NAME}\": {why}"))?;
+        Ok(pod.template.gang.as_ref().filter(|_| waits).map(|gang| self.permit_deadlines.remaining(gang, now)))
+    }
+
+    /// Makes the waiting pods of a pod's gang active: the pod keeps its reservation for them.
+    pub(super) fn activate_gang(&mut self, pod: &Pod, now: Time) {
+        let Some(gang) = &pod.template.gang else { return };
+        let context = QueueContext { snapshot: &self.snapshot, configuration: &self.configuration };
+        for other in self.snapshot.gang(gang).filter(|other| other.node_name.is_none()) {
+            self.queue.activate(context, &other.key, now);
+        }
+    }
+
+    /// Pods of the same gang may have waited for this pod alone: continues their binding cycles.
+    pub(super) fn allow_waiting_gang(&mut self, pod: &Pod, now: Time) {
+        if pod.template.gang.is_none() {
+            return;
+        }
+        let waits = |binding: &&BindingCycle| {
+            matches!(binding.stage, BindingStage::WaitingOnPermit { .. })
+                && binding.attempt.pod.template.gang == pod.template.gang
+        };
+        let others: Vec<_> =
+            self.binding_cycles.iter().filter(waits).map(|binding| binding.attempt.pod.clone()).collect();
+        for other in &others {
+            // While the minimum number of pods is unknown, they wait.
+            if gang_scheduling::must_wait(&self.snapshot, other) != Ok(false) {
+                continue;
+            }
+            let Some(binding) = self.binding_cycles.get_mut(&other.key) else { continue };
+            if let BindingStage::WaitingOnPermit { began, .. } =
+                std::mem::replace(&mut binding.stage, BindingStage::WritingNomination)
+            {
+                self.samples.push(MetricSample::PermitWait { result: "Success", began, ended: now });
+            }
+            self.binding_cycles.clear_deadline(&other.key);
+            self.continue_binding_cycle(&other.key, now);
+        }
+    }
+
+    /// The others of the gang did not get nodes in time.
+    pub(super) fn permit_timed_out(&mut self, key: &Key, began: Time, timeout: Time, now: Time) {
+        self.samples.push(MetricSample::PermitWait { result: "Unschedulable", began, ended: now });
+        let timeout = duration::text(i64::try_from(timeout).unwrap_or(i64::MAX));
+        let why = format!("rejected due to timeout after waiting {timeout} at plugin {NAME}");
+        self.fail_binding_cycle(key, BindingFailure::rejected(NAME, &why), now);
+    }
+}

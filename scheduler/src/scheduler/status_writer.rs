@@ -1,0 +1,197 @@
+//! Writes pods' statuses: the condition `PodScheduled` and the nominated node.
+//!
+//! At most one write of a pod's status is under way at a time, so an older write never overtakes a newer one. A pod is
+//! bound only while no write is under way.
+//!
+//! The status of a pod with victims may wait for the evictions, but only for seconds: by then the pod may be bound, and
+//! the write is no longer needed. It waits only while many pods are under way, so that other pods need the API server's
+//! time.
+
+use super::requests::{Purpose, status_patch};
+use super::{Scheduler, nomination_change};
+use crate::object::pod::Pod;
+use crate::object::{Key, Text};
+use crate::plan::Nomination;
+use crate::queue::{SECOND, Time};
+use holdfast_value::{Value, json};
+use jiff::Timestamp;
+use std::collections::{HashMap, VecDeque};
+
+/// How long the status of a pod with victims may wait: the pod is tried again after a second at the earliest.
+const DELAY_MAX: Time = 2 * SECOND;
+
+/// Writes of statuses under way, and those that wait.
+#[derive(Debug, Default)]
+pub(super) struct StatusWriter {
+    pending: HashMap<Key, PendingStatus>,
+    /// Pods whose status waits, and since when, oldest first. Some may have been bound or written since.
+    delayed: VecDeque<(Time, Key)>,
+}
+
+#[derive(Debug)]
+struct PendingStatus {
+    uid: Text,
+    /// The number of the pending request; `None`: the status waits.
+    request: Option<u64>,
+    /// The nomination that the status will show.
+    nomination: Option<Option<Text>>,
+    /// What is to be written next.
+    next: Option<Value>,
+}
+
+impl StatusWriter {
+    /// The nomination that a pod's status will show once pending writes are done; `None`: no write changes it.
+    pub fn nomination(&self, key: &Key) -> Option<Option<Text>> {
+        self.pending.get(key).and_then(|pending| pending.nomination.clone())
+    }
+
+    /// Whether no write of the pod's status is under way.
+    pub fn is_idle(&self, key: &Key) -> bool {
+        self.pending.get(key).is_none_or(|pending| pending.request.is_none())
+    }
+
+    /// The pod is being bound, is bound or is gone: drops its waiting status.
+    pub fn forget(&mut self, key: &Key) {
+        if self.is_idle(key) {
+            self.pending.remove(key);
+        }
+    }
+
+    /// When the status that has waited longest must be written.
+    pub fn due(&self) -> Option<Time> {
+        self.delayed.front().map(|(since, _)| since.saturating_add(DELAY_MAX))
+    }
+
+    fn next_due(&mut self, is_lightly_loaded: bool, now: Time) -> Option<Key> {
+        let is_due = is_lightly_loaded || self.due().is_some_and(|due| due <= now);
+        self.delayed.pop_front_if(|_| is_due).map(|(_, key)| key)
+    }
+}
+
+impl Scheduler {
+    /// Writes a pod's status, unless it has this content already.
+    pub(super) fn write_status(
+        &mut self,
+        pod: &Pod,
+        condition: Option<(&'static str, String)>,
+        nomination: Nomination,
+        now: Time,
+    ) {
+        self.update_status(pod, condition, nomination, now);
+        self.send_status(&pod.key);
+    }
+
+    /// As `write_status`, for a pod with victims: the write may wait.
+    pub(super) fn delay_status(
+        &mut self,
+        pod: &Pod,
+        condition: Option<(&'static str, String)>,
+        nomination: Nomination,
+        now: Time,
+    ) {
+        self.update_status(pod, condition, nomination, now);
+        match self.is_lightly_loaded() {
+            true => self.send_status(&pod.key),
+            false => self.statuses.delayed.push_back((now, pod.key.clone())),
+        }
+    }
+
+    /// Orders the statuses that need not wait any more.
+    pub(super) fn send_due_statuses(&mut self, is_lightly_loaded: bool, now: Time) {
+        while let Some(key) = self.statuses.next_due(is_lightly_loaded, now) {
+            self.send_status(&key);
+        }
+    }
+
+    fn update_status(
+        &mut self,
+        pod: &Pod,
+        condition: Option<(&'static str, String)>,
+        nomination: Nomination,
+        now: Time,
+    ) {
+        let nomination = nomination_change(nomination).filter(|nomination| pod.nominated != *nomination);
+        let changed = condition.filter(|(reason, message)| !has_condition(pod, reason, message));
+        let mut status = json!({});
+        if let Some((reason, message)) = changed {
+            status["conditions"] = json!([unschedulable_condition(pod, reason, &message, now)]);
+        }
+        if let Some(node) = &nomination {
+            status["nominatedNodeName"] = json!(node.as_deref());
+            self.snapshot.nominate(&pod.key, node.clone());
+        }
+        if status.as_object().is_some_and(|status| !status.is_empty()) {
+            self.merge_status(&pod.key, &pod.uid, status, nomination);
+        }
+    }
+
+    /// Merges a change of a status into what waits already.
+    fn merge_status(&mut self, key: &Key, uid: &Text, status: Value, nomination: Option<Option<Text>>) {
+        if let Some(pending) = self.statuses.pending.get_mut(key).filter(|pending| pending.uid == *uid) {
+            pending.nomination = nomination.or(pending.nomination.take());
+            let next = pending.next.get_or_insert_with(|| json!({}));
+            for (field, value) in status.as_object().into_iter().flatten() {
+                next[field] = value.clone();
+            }
+            return;
+        }
+        let pending = PendingStatus { uid: uid.clone(), request: None, nomination, next: Some(status) };
+        self.statuses.pending.insert(key.clone(), pending);
+    }
+
+    /// Sends the waiting write, unless a write is under way: then it follows that one.
+    fn send_status(&mut self, key: &Key) {
+        let Some(pending) = self.statuses.pending.get_mut(key).filter(|pending| pending.request.is_none()) else {
+            return;
+        };
+        let Some(status) = pending.next.take() else { return };
+        let action = status_patch(key, &pending.uid, status);
+        let request = self.requests.send_action(action, Purpose::Status(key.clone()));
+        if let Some(pending) = self.statuses.pending.get_mut(key) {
+            pending.request = Some(request);
+        }
+    }
+
+    /// A write succeeded or was refused. A refused write is not repeated: the next change compares the status with what
+    /// it should be.
+    pub(super) fn handle_status_outcome(&mut self, key: &Key, number: u64, now: Time) {
+        let Some(pending) = self.statuses.pending.get_mut(key).filter(|pending| pending.request == Some(number)) else {
+            return;
+        };
+        pending.request = None;
+        if pending.next.is_some() {
+            return self.send_status(key);
+        }
+        self.statuses.pending.remove(key);
+        self.continue_binding_cycle(key, now);
+    }
+}
+
+/// Whether the pod's condition has this content already.
+fn has_condition(pod: &Pod, reason: &str, message: &str) -> bool {
+    let condition = pod.scheduled.as_ref();
+    condition.is_some_and(|(scheduled, r, m)| !scheduled && **r == *reason && **m == *message)
+}
+
+fn unschedulable_condition(pod: &Pod, reason: &str, message: &str, now: Time) -> Value {
+    let mut condition = json!({
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": reason,
+        "message": message,
+    });
+    if pod.generation > 0 {
+        condition["observedGeneration"] = pod.generation.into();
+    }
+    // The API's `lastTransitionTime` changes only between true and false.
+    if pod.scheduled.as_ref().is_none_or(|(scheduled, ..)| *scheduled) {
+        condition["lastTransitionTime"] = timestamp(now).into();
+    }
+    condition
+}
+
+/// A time as conditions show it.
+pub(super) fn timestamp(now: Time) -> String {
+    let moment = Timestamp::from_nanosecond(now).unwrap_or_default();
+    holdfast_world::Time(moment).to_string()
+}
