@@ -290,7 +290,7 @@ impl Server {
                 etcd: etcd.as_ref(),
             };
             if let Some(followed) = followed {
-                tokio::spawn(holdfast_authorization::follow(followed));
+                tokio::spawn(followed.follow());
             }
             let transport = transport(&args, engine.clone(), address, &tls, beside).await?;
             let service = transport.service();
@@ -470,7 +470,7 @@ async fn transport(
     let follows_tls = speaks_with.into_iter().any(Option::is_some) || !args.tls_sni_cert_key.is_empty();
     let reloads = tls.clone();
     let followed = [
-        args.authentication.authentication_config.is_some().then(|| ("authentication-config", counted.trouble.clone())),
+        args.authentication.authentication_config.is_some().then(|| ("authentication-config", counted.reloads.trouble())),
         args.authorization.authorization_config.is_some().then(|| ("authorization-config", webhooks.trouble())),
         follows_tls.then(|| ("tls-cert-file", tls.trouble.clone())),
     ];

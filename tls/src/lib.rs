@@ -14,4 +14,3 @@ pub mod peer;
 pub mod server;
 pub mod signatures;
 mod suites;
-pub mod trouble;

@@ -2,12 +2,12 @@
 
 use super::way::{Fall, Stage, Way};
 use super::{Observed, Scheduler};
-use crate::duration;
 use crate::object::Key;
 use crate::object::pod::{Gang, Pod};
 use crate::plugin::Point;
 use crate::plugins::gang_scheduling::{self, NAME, PATIENCE_SECONDS};
 use crate::queue::{SECOND, Time, World};
+use holdfast_core::object::duration;
 use std::collections::HashMap;
 
 /// Until when the pods of each gang keep their reservations: all of them as long as the first one.
