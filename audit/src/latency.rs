@@ -1,5 +1,6 @@
 //! Where slow requests spent their time, as annotations of their events.
 
+use holdfast_core::object::duration;
 use std::time::Duration;
 
 /// Requests slower than this are annotated.
@@ -56,54 +57,13 @@ impl Latencies {
     pub fn annotations(&self, total: Duration) -> impl Iterator<Item = (String, String)> {
         let parts = Spent::ALL.into_iter().map(|on| (on.as_str(), self.0[on as usize]));
         let told = parts.filter(|(_, time)| !time.is_zero()).chain([("total", total)]);
-        told.map(|(part, time)| (format!("apiserver.latency.k8s.io/{part}"), go_duration(time)))
-    }
-}
-
-/// A duration as Go prints it.
-fn go_duration(time: Duration) -> String {
-    let (seconds, nanos) = (time.as_secs(), time.subsec_nanos());
-    // A number with this many decimal places, without trailing zeros.
-    let number = |whole: u64, part: u32, digits: usize| {
-        format!("{whole}.{part:0digits$}").trim_end_matches('0').trim_end_matches('.').to_owned()
-    };
-    match (seconds, nanos) {
-        (0, 0) => "0s".into(),
-        (0, 1..1_000) => format!("{nanos}ns"),
-        (0, 1_000..1_000_000) => format!("{}µs", number(u64::from(nanos / 1_000), nanos % 1_000, 3)),
-        (0, _) => format!("{}ms", number(u64::from(nanos / 1_000_000), nanos % 1_000_000, 6)),
-        _ => {
-            let part = number(seconds % 60, nanos, 9);
-            match (seconds / 3600, seconds / 60 % 60) {
-                (0, 0) => format!("{part}s"),
-                (0, minutes) => format!("{minutes}m{part}s"),
-                (hours, minutes) => format!("{hours}h{minutes}m{part}s"),
-            }
-        }
+        told.map(|(part, time)| (format!("apiserver.latency.k8s.io/{part}"), duration::text_of(time)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_are_told_as_go_prints_them() {
-        for (nanos, expected) in [
-            (0, "0s"),
-            (900, "900ns"),
-            (1_500, "1.5µs"),
-            (512_000_000, "512ms"),
-            (512_340_000, "512.34ms"),
-            (512_000_001, "512.000001ms"),
-            (1_000_000_000, "1s"),
-            (10_000_000_000, "10s"),
-            (61_500_000_000, "1m1.5s"),
-            (3_600_000_001_000, "1h0m0.000001s"),
-        ] {
-            assert_eq!(go_duration(Duration::from_nanos(nanos)), expected);
-        }
-    }
 
     #[test]
     fn only_what_took_time_is_told() {

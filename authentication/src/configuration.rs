@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use holdfast_core::cel::Type;
 use holdfast_core::object::reader::{Faults, Reader};
+use holdfast_edge::Followed;
 use holdfast_outbound::{Dialer, Egress};
 use holdfast_service::{Elsewhere, Reviewed};
 use holdfast_tls::server::Pem;
@@ -417,38 +418,12 @@ impl Issuers {
         Ok(None)
     }
 
-    /// Follows the configuration file. An invalid configuration changes nothing.
-    pub async fn follow(
-        self: Arc<Self>,
-        file: PathBuf,
-        mut text: String,
-        anonymous: Option<Anonymous>,
-        server: Server,
-    ) {
+    /// Follows the configuration file, whose content `text` is in effect.
+    pub async fn follow(self: Arc<Self>, file: PathBuf, text: String, anonymous: Option<Anonymous>, server: Server) {
+        let mut file = Followed::new("authentication configuration", file, text, PERIOD, self.metrics.reloads.clone());
         loop {
-            tokio::time::sleep(PERIOD).await;
-            let taken = match tokio::fs::read_to_string(&file).await {
-                Ok(now) if now == text => continue,
-                Ok(now) => {
-                    text = now;
-                    self.take(&text, &anonymous, &server).await
-                }
-                // With an empty text the file is read as soon as it can be.
-                Err(error) => {
-                    text.clear();
-                    Err(error.to_string())
-                }
-            };
-            self.metrics.reloaded(&taken);
-            match taken {
-                Ok(()) => {
-                    self.metrics.configured(&text);
-                    tracing::info!(file = %file.display(), "reloaded authentication configuration");
-                }
-                Err(why) => {
-                    tracing::error!(file = %file.display(), why, "authentication configuration cannot be reloaded: the old one stays");
-                }
-            }
+            let text = file.changed().await;
+            file.applied(&self.take(&text, &anonymous, &server).await);
         }
     }
 

@@ -1,21 +1,13 @@
 //! Metrics of tokens that are verified elsewhere, under Kubernetes' names.
 
-use holdfast_tls::trouble::Trouble;
+use holdfast_edge::{Reloads, digest};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use sha2::{Digest, Sha256};
-use std::fmt::Write;
-use std::sync::atomic::AtomicU64;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// The label with the hash of the server's id.
-const SERVER: &str = "apiserver_id_hash";
-
-type Seconds = Gauge<f64, AtomicU64>;
+use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Status {
@@ -28,11 +20,6 @@ struct Judged {
     jwt_issuer_hash: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Hash {
-    hash: String,
-}
-
 /// Clones share the same counters.
 #[derive(Clone)]
 pub struct Metrics {
@@ -41,11 +28,8 @@ pub struct Metrics {
     fetches: Family<Status, Counter>,
     in_flight: Family<Status, Gauge>,
     jwt_latencies: Family<Judged, Histogram>,
-    reloads: Family<Status, Counter>,
-    reloaded_at: Family<Status, Seconds>,
-    configurations: Family<Hash, Gauge>,
-    /// Why the file's present content is not used, if so.
-    pub trouble: Trouble,
+    /// Of the file that names issuers.
+    pub reloads: Reloads,
 }
 
 impl Default for Metrics {
@@ -61,10 +45,7 @@ impl Default for Metrics {
             fetches: Family::default(),
             in_flight: Family::default(),
             jwt_latencies,
-            reloads: Family::default(),
-            reloaded_at: Family::default(),
-            configurations: Family::default(),
-            trouble: Trouble::default(),
+            reloads: Reloads::default(),
         }
     }
 }
@@ -80,12 +61,7 @@ impl Metrics {
         let own = registry.sub_registry_with_prefix("apiserver_authentication");
         let what = "Time of judging tokens of issuers";
         own.register("jwt_authenticator_latency_seconds", what, self.jwt_latencies.clone());
-        let file = own.sub_registry_with_prefix("config_controller");
-        let file = file.sub_registry_with_label((SERVER.into(), server.into()));
-        file.register("automatic_reloads", "The configuration was read again", self.reloads.clone());
-        let what = "When it was read again, in seconds since 1970";
-        file.register("automatic_reload_last_timestamp_seconds", what, self.reloaded_at.clone());
-        file.register("last_config_info", "The digest of what counts", self.configurations.clone());
+        self.reloads.register(registry, "authentication", server);
     }
 
     /// Counts a look-up of a token: from the cache, or by asking a verifier.
@@ -112,21 +88,6 @@ impl Metrics {
         let labels = Judged { result, jwt_issuer_hash: digest(issuer) };
         self.jwt_latencies.get_or_create(&labels).observe(time.as_secs_f64());
     }
-
-    /// Counts a reload of the file.
-    pub(crate) fn reloaded(&self, outcome: &Result<(), String>) {
-        self.trouble.note(outcome);
-        let status = Status { status: if outcome.is_ok() { "success" } else { "failure" } };
-        self.reloads.get_or_create(&status).inc();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.reloaded_at.get_or_create(&status).set(now.as_secs_f64());
-    }
-
-    /// Sets the hash of the current configuration's text.
-    pub fn configured(&self, text: &str) {
-        self.configurations.clear();
-        self.configurations.get_or_create(&Hash { hash: digest(text) }).set(1);
-    }
 }
 
 /// A token being verified.
@@ -136,13 +97,4 @@ impl Drop for Asking {
     fn drop(&mut self) {
         self.0.dec();
     }
-}
-
-fn digest(text: &str) -> String {
-    let mut shown = "sha256:".to_owned();
-    for byte in Sha256::digest(text) {
-        // Writing to a String cannot fail.
-        let _ = write!(shown, "{byte:02x}");
-    }
-    shown
 }

@@ -2,7 +2,7 @@
 
 use crate::metrics::Metrics;
 use futures_util::future::BoxFuture;
-use holdfast_component::cache::Cache;
+use holdfast_edge::Cache;
 use holdfast_service::{Elsewhere, Reviewed};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;

@@ -4,9 +4,10 @@ use crate::others::key;
 use anyhow::{Result, anyhow};
 use futures_util::future::BoxFuture;
 use holdfast_component::authentication::user_of;
-use holdfast_component::cache::Cache;
+use holdfast_edge::Cache;
 use holdfast_outbound::Dialer;
 use holdfast_outbound::kubeconfig::Posting;
+use holdfast_outbound::reviews::Version;
 use holdfast_service::{Elsewhere, Reviewed};
 use holdfast_value::{Value, json};
 use std::path::Path;
@@ -25,36 +26,6 @@ const ASKED_MAX: usize = 256;
 /// How long an answer of an API server is cached.
 const DELEGATED: Duration = Duration::from_secs(10);
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
-
-/// The version of a TokenReview.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Version {
-    V1,
-    V1Beta1,
-}
-
-impl std::str::FromStr for Version {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Version, String> {
-        match text {
-            "v1" => Ok(Version::V1),
-            "v1beta1" => Ok(Version::V1Beta1),
-            _ => Err(format!(
-                "unsupported authentication webhook version {text:?}, supported versions are \"v1\", \"v1beta1\""
-            )),
-        }
-    }
-}
-
-impl Version {
-    fn group_version(self) -> &'static str {
-        match self {
-            Version::V1 => "authentication.k8s.io/v1",
-            Version::V1Beta1 => "authentication.k8s.io/v1beta1",
-        }
-    }
-}
 
 pub struct Webhook {
     posting: Posting,
@@ -124,7 +95,7 @@ impl Webhook {
         }
         let mut review = json!({
             "kind": "TokenReview",
-            "apiVersion": self.version.group_version(),
+            "apiVersion": self.version.of_group("authentication.k8s.io"),
             "metadata": {},
             "spec": {"token": token},
             "status": {"user": {}},

@@ -1,10 +1,11 @@
 //! The AuthorizationConfiguration: the authorizers, their order, and the settings of webhooks.
 
-use crate::webhook::{Connection, Version};
+use crate::webhook::Connection;
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::authz::webhook::{Condition, OnFailure, Webhook};
 use holdfast_core::object::names;
 use holdfast_core::object::reader::{Faults, Reader};
+use holdfast_outbound::reviews::Version;
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -145,7 +146,7 @@ fn webhook_of(own: &Reader<'_>, name: &str) -> Option<Authorizer> {
     let allowed = kept(own, "authorizedTTL", "cacheAuthorizedRequests", ALLOWED_TIME);
     let other = kept(own, "unauthorizedTTL", "cacheUnauthorizedRequests", OTHER_TIME);
     let version = own.text("subjectAccessReviewVersion").unwrap_or("");
-    let parsed: Option<Version> = version.parse().ok();
+    let parsed = Version::parse("webhook", version).ok();
     match version {
         "" => own.required("subjectAccessReviewVersion", ""),
         other if parsed.is_none() => not_supported(own, "subjectAccessReviewVersion", other, &["v1", "v1beta1"]),

@@ -5,6 +5,7 @@ use crate::webhook::Webhooks;
 use crate::{Authorizer, chain};
 use holdfast_core::authz::abac::Policies;
 use holdfast_core::authz::chain::{Configured, Mode};
+use holdfast_edge::Followed;
 use holdfast_outbound::Dialer;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use std::time::Duration;
 /// How often the file is read again.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// A file, and what its content changes.
-pub struct Followed {
+/// The file, and what its content changes.
+pub struct ChainFile {
     pub file: PathBuf,
-    /// The text that was last applied.
+    /// The text that is in effect.
     pub text: String,
     /// The policies of the ABAC file, which is not followed.
     pub policies: Option<Arc<Policies>>,
@@ -26,40 +27,17 @@ pub struct Followed {
     pub dialer: Dialer,
 }
 
-/// Follows the file for ever. An invalid file is reported once and changes nothing.
-pub async fn follow(mut followed: Followed) {
-    let metrics = &followed.webhooks.metrics;
-    metrics.configured(&followed.text);
-    loop {
-        tokio::time::sleep(PERIOD).await;
-        let read = tokio::fs::read_to_string(&followed.file).await;
-        let text = match read {
-            Ok(text) if text == followed.text => continue,
-            Ok(text) => text,
-            Err(error) => {
-                tracing::error!(file = %followed.file.display(), %error, "the authorization configuration cannot be read");
-                metrics.reloaded(&Err(error.to_string()));
-                followed.text.clear();
-                continue;
-            }
-        };
-        let taken = followed.apply(&text);
-        metrics.reloaded(&taken);
-        match taken {
-            Ok(()) => {
-                tracing::info!(file = %followed.file.display(), "the authorization configuration is another now");
-                metrics.configured(&text);
-            }
-            Err(why) => {
-                let file = followed.file.display();
-                tracing::error!(%file, why, "the new authorization configuration does not count: the old one stays");
-            }
+impl ChainFile {
+    /// Follows the file for ever.
+    pub async fn follow(self) {
+        let (name, reloads) = ("authorization configuration", self.webhooks.metrics.reloads.clone());
+        let mut file = Followed::new(name, self.file.clone(), self.text.clone(), PERIOD, reloads);
+        loop {
+            let text = file.changed().await;
+            file.applied(&self.apply(&text));
         }
-        followed.text = text;
     }
-}
 
-impl Followed {
     fn apply(&self, text: &str) -> Result<(), String> {
         let configuration = Configuration::read(text).map_err(|faults| faults.join(", "))?;
         self.check_modes(&configuration.authorizers)?;

@@ -1,18 +1,17 @@
 //! The authorizers that options and files configure, and the webhooks among them.
 //!
 //! [`configuration`] parses an AuthorizationConfiguration and returns all errors at once. [`Webhooks`] calls the
-//! configured servers, and caches their answers. [`follow`] updates the chain from the file while the server runs. The
+//! configured servers, and caches their answers. [`ChainFile`] updates the chain from the file while the server runs. The
 //! core decides by the chain.
 
-mod answers;
 pub mod configuration;
 mod follow;
 mod metrics;
 mod webhook;
 
 pub use configuration::{Authorizer, Configuration};
-pub use follow::{Followed, follow};
-pub use webhook::{Connection, Version, Webhook, Webhooks};
+pub use follow::ChainFile;
+pub use webhook::{Connection, Webhook, Webhooks};
 
 use holdfast_core::authz::abac::Policies;
 use holdfast_core::authz::chain::{Chain, Mode, Way};

@@ -1,46 +1,30 @@
 //! Authorization webhooks: servers that answer what users may do.
 
-use crate::answers::Answers;
 use crate::metrics::{Metrics, Outcome};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use holdfast_core::authz::webhook::{Answer, OnFailure, Opinion, Question};
+use holdfast_core::object::duration;
+use holdfast_edge::{Cache, Trouble};
 use holdfast_outbound::Dialer;
 use holdfast_outbound::kubeconfig::Posting;
+use holdfast_outbound::reviews::Version;
 use holdfast_service::Authorities;
-use holdfast_tls::trouble::Trouble;
 use holdfast_value::{Value, json};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+const GROUP: &str = "authorization.k8s.io";
 /// The first wait before a retry.
 const WAIT: Duration = Duration::from_millis(500);
+/// The most answers that are kept of a webhook.
+const ANSWERS_MAX: usize = 8192;
 /// How often a webhook's failure is logged.
 const TOLD_EACH: Duration = Duration::from_secs(1);
-
-/// The version of a SubjectAccessReview.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Version {
-    V1,
-    V1Beta1,
-}
-
-impl std::str::FromStr for Version {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Version, String> {
-        match text {
-            "v1" => Ok(Version::V1),
-            "v1beta1" => Ok(Version::V1Beta1),
-            _ => Err(format!(
-                "unsupported webhook authorizer version {text:?}, supported versions are \"v1\", \"v1beta1\""
-            )),
-        }
-    }
-}
 
 /// How a webhook is reached and called.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +45,8 @@ pub struct Webhook {
     name: String,
     posting: Posting,
     connection: Connection,
-    answers: Answers,
+    /// By the hash of the question.
+    answers: Cache<[u8; 32], Opinion>,
     /// When its last failure was logged.
     told: Mutex<Option<Instant>>,
 }
@@ -72,14 +57,14 @@ impl Webhook {
             name: name.to_owned(),
             posting: Posting::from_file(&connection.kubeconfig, connection.path, dialer)?,
             connection: connection.clone(),
-            answers: Answers::default(),
+            answers: Cache::of(ANSWERS_MAX),
             told: Mutex::default(),
         })
     }
 
     async fn ask(&self, question: &Question, metrics: &Metrics) -> Answer {
-        let asked = Instant::now();
-        if let Some(opinion) = self.answers.get(question, asked) {
+        let (asked, key) = (Instant::now(), <[u8; 32]>::from(Sha256::digest(&question.spec)));
+        if let Some(opinion) = self.answers.get(&key, asked) {
             return Ok(opinion);
         }
         let review = self.review(&question.spec)?;
@@ -94,7 +79,9 @@ impl Webhook {
             Ok(opinion) => {
                 let times = &self.connection;
                 let time = if opinion.allowed { times.allowed_time } else { times.other_time };
-                self.answers.put(question, opinion.clone(), Instant::now(), time);
+                if question.may_be_kept {
+                    self.answers.put(key, &question.user, opinion.clone(), Instant::now(), time);
+                }
             }
             Err(why) => self.tell(why),
         }
@@ -112,18 +99,15 @@ impl Webhook {
 
     fn review(&self, spec: &str) -> Result<Bytes, String> {
         let mut spec: Value = serde_json::from_str(spec).map_err(|error| error.to_string())?;
-        let version = match self.connection.version {
-            Version::V1 => "authorization.k8s.io/v1",
-            Version::V1Beta1 => {
-                // The older version has another name for them.
-                if let Some(groups) = spec.as_object_mut().and_then(|spec| spec.remove("groups")) {
-                    spec["group"] = groups;
-                }
-                "authorization.k8s.io/v1beta1"
-            }
-        };
+        let version = self.connection.version;
+        if version == Version::V1Beta1
+            && let Some(groups) = spec.as_object_mut().and_then(|spec| spec.remove("groups"))
+        {
+            // The older version has another name for them.
+            spec["group"] = groups;
+        }
         let review = json!({
-            "kind": "SubjectAccessReview", "apiVersion": version, "metadata": {}, "spec": spec,
+            "kind": "SubjectAccessReview", "apiVersion": version.of_group(GROUP), "metadata": {}, "spec": spec,
             "status": {"allowed": false},
         });
         Ok(review.to_string().into())
@@ -131,7 +115,7 @@ impl Webhook {
 
     async fn post(&self, review: &Bytes) -> Result<Bytes, String> {
         let timeout = self.connection.timeout;
-        let query = format!("timeout={}", shown(timeout));
+        let query = format!("timeout={}", duration::text_of(timeout));
         self.posting.post_again(&query, review, timeout, WAIT).await.map_err(|fault| fault.to_string())
     }
 }
@@ -152,15 +136,6 @@ fn understand(body: &[u8]) -> Answer {
     Ok(Opinion { allowed: flag("allowed")?, denied: flag("denied")?, reason })
 }
 
-/// A duration as Go prints it.
-fn shown(duration: Duration) -> String {
-    match duration.subsec_millis() {
-        0 => format!("{}s", duration.as_secs()),
-        _ if duration.as_secs() == 0 => format!("{}ms", duration.as_millis()),
-        _ => format!("{}s", duration.as_secs_f64()),
-    }
-}
-
 /// All webhooks of the chain, by name.
 pub struct Webhooks {
     all: ArcSwap<BTreeMap<String, Arc<Webhook>>>,
@@ -177,7 +152,7 @@ impl Webhooks {
 
     /// Why the file with the webhooks is not used as it is, if so.
     pub fn trouble(&self) -> Trouble {
-        self.metrics.trouble.clone()
+        self.metrics.reloads.trouble()
     }
 
     /// Replaces the webhooks. Cached answers of the old ones no longer count.
@@ -218,13 +193,6 @@ mod tests {
         assert_eq!(told(json!({"allowed": "true"})), Err("the answer's status.allowed is no boolean".into()));
         for rubbish in ["", "[]", "{\"kind\":\"TokenReview\",\"status\":{}}", "{\"kind\":\"SubjectAccessReview\"}"] {
             assert!(understand(rubbish.as_bytes()).is_err(), "{rubbish}");
-        }
-    }
-
-    #[test]
-    fn durations_are_written_as_go_does() {
-        for (milliseconds, expected) in [(2000, "2s"), (500, "500ms"), (1500, "1.5s"), (30_000, "30s")] {
-            assert_eq!(shown(Duration::from_millis(milliseconds)), expected);
         }
     }
 }

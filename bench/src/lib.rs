@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use holdfast_core::object::duration;
 
 use crate::access::Access;
 use crate::client::Pool;
@@ -339,20 +340,10 @@ fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-/// Parses `500ms`, `10s`, `2m` or `1h`; zero is refused, because nothing can be measured in no time.
+/// Parses a duration as Go does; zero is refused, because nothing can be measured in no time.
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, unit) = text.split_at(digits_end);
-    let number: u64 = digits.parse().map_err(|_| format!("{text:?} does not start with a whole number"))?;
-    let milliseconds_each = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err(format!("{text:?} needs a unit: ms, s, m or h")),
-    };
-    match number.checked_mul(milliseconds_each) {
-        Some(milliseconds) if milliseconds > 0 => Ok(Duration::from_millis(milliseconds)),
+    match duration::nanos(text)? {
+        nanos @ 1.. => Ok(Duration::from_nanos(nanos.unsigned_abs())),
         _ => Err(format!("{text:?} is out of range")),
     }
 }
@@ -385,7 +376,7 @@ mod tests {
             ("s", None),
             ("0s", None),
             ("-1s", None),
-            ("1.5s", None),
+            ("1.5s", Some(1500)),
             ("99999999999999999999h", None),
             ("18446744073709551615m", None),
         ];

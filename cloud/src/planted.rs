@@ -4,61 +4,26 @@
 //! As in the controllers' own `planted`, a bug is active in the thread that planted it; without the feature `planted`
 //! no code of it remains.
 
-/// A planted bug.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bug {
-    /// The balancer is created before the Service has its finalizer.
-    FinalizerAfterwards,
-    /// The finalizer is removed before the balancer is deleted.
-    FinalizerFirst,
-    /// A cloud that does not answer counts as having deleted the balancer.
-    DoubtDeletesBalancers,
-    /// The finalizer stays when the Service is no longer of type LoadBalancer.
-    FinalizerForEver,
-    /// A node is deleted when its instance was not found once.
-    OnceIsEnough,
-    /// A cloud that does not answer counts as having no such instance.
-    DoubtDeletesNodes,
-    /// Each attempt to create a route uses another name.
-    RoutesTwice,
-    /// Routes of deleted nodes stay.
-    RoutesStay,
-    /// Balancers are not told of changed nodes.
-    HostsForgotten,
-}
-
-impl Bug {
-    pub const ALL: [Bug; 9] = [
-        Bug::FinalizerAfterwards,
-        Bug::FinalizerFirst,
-        Bug::DoubtDeletesBalancers,
-        Bug::FinalizerForEver,
-        Bug::OnceIsEnough,
-        Bug::DoubtDeletesNodes,
-        Bug::RoutesTwice,
-        Bug::RoutesStay,
-        Bug::HostsForgotten,
-    ];
-}
-
-#[cfg(feature = "planted")]
-thread_local! {
-    static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
-}
-
-/// Plants a bug in this thread, or removes it.
-#[cfg(feature = "planted")]
-pub fn plant(bug: Option<Bug>) {
-    PLANTED.set(bug);
-}
-
-/// Whether this bug is planted in this thread.
-#[cfg(feature = "planted")]
-pub fn planted(bug: Bug) -> bool {
-    PLANTED.get() == Some(bug)
-}
-
-#[cfg(not(feature = "planted"))]
-pub const fn planted(_: Bug) -> bool {
-    false
+holdfast_planted::bugs! {
+    /// A planted bug.
+    pub enum Bug {
+        /// The balancer is created before the Service has its finalizer.
+        FinalizerAfterwards,
+        /// The finalizer is removed before the balancer is deleted.
+        FinalizerFirst,
+        /// A cloud that does not answer counts as having deleted the balancer.
+        DoubtDeletesBalancers,
+        /// The finalizer stays when the Service is no longer of type LoadBalancer.
+        FinalizerForEver,
+        /// A node is deleted when its instance was not found once.
+        OnceIsEnough,
+        /// A cloud that does not answer counts as having no such instance.
+        DoubtDeletesNodes,
+        /// Each attempt to create a route uses another name.
+        RoutesTwice,
+        /// Routes of deleted nodes stay.
+        RoutesStay,
+        /// Balancers are not told of changed nodes.
+        HostsForgotten,
+    }
 }

@@ -4,9 +4,9 @@
 //! does; [`follow`] keeps up with it.
 
 use crate::api::{Api, ApiError};
-use crate::cache::Cache;
 use arc_swap::ArcSwap;
 use holdfast_core::authz::User;
+use holdfast_edge::Cache;
 use holdfast_tls::bearer::Bearer;
 use holdfast_tls::front_proxy::RequestHeaders;
 use holdfast_tls::peer::{Peer, anonymous, authenticated};

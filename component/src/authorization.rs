@@ -1,10 +1,10 @@
 //! Authorization of a component's clients: some paths are open to all, for the others the API server is asked.
 
 use crate::api::{Api, ApiError};
-use crate::cache::Cache;
 use holdfast_core::authz::User;
 pub use holdfast_core::authz::paths::OpenPath;
 use holdfast_core::kinds::known::Known;
+use holdfast_edge::Cache;
 use holdfast_value::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

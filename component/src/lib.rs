@@ -7,7 +7,6 @@
 pub mod api;
 pub mod authentication;
 pub mod authorization;
-pub mod cache;
 pub mod certificates;
 pub mod component;
 pub mod connect;

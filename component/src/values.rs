@@ -1,5 +1,6 @@
 //! Values of options as Go's `strconv` and `time` parse them, since existing scripts are written for these.
 
+use holdfast_core::object::duration;
 use holdfast_core::schema::quantity;
 use std::time::Duration;
 
@@ -13,38 +14,8 @@ pub fn parse_bool(text: &str) -> Result<bool, String> {
 
 /// Parses `5s`, `1h30m`, `1.5ms`. A negative duration is refused, since no option can use one.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let invalid = || format!("time: invalid duration {text:?}");
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
-    if rest == "0" {
-        return Ok(Duration::ZERO);
-    }
-    if rest.is_empty() {
-        return Err(invalid());
-    }
-    let mut nanoseconds = 0f64;
-    while !rest.is_empty() {
-        let is_number = |c: char| c.is_ascii_digit() || c == '.';
-        let (number, after) = rest.split_at(rest.find(|c| !is_number(c)).unwrap_or(rest.len()));
-        let number: f64 = number.parse().map_err(|_| invalid())?;
-        let (unit, after) = after.split_at(after.find(is_number).unwrap_or(after.len()));
-        nanoseconds += number
-            * match unit {
-                "ns" => 1.0,
-                "us" | "µs" | "μs" => 1e3,
-                "ms" => 1e6,
-                "s" => 1e9,
-                "m" => 60e9,
-                "h" => 3600e9,
-                "" => return Err(format!("time: missing unit in duration {text:?}")),
-                _ => return Err(format!("time: unknown unit {unit:?} in duration {text:?}")),
-            };
-        rest = after;
-    }
-    // Go's durations also end at 2^63 nanoseconds.
-    if nanoseconds >= i64::MAX as f64 {
-        return Err(invalid());
-    }
-    Ok(Duration::from_nanos(nanoseconds as u64))
+    let nanos = duration::nanos(text)?;
+    u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| format!("time: invalid duration {text:?}"))
 }
 
 /// Like [`parse_duration`] with days and weeks, which Go lacks because their length varies: `7d`, `1w2d12h`.

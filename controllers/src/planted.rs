@@ -4,126 +4,70 @@
 //! A bug is active in the thread that planted it. The code at its place asks `planted(Bug::…)`, which is `false` at
 //! compile time without the feature `planted`, so no trace of it remains.
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bug {
-    /// A ReplicaSet scaled down deletes its best pods first.
-    KeepsTheWorst,
-    /// A ReplicaSet counts pods that have ended or are being deleted as running.
-    CountsTheLeaving,
-    /// A Deployment counts new pods that are not available as available when it scales down old sets.
-    UnreadyCountsAsAvailable,
-    /// A rolling update creates all new pods at once.
-    SurgeUnbounded,
-    /// A StatefulSet creates the next pod though the one before it is not ready.
-    OrderIgnored,
-    /// An update of a StatefulSet also replaces pods below its partition.
-    PartitionIgnored,
-    /// A DaemonSet creates pods on nodes whose taints they do not tolerate.
-    TaintsIgnored,
-    /// An update of a DaemonSet replaces all pods at once.
-    AllAtOnce,
-    /// An update of a StatefulSet continues though the pod above is not healthy.
-    UpdateUnordered,
-    /// Old sets of a Deployment are never deleted.
-    HistoryForEver,
-    /// A Job counts a pod before its finalizer is removed, and counts it again if the removal needs a second try.
-    CountedTooEarly,
-    /// A Job counts pods from the world even if they are older than the Job.
-    OldNewsCounted,
-    /// A Job creates all pods that it needs at once.
-    ParallelismIgnored,
-    /// A Job continues however often its pods fail.
-    LimitIgnored,
-    /// An object with several owners is deleted with the first of them.
-    OneOwnerIsEnough,
-    /// In foreground deletion an owner does not wait for its dependents.
-    OwnersGoFirst,
-    /// Orphaned dependents keep the reference to their deleted owner.
-    OrphansForgotten,
-    /// A budget counts pods that are not ready as healthy.
-    UnreadyCountsAsHealthy,
-    /// A budget counts pods that are being deleted as healthy.
-    EvictedPodsCount,
-    /// A CronJob starts a Job beside another one, though `concurrencyPolicy` forbids it.
-    ForbidIgnored,
-    /// The endpoints of a Service include pods that are not ready as ready.
-    LeadsToUnready,
-    /// A finished Job is deleted before its time to live is over.
-    TimeIgnored,
-    /// A quota goes on counting deleted objects.
-    UsedForEver,
-    /// The pods of a deleted node stay.
-    LostPodsStay,
-    /// A node whose lease is renewed counts as lost all the same.
-    LeasesIgnored,
-    /// A node keeps its taints after it is ready again.
-    TaintsStay,
-    /// Pods on a lost node are never evicted.
-    SilenceIsBorne,
-    /// A deleted claim is removed though pods use it.
-    ClaimsUnprotected,
-    /// A volume stays after its claim is deleted.
-    VolumesStay,
-    /// A quota's status never shows its limits.
-    LimitsForgotten,
-    /// An autoscaler ignores its minimum and maximum.
-    BoundsIgnored,
-}
-
-impl Bug {
-    pub const ALL: [Bug; 31] = [
-        Bug::KeepsTheWorst,
-        Bug::CountsTheLeaving,
-        Bug::UnreadyCountsAsAvailable,
-        Bug::SurgeUnbounded,
-        Bug::OrderIgnored,
-        Bug::PartitionIgnored,
-        Bug::TaintsIgnored,
-        Bug::AllAtOnce,
-        Bug::UpdateUnordered,
-        Bug::HistoryForEver,
-        Bug::CountedTooEarly,
-        Bug::OldNewsCounted,
-        Bug::ParallelismIgnored,
-        Bug::LimitIgnored,
-        Bug::OneOwnerIsEnough,
-        Bug::OwnersGoFirst,
-        Bug::OrphansForgotten,
-        Bug::UnreadyCountsAsHealthy,
-        Bug::EvictedPodsCount,
-        Bug::ForbidIgnored,
-        Bug::LeadsToUnready,
-        Bug::TimeIgnored,
-        Bug::UsedForEver,
-        Bug::LostPodsStay,
-        Bug::LeasesIgnored,
-        Bug::TaintsStay,
-        Bug::SilenceIsBorne,
-        Bug::ClaimsUnprotected,
-        Bug::VolumesStay,
-        Bug::LimitsForgotten,
-        Bug::BoundsIgnored,
-    ];
-}
-
-#[cfg(feature = "planted")]
-thread_local! {
-    static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
-}
-
-/// Plants a bug in this thread, or takes it away.
-#[cfg(feature = "planted")]
-pub fn plant(bug: Option<Bug>) {
-    PLANTED.set(bug);
-}
-
-/// Whether this bug is planted in this thread.
-#[cfg(feature = "planted")]
-pub fn planted(bug: Bug) -> bool {
-    PLANTED.get() == Some(bug)
-}
-
-#[cfg(not(feature = "planted"))]
-pub const fn planted(_: Bug) -> bool {
-    false
+holdfast_planted::bugs! {
+    /// A planted bug.
+    pub enum Bug {
+        /// A ReplicaSet scaled down deletes its best pods first.
+        KeepsTheWorst,
+        /// A ReplicaSet counts pods that have ended or are being deleted as running.
+        CountsTheLeaving,
+        /// A Deployment counts new pods that are not available as available when it scales down old sets.
+        UnreadyCountsAsAvailable,
+        /// A rolling update creates all new pods at once.
+        SurgeUnbounded,
+        /// A StatefulSet creates the next pod though the one before it is not ready.
+        OrderIgnored,
+        /// An update of a StatefulSet also replaces pods below its partition.
+        PartitionIgnored,
+        /// A DaemonSet creates pods on nodes whose taints they do not tolerate.
+        TaintsIgnored,
+        /// An update of a DaemonSet replaces all pods at once.
+        AllAtOnce,
+        /// An update of a StatefulSet continues though the pod above is not healthy.
+        UpdateUnordered,
+        /// Old sets of a Deployment are never deleted.
+        HistoryForEver,
+        /// A Job counts a pod before its finalizer is removed, and counts it again if the removal needs a second try.
+        CountedTooEarly,
+        /// A Job counts pods from the world even if they are older than the Job.
+        OldNewsCounted,
+        /// A Job creates all pods that it needs at once.
+        ParallelismIgnored,
+        /// A Job continues however often its pods fail.
+        LimitIgnored,
+        /// An object with several owners is deleted with the first of them.
+        OneOwnerIsEnough,
+        /// In foreground deletion an owner does not wait for its dependents.
+        OwnersGoFirst,
+        /// Orphaned dependents keep the reference to their deleted owner.
+        OrphansForgotten,
+        /// A budget counts pods that are not ready as healthy.
+        UnreadyCountsAsHealthy,
+        /// A budget counts pods that are being deleted as healthy.
+        EvictedPodsCount,
+        /// A CronJob starts a Job beside another one, though `concurrencyPolicy` forbids it.
+        ForbidIgnored,
+        /// The endpoints of a Service include pods that are not ready as ready.
+        LeadsToUnready,
+        /// A finished Job is deleted before its time to live is over.
+        TimeIgnored,
+        /// A quota goes on counting deleted objects.
+        UsedForEver,
+        /// The pods of a deleted node stay.
+        LostPodsStay,
+        /// A node whose lease is renewed counts as lost all the same.
+        LeasesIgnored,
+        /// A node keeps its taints after it is ready again.
+        TaintsStay,
+        /// Pods on a lost node are never evicted.
+        SilenceIsBorne,
+        /// A deleted claim is removed though pods use it.
+        ClaimsUnprotected,
+        /// A volume stays after its claim is deleted.
+        VolumesStay,
+        /// A quota's status never shows its limits.
+        LimitsForgotten,
+        /// An autoscaler ignores its minimum and maximum.
+        BoundsIgnored,
+    }
 }

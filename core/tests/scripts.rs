@@ -207,18 +207,21 @@ impl World {
     fn answer(&mut self, line: &Line, answer: &Answer, fixed: bool, warnings: &[String]) -> String {
         let mut out = String::new();
         match answer {
-            Answer::Written { code, representation, .. } => out += &format!("-> {code}{}", shown(*representation)),
-            Answer::Entry { code, representation, entry } => {
-                out += &format!("-> {code}{}, unchanged at {}", shown(*representation), entry.offset);
+            Answer::Written { created, representation, .. } => {
+                let code = if *created { 201 } else { 200 };
+                out += &format!("-> {code}{}", shown(*representation));
             }
-            Answer::Document { code, document } => {
+            Answer::Entry { representation, entry } => {
+                out += &format!("-> 200{}, unchanged at {}", shown(*representation), entry.offset);
+            }
+            Answer::Document { document } => {
                 let document = Value::Object(document.clone());
-                out += &format!("-> {code} {}", document["kind"].as_str().unwrap_or("?"));
+                out += &format!("-> 201 {}", document["kind"].as_str().unwrap_or("?"));
                 if line.has("answer") {
                     out += &format!("\n{}", self.renderer.object(line, &document, None).trim_end());
                 }
             }
-            Answer::Success { code } => out += &format!("-> {code} done"),
+            Answer::Success => out += "-> 201 done",
             Answer::Deleted { subject, uid } => out += &format!("-> deleted {subject} {}", self.renderer.short(uid)),
         }
         out += if fixed { ", version fixed\n" } else { "\n" };

@@ -4,8 +4,9 @@ use crate::configuration::Configuration;
 use crate::keyring::Keyring;
 use crate::metrics::Metrics;
 use arc_swap::ArcSwap;
+use holdfast_edge::Followed;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often the file is read again.
@@ -16,8 +17,6 @@ pub struct Live {
     keyring: ArcSwap<Keyring>,
     metrics: Arc<Metrics>,
     follows: bool,
-    /// Why the file's present content is not used, if so.
-    failed: Mutex<Option<String>>,
 }
 
 /// A file to follow.
@@ -34,7 +33,7 @@ impl Live {
     }
 
     fn of(keyring: Keyring, metrics: Arc<Metrics>, follows: bool) -> Live {
-        Live { keyring: ArcSwap::from_pointee(keyring), metrics, follows, failed: Mutex::default() }
+        Live { keyring: ArcSwap::from_pointee(keyring), metrics, follows }
     }
 
     /// Reads the configuration in a file. `follows`: it is going to be followed.
@@ -48,7 +47,7 @@ impl Live {
     pub fn of_text(text: &str, may_use_kms_v1: bool, follows: bool) -> Result<Arc<Live>, Vec<String>> {
         let metrics = Arc::<Metrics>::default();
         let keyring = keyring(text, may_use_kms_v1, &metrics)?;
-        metrics.configured(text);
+        metrics.reloads.configured(text);
         Ok(Arc::new(Live::of(keyring, metrics, follows)))
     }
 
@@ -79,14 +78,13 @@ impl Live {
                 kms.health().await.map_err(|why| format!("{}: {why}", kms.name()))?;
             }
         }
-        match self.failed() {
-            Some(why) if only.is_none() => Err(format!("the encryption configuration cannot be reloaded: {why}")),
-            _ => Ok(()),
+        match only {
+            Some(_) => Ok(()),
+            None => {
+                let reloaded = self.metrics.reloads.trouble().check();
+                reloaded.map_err(|why| format!("the encryption configuration cannot be reloaded: {why}"))
+            }
         }
-    }
-
-    fn failed(&self) -> Option<String> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Metrics as text without the final line. They name the server by the hash of its id.
@@ -94,33 +92,12 @@ impl Live {
         self.metrics.render(server)
     }
 
-    /// Follows the file for ever. An invalid configuration changes nothing.
-    pub async fn follow(self: Arc<Self>, Follow { file, mut text, may_use_kms_v1 }: Follow) {
+    /// Follows the file for ever.
+    pub async fn follow(self: Arc<Self>, Follow { file, text, may_use_kms_v1 }: Follow) {
+        let mut file = Followed::new("encryption config", file, text, PERIOD, self.metrics.reloads.clone());
         loop {
-            tokio::time::sleep(PERIOD).await;
-            let read = tokio::fs::read_to_string(&file).await.map_err(|error| error.to_string());
-            let taken = match read {
-                Ok(now) if now == text => continue,
-                Ok(now) => {
-                    let taken = self.take(&now, may_use_kms_v1).await;
-                    text = now;
-                    taken
-                }
-                // With an empty text the file is read when it exists again, even with the old content.
-                Err(why) if !text.is_empty() => {
-                    text.clear();
-                    Err(why)
-                }
-                Err(_) => continue,
-            };
-            self.metrics.reloaded(taken.is_ok());
-            match &taken {
-                Ok(()) => tracing::info!(file = %file.display(), "reloaded encryption config"),
-                Err(why) => {
-                    tracing::error!(file = %file.display(), why, "the encryption config cannot be reloaded: the old one stays");
-                }
-            }
-            *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = taken.err();
+            let text = file.changed().await;
+            file.applied(&self.take(&text, may_use_kms_v1).await);
         }
     }
 
@@ -132,7 +109,6 @@ impl Live {
         }
         keyring.kms().for_each(|kms| kms.follow());
         self.keyring.store(Arc::new(keyring));
-        self.metrics.configured(text);
         Ok(())
     }
 }

@@ -1,12 +1,12 @@
 //! Metrics of encryption, under Kubernetes' names.
 
+use holdfast_edge::{Reloads, digest};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
-use sha2::{Digest, Sha256};
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -71,16 +71,6 @@ struct Invalid {
     error: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Applied {
-    hash: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reload {
-    status: &'static str,
-}
-
 type Seconds = Gauge<f64, AtomicU64>;
 
 pub struct Metrics {
@@ -97,9 +87,8 @@ pub struct Metrics {
     keys_at: Family<Key, Seconds>,
     told_at: Family<Told, Seconds>,
     invalid: Family<Invalid, Counter>,
-    reloads: Family<Reload, Counter>,
-    reloads_at: Family<Reload, Seconds>,
-    configurations: Family<Applied, Gauge>,
+    /// Of the configuration file.
+    pub reloads: Reloads,
 }
 
 impl Default for Metrics {
@@ -119,9 +108,7 @@ impl Default for Metrics {
             keys_at: Family::default(),
             told_at: Family::default(),
             invalid: Family::default(),
-            reloads: Family::default(),
-            reloads_at: Family::default(),
-            configurations: Family::default(),
+            reloads: Reloads::default(),
         };
         metrics.registered()
     }
@@ -204,27 +191,10 @@ impl Metrics {
         self.invalid.get_or_create(&Invalid { provider_name: provider.to_owned(), error }).inc();
     }
 
-    pub fn reloaded(&self, ok: bool) {
-        let reload = Reload { status: if ok { "success" } else { "failure" } };
-        self.reloads.get_or_create(&reload).inc();
-        self.reloads_at.get_or_create(&reload).set(now());
-    }
-
-    /// Sets the hash of the current configuration's text.
-    pub fn configured(&self, text: &str) {
-        self.configurations.clear();
-        self.configurations.get_or_create(&Applied { hash: hash(text) }).set(1);
-    }
-
     /// The metrics as text without the final line. `server` is the hash of this server's id, as a label.
     pub fn render(&self, server: &str) -> String {
-        let labels = [("apiserver_id_hash".into(), server.to_owned().into())];
-        let file = "apiserver_encryption_config_controller";
-        let mut file = Registry::with_prefix_and_labels(file, labels.into_iter());
-        file.register("automatic_reloads", "Reloads of the configuration", self.reloads.clone());
-        let text = "When the configuration was last reloaded";
-        file.register("automatic_reload_last_timestamp_seconds", text, self.reloads_at.clone());
-        file.register("last_config_info", "The configuration that counts", self.configurations.clone());
+        let mut file = Registry::default();
+        self.reloads.register(&mut file, "encryption", server.to_owned());
         let mut text = String::new();
         for registry in [&self.registry, &file] {
             // Writing to a String cannot fail.
@@ -239,8 +209,7 @@ pub fn hash(key_id: &str) -> String {
     if key_id.is_empty() {
         return String::new();
     }
-    let digest = Sha256::digest(key_id.as_bytes());
-    digest.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+    digest(key_id)
 }
 
 fn now() -> f64 {

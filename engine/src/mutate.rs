@@ -47,7 +47,7 @@ pub enum Reply {
         entry: Arc<Entry>,
         kind: Arc<Kind>,
         version: usize,
-        code: u16,
+        created: bool,
         representation: Representation,
         warnings: Vec<String>,
     },
@@ -56,18 +56,16 @@ pub enum Reply {
         document: Document,
         kind: Arc<Kind>,
         version: usize,
-        code: u16,
+        created: bool,
         warnings: Vec<String>,
     },
-    /// A document that is returned as it is.
+    /// A created document that is not stored, such as a token.
     Document {
         document: Document,
-        code: u16,
         warnings: Vec<String>,
     },
-    /// Success without an object to show.
+    /// Something was created, without an object to show.
     Success {
-        code: u16,
         warnings: Vec<String>,
     },
     Deleted {
@@ -580,7 +578,7 @@ fn rehearsed(state: &State, request: &Request, decision: Decision) -> Reply {
         .collect();
     match reply(state, request, decision.answer, &entries, decision.warnings) {
         // An object that was not stored has no version.
-        Reply::Object { entry, kind, version, code, representation: Representation::Object, warnings }
+        Reply::Object { entry, kind, version, created, representation: Representation::Object, warnings }
             if entry.offset == Offset::ZERO =>
         {
             let mut document = fields(&entry.document()).clone();
@@ -590,7 +588,7 @@ fn rehearsed(state: &State, request: &Request, decision: Decision) -> Reply {
             if let Some(named) = pipeline::named_version(request) {
                 metadata.insert("resourceVersion", named.into());
             }
-            Reply::Rehearsed { document, kind, version, code, warnings }
+            Reply::Rehearsed { document, kind, version, created, warnings }
         }
         other => other,
     }
@@ -601,14 +599,14 @@ fn reply(state: &State, request: &Request, answer: Answer, entries: &[Arc<Entry>
     let kind = state.registry.share(request.target.kind);
     let version = request.target.version;
     match answer {
-        Answer::Written { index, code, representation } => {
-            Reply::Object { entry: entries[index].clone(), kind, version, code, representation, warnings }
+        Answer::Written { index, created, representation } => {
+            Reply::Object { entry: entries[index].clone(), kind, version, created, representation, warnings }
         }
-        Answer::Entry { entry, code, representation } => {
-            Reply::Object { entry, kind, version, code, representation, warnings }
+        Answer::Entry { entry, representation } => {
+            Reply::Object { entry, kind, version, created: false, representation, warnings }
         }
-        Answer::Document { document, code } => Reply::Document { document, code, warnings },
-        Answer::Success { code } => Reply::Success { code, warnings },
+        Answer::Document { document } => Reply::Document { document, warnings },
+        Answer::Success => Reply::Success { warnings },
         Answer::Deleted { subject, uid } => Reply::Deleted { subject, uid, warnings },
     }
 }

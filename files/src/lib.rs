@@ -2,10 +2,11 @@
 //!
 //! Start at [`way`]: it resolves a path from the root of the file system, one name at a time, and follows no link that
 //! another user has made. [`file`] reads, writes and appends, [`folder`] makes folders. A refusal names the file, its
-//! owner and the way out.
+//! owner and the way out. [`trouble`] is the error of a file that is read again while the server runs.
 
 pub mod file;
 pub mod folder;
+pub mod trouble;
 pub mod way;
 
 pub use way::{check, check_owner, check_place, check_socket, complaint};

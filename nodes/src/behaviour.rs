@@ -1,5 +1,6 @@
 //! The behaviour of a pod's containers, as annotations describe it.
 
+use holdfast_core::object::duration as go;
 use holdfast_core::schema::quantity;
 use holdfast_value::Value;
 use serde::Deserialize;
@@ -226,37 +227,9 @@ fn amount(number: Option<i128>) -> Option<u64> {
 
 /// Parses a Go duration to milliseconds; a positive one is at least one.
 pub fn duration(text: &str) -> Option<i64> {
-    let (negative, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Some(0);
-    }
-    if rest.is_empty() || rest.len() > 64 {
-        return None;
-    }
-    let mut millis = 0f64;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let letters = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        let unit = match &rest[..letters] {
-            "h" => 3_600_000.0,
-            "m" => 60_000.0,
-            "s" => 1000.0,
-            "ms" => 1.0,
-            "us" | "µs" => 0.001,
-            "ns" => 0.000_001,
-            _ => return None,
-        };
-        millis += number * unit;
-        rest = &rest[letters..];
-    }
-    // Casting a float that is too large gives the maximum.
-    let millis = millis.ceil() as i64;
-    Some(if negative { millis.saturating_neg() } else { millis })
+    let nanos = go::total(text).ok()?;
+    let millis = i64::try_from(nanos.unsigned_abs().div_ceil(1_000_000)).unwrap_or(i64::MAX);
+    Some(if nanos < 0 { -millis } else { millis })
 }
 
 #[cfg(test)]

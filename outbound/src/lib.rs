@@ -14,6 +14,7 @@ mod identity;
 mod konnectivity;
 pub mod kubeconfig;
 pub mod kubelets;
+pub mod reviews;
 pub mod trace;
 pub mod trust;
 mod words;

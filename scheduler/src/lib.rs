@@ -14,7 +14,6 @@
 
 pub mod clock;
 pub mod configuration;
-mod duration;
 pub mod explain;
 pub mod object;
 pub mod plan;

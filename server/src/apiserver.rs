@@ -88,10 +88,10 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
     }
     let (membership, lasting) = store(&mut args)?;
     let bind = args.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-    let (certificate, key) = match (&args.tls_cert_file, &args.tls_private_key_file) {
-        (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
-        _ => certificates::kept_pair(
-            &args.cert_dir,
+    let (certificate, key) = match args.tls.pair() {
+        Some((certificate, key)) => (certificate.to_owned(), key.to_owned()),
+        None => certificates::kept_pair(
+            &args.tls.cert_dir,
             "apiserver",
             "kube-apiserver",
             &server_names(),
@@ -142,7 +142,7 @@ fn store(args: &mut Args) -> Result<(Option<Membership>, Lasting)> {
         "--etcd-servers-overrides is about etcd, and --etcd-servers names `holdfast etcd`, which stores nothing"
     );
     args.etcd_servers.clear();
-    args.data_dir.get_or_insert_with(|| args.cert_dir.clone());
+    args.data_dir.get_or_insert_with(|| args.tls.cert_dir.clone());
     args.namespace_grace_period.get_or_insert(ENVTEST_NAMESPACE_GRACE);
     let lasting = if membership.fsync { Lasting::Kept } else { Lasting::InMemory };
     Ok((Some(membership), lasting))
@@ -290,7 +290,7 @@ impl Server {
                 etcd: etcd.as_ref(),
             };
             if let Some(followed) = followed {
-                tokio::spawn(holdfast_authorization::follow(followed));
+                tokio::spawn(followed.follow());
             }
             let transport = transport(&args, engine.clone(), address, &tls, beside).await?;
             let service = transport.service();
@@ -466,11 +466,14 @@ async fn transport(
     };
     let connections = kubelets::connections(args, &gates, address.port())?;
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
-    let speaks_with = [&args.tls_cert_file, &args.client_ca_file, &args.front_proxy.requestheader_client_ca_file];
-    let follows_tls = speaks_with.into_iter().any(Option::is_some) || !args.tls_sni_cert_key.is_empty();
+    let authorities = [&args.client_ca_file, &args.front_proxy.requestheader_client_ca_file];
+    let follows_tls = args.tls.names_files() || authorities.into_iter().any(Option::is_some);
     let reloads = tls.clone();
     let followed = [
-        args.authentication.authentication_config.is_some().then(|| ("authentication-config", counted.trouble.clone())),
+        args.authentication
+            .authentication_config
+            .is_some()
+            .then(|| ("authentication-config", counted.reloads.trouble())),
         args.authorization.authorization_config.is_some().then(|| ("authorization-config", webhooks.trouble())),
         follows_tls.then(|| ("tls-cert-file", tls.trouble.clone())),
     ];

@@ -9,7 +9,7 @@ use clap::ArgAction;
 use holdfast_authentication::configuration::{ALGORITHMS, Anonymous as AnonymousUsers, Configuration, Issuers, Server};
 use holdfast_authentication::oidc::Settings;
 use holdfast_authentication::oidc::claims::{Mapping, Rules, Source};
-use holdfast_authentication::webhook::{Version, Webhook};
+use holdfast_authentication::webhook::Webhook;
 use holdfast_authentication::{Agnostic, Metrics, Others};
 use holdfast_component::api::{Api, Place};
 use holdfast_component::authentication::{self as delegated, Wanted};
@@ -18,6 +18,7 @@ use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_core::authz::User;
 use holdfast_outbound::Dialer;
 use holdfast_outbound::kubeconfig::Posting;
+use holdfast_outbound::reviews::Version;
 use holdfast_service::Elsewhere;
 use holdfast_tls::server::{LiveTls, Pem};
 use holdfast_transport_http::authenticate::basic::Passwords;
@@ -60,7 +61,7 @@ pub struct AuthenticationArgs {
     #[arg(long, value_name = "FILE")]
     pub authentication_token_webhook_config_file: Option<PathBuf>,
     /// Version of the TokenReview that it gets: v1 or v1beta1.
-    #[arg(long, default_value = "v1beta1", value_name = "VERSION")]
+    #[arg(long, default_value = "v1beta1", value_parser = |text: &str| Version::parse("authentication webhook", text), value_name = "VERSION")]
     pub authentication_token_webhook_version: Version,
     /// How long its answers are good; 0 for not at all.
     #[arg(long, default_value = "2m0s", value_parser = parse_duration, value_name = "DURATION")]
@@ -390,7 +391,6 @@ fn followed(
     }
     let issuers = Issuers::start(issuers, metrics.clone());
     if let Some((file, text)) = file {
-        metrics.configured(text);
         tokio::spawn(issuers.clone().follow(file.clone(), text.clone(), anonymous.clone(), own));
     }
     Some(issuers)

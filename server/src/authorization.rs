@@ -2,7 +2,7 @@
 
 use crate::apiserver::{read, server_id_hash};
 use anyhow::{Context, Result, anyhow};
-use holdfast_authorization::{Authorizer, ChainFault, Configuration, Connection, Followed, Version, Webhooks, chain};
+use holdfast_authorization::{Authorizer, ChainFault, ChainFile, Configuration, Connection, Webhooks, chain};
 use holdfast_component::options::joined;
 use holdfast_component::values::parse_duration;
 use holdfast_core::authz::abac::Policies;
@@ -10,6 +10,7 @@ use holdfast_core::authz::chain::{Chain, Configured, Mode, Way};
 use holdfast_core::authz::paths::OpenPath;
 use holdfast_core::authz::webhook::{OnFailure, Webhook};
 use holdfast_outbound::Dialer;
+use holdfast_outbound::reviews::Version;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -45,7 +46,7 @@ pub struct AuthorizationArgs {
     #[arg(long, value_name = "FILE")]
     pub authorization_webhook_config_file: Option<PathBuf>,
     /// Version of the SubjectAccessReviews that it gets: v1beta1 or v1 [default: v1beta1].
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_parser = |text: &str| Version::parse("webhook authorizer", text), value_name = "VERSION")]
     pub authorization_webhook_version: Option<Version>,
     /// How long its answers are good that allow; 0 for not at all [default: 5m0s, and 10s with --authorization-kubeconfig].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
@@ -79,7 +80,7 @@ impl FromStr for ModeName {
 pub struct Authorization {
     pub chain: Configured,
     pub webhooks: Arc<Webhooks>,
-    pub followed: Option<Followed>,
+    pub followed: Option<ChainFile>,
     /// Whether the policy file has lines without a version.
     pub has_unversioned: bool,
 }
@@ -128,7 +129,7 @@ impl AuthorizationArgs {
         let webhooks = Webhooks::new(webhooks, server_id_hash());
         let followed = text.map(|(file, text)| {
             let (chain, webhooks, dialer) = (chain.clone(), webhooks.clone(), dialer.clone());
-            Followed { file, text, policies, chain, webhooks, dialer }
+            ChainFile { file, text, policies, chain, webhooks, dialer }
         });
         Ok(Authorization { chain, webhooks, followed, has_unversioned })
     }

@@ -2,7 +2,7 @@
 //! content it read before, but could not start with the file.
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use holdfast_tls::trouble::Trouble;
+use holdfast_edge::Trouble;
 use holdfast_transport_http::HealthCheck;
 use std::sync::Arc;
 

@@ -1,24 +1,21 @@
 //! `holdfast cloud-controller-manager`: the cloud controllers for any API server.
 
 use crate::clouds::{self, Named};
-use crate::controller_manager::{Place, Registering};
+use crate::component_process::{self, Registering, RemoteServer};
 use crate::leader_migration::Migration;
 use crate::settled::{self, Settled};
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::ArgAction;
 use futures_util::future::join_all;
 use holdfast_cloud::{Settings, names};
 use holdfast_cloud_controller::counted::Counted;
-use holdfast_component::component::{Component, Features, Kind};
-use holdfast_component::files::keep_others_out;
-use holdfast_component::logging;
+use holdfast_component::component::{Component, Kind};
 use holdfast_component::options::{ComponentArgs, ElectionSettings, InsecureArgs, joined};
-use holdfast_component::throttle::Rate;
 use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_controllers::addresses::Range;
 use holdfast_controllers::names::Choice;
 use holdfast_core::authz::User;
-use holdfast_core::object::decode;
+use holdfast_core::object::{decode, duration};
 use holdfast_runtime::remote::{RemoteAct, RemoteFeed};
 use holdfast_runtime::{Metrics, Runtime, System};
 use holdfast_transport_http::paths::API_VERSION;
@@ -36,8 +33,6 @@ const KIND: Kind = Kind {
     tolerates_lookup_failure: false,
 };
 const INSECURE_PORT: u16 = 10253;
-/// The default rate of one controller's requests to the API server.
-const RATE: Rate = Rate { qps: 20.0, burst: 30 };
 /// How many nodes with silent kubelets are looked up in the cloud at once.
 const LIFECYCLE_WORKERS: usize = 10;
 
@@ -205,14 +200,13 @@ impl Args {
 
     /// The configuration for `/configz`.
     fn document(&self) -> Value {
-        let text = |duration: Duration| format!("{duration:?}");
         json!({
             "apiVersion": "cloudcontrollermanager.config.k8s.io/v1alpha1",
             "kind": "CloudControllerManagerConfiguration",
             "Generic": {
                 "Controllers": self.controllers,
-                "ControllerStartInterval": text(self.controller_start_interval),
-                "MinResyncPeriod": text(self.min_resync_period),
+                "ControllerStartInterval": duration::text_of(self.controller_start_interval),
+                "MinResyncPeriod": duration::text_of(self.min_resync_period),
             },
             "KubeCloudShared": {
                 "CloudProvider": {"Name": self.cloud_provider, "CloudConfigFile": self.cloud_config},
@@ -221,11 +215,11 @@ impl Args {
                 "AllocateNodeCIDRs": self.allocate_node_cidrs,
                 "AllowUntaggedCloud": self.allow_untagged_cloud,
                 "ConfigureCloudRoutes": self.configure_cloud_routes,
-                "NodeMonitorPeriod": text(self.node_monitor_period),
-                "RouteReconciliationPeriod": text(self.route_reconciliation_period),
+                "NodeMonitorPeriod": duration::text_of(self.node_monitor_period),
+                "RouteReconciliationPeriod": duration::text_of(self.route_reconciliation_period),
                 "UseServiceAccountCredentials": self.use_service_account_credentials,
             },
-            "NodeStatusUpdateFrequency": text(self.node_status_update_frequency),
+            "NodeStatusUpdateFrequency": duration::text_of(self.node_status_update_frequency),
             "NodeController": {"ConcurrentNodeSyncs": self.concurrent_node_syncs},
             "ServiceController": {"ConcurrentServiceSyncs": self.concurrent_service_syncs},
         })
@@ -234,13 +228,7 @@ impl Args {
 
 /// `flags` are the options with their values, as `/flagz` shows them.
 pub fn run(args: Args, flags: Vec<(String, String)>) -> Result<()> {
-    if let Some(version) = KIND.version_text(&args.component) {
-        println!("{version}");
-        return Ok(());
-    }
-    let _log = logging::init(&args.component.logging).map_err(anyhow::Error::msg)?;
-    keep_others_out();
-    holdfast_chronicle::runtime()?.block_on(start(args, flags))
+    component_process::run(&KIND, &args.component.clone(), start(args, flags))
 }
 
 async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
@@ -248,28 +236,24 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     if !faults.is_empty() {
         return Err(anyhow::Error::msg(joined(&faults)));
     }
-    let client = &args.component.client;
-    let rate =
-        Rate { qps: client.kube_api_qps.unwrap_or(RATE.qps), burst: client.kube_api_burst.unwrap_or(RATE.burst) };
-    let kubeconfig = client.kubeconfig.clone();
-    let features = Features {
-        profiling: args.component.debugging.profiling.unwrap_or(true),
-        leader_election: settings.leader_elect,
-    };
+    let features = component_process::features(&args.component, &settings);
     let component = Arc::new(Component::new(KIND, args.component.clone(), flags, features)?);
+    let server = RemoteServer::new(&component, &args.component.client);
     component.show("cloudcontrollermanager.config.k8s.io", args.document());
     let insecure: Vec<_> = args.insecure.place(INSECURE_PORT).into_iter().collect();
     component.serve(&insecure).await?;
     args.settled.warn();
     let metrics = Arc::new(Metrics::default());
     metrics.register(&mut Registering(component.metrics()));
-    let place = || Place { component: component.clone(), kubeconfig: kubeconfig.clone(), rate };
     let (choice, migration) =
         (args.choice().map_err(anyhow::Error::msg)?, args.migration().map_err(anyhow::Error::msg)?);
     let beside = Beside { args, metrics, cloud: OnceCell::new() };
     let lead = |settings: ElectionSettings, choice: Choice| {
-        let (work, kubeconfig, component) = (control(place(), &beside, choice), kubeconfig.clone(), component.clone());
-        async move { component.work(&settings, kubeconfig.as_deref(), rate, Duration::ZERO, work).await.map(drop) }
+        let (work, server) = (control(server.clone(), &beside, choice), server.clone());
+        async move {
+            let RemoteServer { component, kubeconfig, rate } = server;
+            component.work(&settings, kubeconfig.as_deref(), rate, Duration::ZERO, work).await.map(drop)
+        }
     };
     let Some(migration) = migration else { return lead(settings, choice).await };
     let only = |runs: &dyn Fn(&str) -> bool| {
@@ -293,13 +277,12 @@ struct Beside {
 }
 
 /// Runs the chosen controllers.
-async fn control(place: Place, beside: &Beside, choice: Choice) -> Result<()> {
+async fn control(server: RemoteServer, beside: &Beside, choice: Choice) -> Result<()> {
     let Beside { args, metrics, cloud } = beside;
     let named = Named::parse(&args.cloud_provider, &args.cloud_config)?;
-    let (health, component) = (place.component.health().clone(), place.component.clone());
-    let news = component.api_to_watch(place.kubeconfig.as_deref(), "/shared-informers", place.rate).await?;
-    let root = place.client_of("cloud-controller-manager").await.map_err(|why| anyhow!(why))?;
-    let act = Arc::new(RemoteAct::new(Arc::new(place), root, args.use_service_account_credentials));
+    let (health, component) = (server.component.health().clone(), server.component.clone());
+    let (news, root) = (server.client_to_watch().await?, server.client_of("cloud-controller-manager").await?);
+    let act = Arc::new(RemoteAct::new(Arc::new(server), root, args.use_service_account_credentials));
     // The process's own credentials.
     let own = Actor { user: Arc::new(User::new(KIND.name, &[])), field_manager: KIND.name };
     let open = async || {
@@ -326,7 +309,7 @@ async fn control(place: Place, beside: &Beside, choice: Choice) -> Result<()> {
             runtime.add(controller, actor, workers);
         }
         let driver = runtime.driver();
-        let feed = RemoteFeed::new(news.client().clone(), driver.resources().cloned().collect(), driver.sight());
+        let feed = RemoteFeed::new(news.clone(), driver.resources().cloned().collect(), driver.sight());
         let (end, pause) = (component.told_to_end(), args.controller_start_interval * number);
         async move {
             tokio::time::sleep(pause).await;

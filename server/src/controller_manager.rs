@@ -1,30 +1,19 @@
 //! `holdfast controller-manager`: the controllers for any API server.
 
+use crate::component_process::{self, Registering, RemoteServer};
 use crate::controllers::{self, Chosen};
 use crate::settled::{self, Settled};
-use anyhow::{Result, anyhow};
-use async_trait::async_trait;
-use holdfast_component::component::{Component, Features, Kind};
-use holdfast_component::files::keep_others_out;
-use holdfast_component::logging;
-use holdfast_component::metrics::Metrics as Shown;
+use anyhow::Result;
+use holdfast_component::component::{Component, Kind};
 use holdfast_component::options::{ComponentArgs, ElectionSettings, joined};
-use holdfast_component::throttle::Rate;
-use holdfast_runtime::metrics::Register;
-use holdfast_runtime::remote::{Connect, RemoteAct, RemoteFeed};
+use holdfast_runtime::remote::{RemoteAct, RemoteFeed};
 use holdfast_runtime::{Metrics, Runtime, System};
 use holdfast_transport_http::paths::API_VERSION;
 use holdfast_world::Actor;
-use prometheus_client::encoding::EncodeMetric;
-use prometheus_client::registry::Metric;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 const KIND: Kind =
     Kind { name: "kube-controller-manager", version: API_VERSION, secure_port: 10257, tolerates_lookup_failure: false };
-/// The default rate of one controller's requests to the API server.
-const RATE: Rate = Rate { qps: 20.0, burst: 30 };
-
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 pub struct Args {
@@ -54,13 +43,7 @@ impl Args {
 
 /// `flags` are the options with their values, as `/flagz` shows them.
 pub fn run(args: Args, flags: Vec<(String, String)>) -> Result<()> {
-    if let Some(version) = KIND.version_text(&args.component) {
-        println!("{version}");
-        return Ok(());
-    }
-    let _log = logging::init(&args.component.logging).map_err(anyhow::Error::msg)?;
-    keep_others_out();
-    holdfast_chronicle::runtime()?.block_on(start(args, flags))
+    component_process::run(&KIND, &args.component.clone(), start(args, flags))
 }
 
 async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
@@ -71,34 +54,28 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     }
     let gates = options.gates.gates().map_err(anyhow::Error::msg)?;
     let chosen = controllers.chosen(&gates)?;
-    let kubeconfig = options.client.kubeconfig.clone();
-    let rate = Rate {
-        qps: options.client.kube_api_qps.unwrap_or(RATE.qps),
-        burst: options.client.kube_api_burst.unwrap_or(RATE.burst),
-    };
-    let profiling = options.debugging.profiling.unwrap_or(true);
-    let features = Features { profiling, leader_election: settings.leader_elect };
+    let (client, features) = (options.client.clone(), component_process::features(&options, &settings));
     let component = Arc::new(Component::new(KIND, options, flags, features)?);
     component.show("kubecontrollermanager.config.k8s.io", controllers.document());
     component.serve(&[]).await?;
     controllers.settled.warn_of_all();
     let patience = controllers.controller_shutdown_timeout;
     let own_credentials = controllers.use_service_account_credentials;
-    let place = Place { component: component.clone(), kubeconfig: kubeconfig.clone(), rate };
-    let work = control(place, chosen, own_credentials);
+    let server = RemoteServer::new(&component, &client);
+    let (kubeconfig, rate) = (server.kubeconfig.clone(), server.rate);
+    let work = control(server, chosen, own_credentials);
     component.work(&settings, kubeconfig.as_deref(), rate, patience, work).await.map(drop)
 }
 
 /// Runs the controllers.
-async fn control(place: Place, chosen: Chosen, own_credentials: bool) -> Result<()> {
+async fn control(server: RemoteServer, chosen: Chosen, own_credentials: bool) -> Result<()> {
     let metrics = Arc::new(Metrics::default());
-    metrics.register(&mut Registering(place.component.metrics()));
-    let end = place.component.told_to_end();
-    let health = place.component.health().clone();
+    metrics.register(&mut Registering(server.component.metrics()));
+    let end = server.component.told_to_end();
+    let health = server.component.health().clone();
     // Watches and tokens have clients of their own, so they do not share a controller's rate limit.
-    let news = place.component.api_to_watch(place.kubeconfig.as_deref(), "/shared-informers", place.rate).await?;
-    let root = place.client_of("tokens-controller").await.map_err(|why| anyhow!(why))?;
-    let act = Arc::new(RemoteAct::new(Arc::new(place), root, own_credentials));
+    let (news, root) = (server.client_to_watch().await?, server.client_of("tokens-controller").await?);
+    let act = Arc::new(RemoteAct::new(Arc::new(server), root, own_credentials));
     let mut runtime = Runtime::new(act, Arc::new(System), metrics);
     let names: Vec<&'static str> = chosen.controllers.iter().map(|controller| controller.name()).collect();
     tracing::info!(?names, "controllers start");
@@ -110,38 +87,7 @@ async fn control(place: Place, chosen: Chosen, own_credentials: bool) -> Result<
         runtime.add(controller, actor, workers);
     }
     let driver = runtime.driver();
-    let feed = RemoteFeed::new(news.client().clone(), driver.resources().cloned().collect(), driver.sight());
+    let feed = RemoteFeed::new(news, driver.resources().cloned().collect(), driver.sight());
     runtime.run_until(feed, end).await;
     Ok(())
-}
-
-/// The address of the API server, and the rate of each controller's requests.
-pub struct Place {
-    pub component: Arc<Component>,
-    pub kubeconfig: Option<PathBuf>,
-    pub rate: Rate,
-}
-
-impl Place {
-    /// A client with the process's credentials and a user agent of this name.
-    pub async fn client_of(&self, name: &str) -> Result<kube::Client, String> {
-        self.client(name, None).await
-    }
-}
-
-#[async_trait]
-impl Connect for Place {
-    async fn client(&self, account: &str, token: Option<&str>) -> Result<kube::Client, String> {
-        let api = self.component.api_as(self.kubeconfig.as_deref(), &format!("/{account}"), token, self.rate).await;
-        Ok(api.map_err(|error| format!("{error:#}"))?.client().clone())
-    }
-}
-
-/// Registers metrics on the component's `/metrics` page.
-pub struct Registering<'a>(pub &'a Shown);
-
-impl Register for Registering<'_> {
-    fn register<M: Metric + EncodeMetric + Clone>(&mut self, name: &str, help: &str, metric: M) {
-        self.0.register(name, help, metric);
-    }
 }

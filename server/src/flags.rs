@@ -56,27 +56,8 @@ pub struct Args {
     /// Address under which the cluster reaches the server [default: the bind address].
     #[arg(long)]
     pub advertise_address: Option<IpAddr>,
-    /// Folder of TLS certificates, ignored when files are given. A pair that is there is served as it is.
-    #[arg(long, default_value = "/var/run/kubernetes", value_name = "DIR")]
-    pub cert_dir: PathBuf,
-    /// Certificate of the server, with its authorities behind it.
-    #[arg(long, requires = "tls_private_key_file", value_name = "FILE")]
-    pub tls_cert_file: Option<PathBuf>,
-    /// Private key of that certificate.
-    #[arg(long, requires = "tls_cert_file", value_name = "FILE")]
-    pub tls_private_key_file: Option<PathBuf>,
-    /// Cipher suites by their names in Go [default: all that are safe].
-    #[arg(long, value_delimiter = ',')]
-    pub tls_cipher_suites: Vec<String>,
-    /// Groups of key exchanges by Go's numbers: 23 is P-256, 24 P-384, 29 X25519 [default: all that are safe].
-    #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
-    pub tls_curve_preferences: Vec<u16>,
-    /// VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13. Nothing below TLS 1.2 is ever spoken.
-    #[arg(long, default_value = "VersionTLS12")]
-    pub tls_min_version: String,
-    /// Certificate, key, and the domains they are for: `cert.pem,key.pem[:*.example.com,example.com]`. Repeatable.
-    #[arg(long, value_name = "CERT,KEY[:DOMAINS]")]
-    pub tls_sni_cert_key: Vec<String>,
+    #[command(flatten)]
+    pub tls: TlsArgs,
     /// An EgressSelectorConfiguration: by way of which proxies nodes, webhooks, issuers and aggregated servers are
     /// reached.
     #[arg(long, value_name = "FILE")]
@@ -307,6 +288,45 @@ impl Args {
             Err(why) => faults.push(why.to_string()),
         }
         faults
+    }
+}
+
+/// The server's certificates, and what it speaks.
+#[derive(clap::Args, Debug, Clone)]
+#[group(skip)]
+pub struct TlsArgs {
+    /// Folder of TLS certificates, ignored when files are given. A pair that is there is served as it is.
+    #[arg(long, default_value = "/var/run/kubernetes", value_name = "DIR")]
+    pub cert_dir: PathBuf,
+    /// Certificate of the server, with its authorities behind it.
+    #[arg(long, requires = "tls_private_key_file", value_name = "FILE")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Private key of that certificate.
+    #[arg(long, requires = "tls_cert_file", value_name = "FILE")]
+    pub tls_private_key_file: Option<PathBuf>,
+    /// Cipher suites by their names in Go [default: all that are safe].
+    #[arg(long, value_delimiter = ',')]
+    pub tls_cipher_suites: Vec<String>,
+    /// Groups of key exchanges by Go's numbers: 23 is P-256, 24 P-384, 29 X25519 [default: all that are safe].
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
+    pub tls_curve_preferences: Vec<u16>,
+    /// VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13. Nothing below TLS 1.2 is ever spoken.
+    #[arg(long, default_value = "VersionTLS12")]
+    pub tls_min_version: String,
+    /// Certificate, key, and the domains they are for: `cert.pem,key.pem[:*.example.com,example.com]`. Repeatable.
+    #[arg(long, value_name = "CERT,KEY[:DOMAINS]")]
+    pub tls_sni_cert_key: Vec<String>,
+}
+
+impl TlsArgs {
+    /// The files of the server's certificate and its key, if options name them.
+    pub fn pair(&self) -> Option<(&Path, &Path)> {
+        self.tls_cert_file.as_deref().zip(self.tls_private_key_file.as_deref())
+    }
+
+    /// Whether options name files of certificates, which may be replaced while the server runs.
+    pub fn names_files(&self) -> bool {
+        self.tls_cert_file.is_some() || !self.tls_sni_cert_key.is_empty()
     }
 }
 

@@ -2,8 +2,8 @@
 
 use anyhow::{Result, anyhow};
 use async_trait::async_trait;
-use holdfast_component::cache::Cache;
 use holdfast_core::admission::ImagePolicy;
+use holdfast_edge::Cache;
 use holdfast_outbound::Dialer;
 use holdfast_outbound::kubeconfig::Posting;
 use holdfast_transport_http::Images;

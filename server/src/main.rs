@@ -13,6 +13,7 @@ mod checks;
 mod cloud_controller_manager;
 mod clouds;
 mod cluster;
+mod component_process;
 mod components;
 mod controller_manager;
 mod controllers;

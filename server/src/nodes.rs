@@ -1,12 +1,12 @@
 //! `holdfast nodes`: simulated nodes for any API server.
 
+use crate::component_process::OneClient;
 use crate::components::node_template;
 use crate::simulated_kubelets::Listening;
 use anyhow::{Context, Result, anyhow};
-use async_trait::async_trait;
 use holdfast_component::api::Api;
 use holdfast_component::{connect, logging};
-use holdfast_runtime::remote::{Connect, RemoteAct, RemoteFeed};
+use holdfast_runtime::remote::{RemoteAct, RemoteFeed};
 use holdfast_runtime::{Act, Metrics, Runtime, System};
 use holdfast_world::Actor;
 use kube::Client;
@@ -60,7 +60,7 @@ pub fn run(args: Args) -> Result<()> {
                 }
             });
         }
-        let act = Arc::new(RemoteAct::new(Arc::new(Same(client.clone())), client, false));
+        let act = Arc::new(RemoteAct::new(Arc::new(OneClient(client.clone())), client, false));
         let controllers = holdfast_nodes::all(template, args.count);
         let mut runtime = Runtime::new(act.clone(), Arc::new(System), Arc::new(Metrics::default()));
         let mut needed = holdfast_nodes::objects::needed();
@@ -112,14 +112,4 @@ async fn place(args: &Args) -> Result<Place> {
     let url = config.cluster_url.to_string();
     let news = Client::try_from(config.clone()).context("make a client")?;
     Ok(Place { client: connect::client(config)?, news, url })
-}
-
-/// All nodes act with the credentials of the kubeconfig.
-struct Same(Client);
-
-#[async_trait]
-impl Connect for Same {
-    async fn client(&self, _: &str, _: Option<&str>) -> Result<Client, String> {
-        Ok(self.0.clone())
-    }
 }

@@ -1,19 +1,19 @@
 //! `holdfast scheduler`: its options, its configuration from options and a file, and its work while it leads.
 
+use crate::component_process::{self, OneClient};
 use crate::settled::{self, Settled};
 use anyhow::{Context, Result, bail};
-use async_trait::async_trait;
+use holdfast_component::api::Api;
 use holdfast_component::component::{Component, Features, Kind};
 use holdfast_component::election::Terms;
 use holdfast_component::election::run::host;
-use holdfast_component::files::{Readers, Writing, keep_others_out};
+use holdfast_component::files::{Readers, Writing};
 use holdfast_component::options::{ComponentArgs, ElectionSettings, InsecureArgs, joined};
 use holdfast_component::serving::paths::Answer;
 use holdfast_component::throttle::Rate;
 use holdfast_component::values::parse_duration;
-use holdfast_component::{api::Api, logging};
 use holdfast_core::wire::yaml::yaml;
-use holdfast_runtime::remote::{Connect, RemoteAct, RemoteFeed};
+use holdfast_runtime::remote::{RemoteAct, RemoteFeed};
 use holdfast_runtime::scheduling::metrics::Metrics;
 use holdfast_runtime::scheduling::pod_resources::{CONTENT_TYPE, PodResources};
 use holdfast_runtime::scheduling::{Work, resources, run as run_scheduler};
@@ -99,13 +99,7 @@ impl Args {
 
 /// `flags` are the options with their values, as `/flagz` shows them.
 pub fn run(args: Args, flags: Vec<(String, String)>) -> Result<()> {
-    if let Some(version) = KIND.version_text(&args.component) {
-        println!("{version}");
-        return Ok(());
-    }
-    let _log = logging::init(&args.component.logging).map_err(anyhow::Error::msg)?;
-    keep_others_out();
-    holdfast_chronicle::runtime()?.block_on(start(args, flags))
+    component_process::run(&KIND, &args.component.clone(), start(args, flags))
 }
 
 async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
@@ -180,7 +174,7 @@ fn work(
     show_resources(component, pod_resources.clone(), leads.clone());
     let waits = configuration.delay_cache_until_active && configuration.leader_election.leader_elect;
     let begin = move || {
-        let act = Arc::new(RemoteAct::new(Arc::new(One(client.clone())), client, false));
+        let act = Arc::new(RemoteAct::new(Arc::new(OneClient(client.clone())), client, false));
         let feed = RemoteFeed::new(news, resources(), Sight::None);
         let (configuration, pod_resources) = (Arc::new(configuration), Some(pod_resources));
         let (host, request_runtime) = (host(), Handle::current());
@@ -208,16 +202,6 @@ fn show_resources(component: &Component, resources: Arc<PodResources>, leads: wa
         Answer { code: http::StatusCode::OK, content_type: CONTENT_TYPE, text }
     };
     component.page("/metrics/resources", Arc::new(page));
-}
-
-/// One client for all controllers: every request is made as the scheduler.
-struct One(kube::Client);
-
-#[async_trait]
-impl Connect for One {
-    async fn client(&self, _: &str, _: Option<&str>) -> Result<kube::Client, String> {
-        Ok(self.0.clone())
-    }
 }
 
 /// The configuration from file and options, or all its faults.

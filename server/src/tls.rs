@@ -16,9 +16,9 @@ pub fn configure(args: &Args, certificate: &Path, key: &Path) -> Result<Arc<Live
 /// The faults of the options, whatever the server's own certificate will be.
 pub fn faults(args: &Args) -> Option<String> {
     let file = |path: &Path| Pem::File(path.to_owned());
-    let (certificate, key) = match (&args.tls_cert_file, &args.tls_private_key_file) {
-        (Some(certificate), Some(key)) => (file(certificate), file(key)),
-        _ => {
+    let (certificate, key) = match args.tls.pair() {
+        Some((certificate, key)) => (file(certificate), file(key)),
+        None => {
             let made = made::self_signed("kube-apiserver", &[], &[]).ok()?;
             (Pem::Text(made.certificate), Pem::Text(made.key))
         }
@@ -31,10 +31,10 @@ fn options(args: &Args, certificate: Pem, key: Pem) -> Options {
     Options {
         certificate,
         key,
-        named: args.tls_sni_cert_key.clone(),
-        cipher_suites: args.tls_cipher_suites.clone(),
-        curves: args.tls_curve_preferences.clone(),
-        min_version: args.tls_min_version.clone(),
+        named: args.tls.tls_sni_cert_key.clone(),
+        cipher_suites: args.tls.tls_cipher_suites.clone(),
+        curves: args.tls.tls_curve_preferences.clone(),
+        min_version: args.tls.tls_min_version.clone(),
         http2: !args.serving.disable_http2_serving,
         client_authorities: files(&args.client_ca_file),
         front_proxy_authorities: files(&args.front_proxy.requestheader_client_ca_file),

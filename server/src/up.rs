@@ -145,8 +145,8 @@ pub fn prepare(
     }
     let knows_uids = server.api_gates()?.request_header_uid;
     trust_front_proxy(&mut server.front_proxy, &pki, knows_uids);
-    let certificate = server.tls_cert_file.clone().unwrap_or(pki.server_certificate.clone());
-    let key = server.tls_private_key_file.clone().unwrap_or(pki.server_key.clone());
+    let certificate = server.tls.tls_cert_file.clone().unwrap_or(pki.server_certificate.clone());
+    let key = server.tls.tls_private_key_file.clone().unwrap_or(pki.server_key.clone());
     let tls = tls::configure(&server, &certificate, &key)?;
     let kubeconfig = kubeconfig.unwrap_or_else(|| server.data_dir().join("admin.kubeconfig"));
     let kubeconfig = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);

@@ -4,8 +4,7 @@ use holdfast_tests::wire::{Answer, Wire};
 use holdfast_tests::{Folder, Server};
 use http::Method;
 use serde_json::{Value, json};
-use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -220,21 +219,25 @@ async fn what_strangers_ask_for_is_counted_without_names() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_bodies_keep_nobody_out() {
+    const CONTINUE: [u8; 25] = *b"HTTP/1.1 100 Continue\r\n\r\n";
     let cluster = Cluster::start(&["--max-mutating-requests-inflight", "2"]);
     cluster.allow_maps("jane").await;
     cluster.allow_maps("joe").await;
     let head = format!(
         "POST {MAPS} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer j\r\ncontent-type: application/json\r\n\
-         content-length: 9999\r\n\r\n{{"
+         content-length: 9999\r\nexpect: 100-continue\r\n\r\n"
     );
     let mut slow = Vec::new();
     for _ in 0..8 {
         let mut connection = Wire { http2: false, ..cluster.jane.clone() }.connect().await.expect("a connection");
         connection.write_all(head.as_bytes()).await.unwrap();
-        connection.flush().await.unwrap();
+        // The server has begun to read the body when it asks for it.
+        let mut asks = [0; CONTINUE.len()];
+        connection.read_exact(&mut asks).await.unwrap();
+        assert_eq!(asks, CONTINUE);
+        connection.write_all(b"{").await.unwrap();
         slow.push(connection);
     }
-    tokio::time::sleep(Duration::from_millis(100)).await;
     for (number, user) in [&cluster.joe, &cluster.jane, &cluster.joe, &cluster.jane].into_iter().enumerate() {
         user.post(MAPS, &config_map(&format!("m{number}"))).await.expect(201);
     }

@@ -5,8 +5,8 @@
 use crate::keys;
 use crate::peer::PeerVerifier;
 use crate::suites;
-use crate::trouble::Trouble;
 use arc_swap::ArcSwap;
+use holdfast_files::trouble::Trouble;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;

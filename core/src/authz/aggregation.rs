@@ -1,6 +1,7 @@
 //! Aggregated ClusterRoles: roles that combine the rules of other ClusterRoles selected by labels.
 
 use super::rule::PolicyRule;
+use crate::select::LabelSelector;
 use holdfast_value::Value;
 use imbl::OrdMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +26,11 @@ impl ClusterRole {
         let labels =
             labels.map(|(key, value)| (key.to_string(), value.as_str().unwrap_or_default().to_owned())).collect();
         let written: RuleBlock = PolicyRule::list_from(document).into();
-        Self { labels, written, selectors: LabelSelector::list_from(document) }
+        Self { labels, written, selectors: selectors_of(document) }
+    }
+
+    pub(super) fn is_selected(&self, selector: &LabelSelector) -> bool {
+        selector.matches_by(|key| self.labels.get(key).map(String::as_str))
     }
 }
 
@@ -45,7 +50,7 @@ pub fn gathered(name: &str, roles: &OrdMap<Arc<str>, Arc<ClusterRole>>) -> Vec<R
             return;
         };
         for selector in selectors {
-            for (name, member) in roles.iter().filter(|(_, member)| selector.matches(&member.labels)) {
+            for (name, member) in roles.iter().filter(|(_, member)| member.is_selected(selector)) {
                 if seen.insert(name) {
                     visit(member, roles, seen, out);
                 }
@@ -65,64 +70,18 @@ pub fn flattened(blocks: &[RuleBlock]) -> Vec<PolicyRule> {
     blocks.iter().flat_map(|block| block.iter()).filter(|rule| seen.insert(*rule)).cloned().collect()
 }
 
-/// A parsed label selector. Without requirements it matches everything.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LabelSelector {
-    requirements: Vec<Requirement>,
+/// The selectors of a ClusterRole document; `None` if it does not aggregate.
+fn selectors_of(role: &Value) -> Option<Vec<LabelSelector>> {
+    let rule = role.get("aggregationRule").filter(|rule| rule.is_object())?;
+    let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array).into_iter().flatten();
+    Some(selectors.map(selector_of).collect())
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Requirement {
-    In(String, Vec<String>),
-    NotIn(String, Vec<String>),
-    Exists(String),
-    DoesNotExist(String),
-    /// An unknown operator: the selector matches nothing.
-    Never,
-}
-
-impl LabelSelector {
-    pub fn from_value(value: &Value) -> Self {
-        let mut requirements = Vec::new();
-        for (key, wanted) in value.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
-            requirements.push(Requirement::In(key.to_string(), vec![wanted.as_str().unwrap_or_default().to_owned()]));
-        }
-        for expression in value.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
-            requirements.push(Requirement::from_value(expression));
-        }
-        Self { requirements }
-    }
-
-    /// The selectors of a ClusterRole document; `None` if it does not aggregate.
-    pub fn list_from(role: &Value) -> Option<Vec<Self>> {
-        let rule = role.get("aggregationRule").filter(|rule| rule.is_object())?;
-        let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array).into_iter().flatten();
-        Some(selectors.map(Self::from_value).collect())
-    }
-
-    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.requirements.iter().all(|requirement| match requirement {
-            Requirement::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
-            Requirement::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),
-            Requirement::Exists(key) => labels.contains_key(key),
-            Requirement::DoesNotExist(key) => !labels.contains_key(key),
-            Requirement::Never => false,
-        })
-    }
-}
-
-impl Requirement {
-    fn from_value(expression: &Value) -> Self {
-        let key = expression.get("key").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
-        let values = values.filter_map(|value| value.as_str().map(str::to_owned)).collect();
-        match expression.get("operator").and_then(Value::as_str) {
-            Some("In") => Self::In(key, values),
-            Some("NotIn") => Self::NotIn(key, values),
-            Some("Exists") => Self::Exists(key),
-            Some("DoesNotExist") => Self::DoesNotExist(key),
-            _ => Self::Never,
-        }
+/// A selector. An invalid one selects nothing, and null is an empty object, which selects everything.
+fn selector_of(selector: &Value) -> LabelSelector {
+    match selector {
+        Value::Null => LabelSelector::everything(),
+        selector => LabelSelector::from_object(selector).unwrap_or_else(|_| LabelSelector::nothing()),
     }
 }
 
@@ -131,14 +90,11 @@ mod tests {
     use super::*;
     use holdfast_value::json;
 
-    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
-    }
-
     #[test]
     fn selectors() {
         let rows = [
             (json!({}), true),
+            (json!(null), true),
             (json!({"matchLabels": {"a": "1"}}), true),
             (json!({"matchLabels": {"a": "1", "b": "3"}}), false),
             (json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["0", "1"]}]}), true),
@@ -150,8 +106,8 @@ mod tests {
             (json!({"matchExpressions": [{"key": "b", "operator": "Sideways"}]}), false),
         ];
         for (selector, wanted) in rows {
-            let matched = LabelSelector::from_value(&selector).matches(&labels(&[("a", "1"), ("b", "2")]));
-            assert_eq!(matched, wanted, "{selector}");
+            let role = ClusterRole::from_value(&json!({"metadata": {"labels": {"a": "1", "b": "2"}}}));
+            assert_eq!(role.is_selected(&selector_of(&selector)), wanted, "{selector}");
         }
     }
 

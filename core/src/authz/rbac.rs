@@ -330,8 +330,8 @@ impl RbacIndex {
         let changed = [old, new];
         let is_gathered = |gathering: &Arc<str>| {
             let selectors = self.cluster_roles.get(&**gathering).and_then(|role| role.selectors.as_ref());
-            let mut labels = changed.iter().flatten().map(|role| &role.labels);
-            labels.any(|labels| selectors.into_iter().flatten().any(|selector| selector.matches(labels)))
+            let mut changed = changed.iter().flatten();
+            changed.any(|role| selectors.into_iter().flatten().any(|selector| role.is_selected(selector)))
         };
         let gathers = changed.iter().flatten().any(|role| role.selectors.is_some());
         if gathers || self.gathering.iter().any(is_gathered) {

@@ -1,5 +1,7 @@
 //! Go's durations: `1h30m`, `-1.5s`, `0`.
 
+use std::time::Duration;
+
 /// Units with their nanoseconds.
 const UNITS: [(&str, i128); 8] = [
     ("ns", 1),
@@ -17,9 +19,18 @@ pub fn check(text: &str) -> Result<(), String> {
     nanos(text).map(|_| ())
 }
 
-/// The nanoseconds of a duration, within 64 bits.
+/// The nanoseconds of a duration, within 64 bits as in Go.
 pub fn nanos(text: &str) -> Result<i64, String> {
-    let invalid = || format!("time: invalid duration {}", quoted(text));
+    i64::try_from(total(text)?).map_err(|_| invalid(text))
+}
+
+fn invalid(text: &str) -> String {
+    format!("time: invalid duration {}", quoted(text))
+}
+
+/// The nanoseconds of a duration, which may be longer than Go's longest.
+pub fn total(text: &str) -> Result<i128, String> {
+    let invalid = || invalid(text);
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     let mut total: i128 = 0;
     if rest == "0" {
@@ -47,23 +58,53 @@ pub fn nanos(text: &str) -> Result<i64, String> {
         total = total.saturating_add(amount(number, *scale));
         rest = after;
     }
-    let total = if text.starts_with('-') { -total } else { total };
-    i64::try_from(total).map_err(|_| invalid())
+    Ok(if text.starts_with('-') { -total } else { total })
 }
+
+/// The digits of a fraction that count: a nanosecond is more than 10⁻¹³ of the largest unit.
+const FRACTION_DIGITS: usize = 18;
 
 /// A decimal number of units of `scale` nanoseconds.
 fn amount(number: &str, scale: i128) -> i128 {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().unwrap_or(i128::MAX) };
-    let mut part = scale;
-    let fraction: i128 = fraction
-        .bytes()
-        .map(|digit| {
-            part /= 10;
-            part * i128::from(digit - b'0')
-        })
-        .sum();
+    // Further digits are less than a nanosecond.
+    let fraction = &fraction[..fraction.len().min(FRACTION_DIGITS)];
+    let digits: i128 = if fraction.is_empty() { 0 } else { fraction.parse().unwrap_or(0) };
+    let fraction = digits * scale / 10_i128.pow(fraction.len() as u32);
     whole.saturating_mul(scale).saturating_add(fraction)
+}
+
+/// A duration in nanoseconds as Go prints it: `15s`, `1m0s`, `1h0m0.5s`, `1.5ms`.
+pub fn text(nanos: i64) -> String {
+    let (sign, nanos) = (if nanos < 0 { "-" } else { "" }, nanos.unsigned_abs());
+    // Go uses the largest unit in which the number before the point is not 0.
+    let (unit, name) = match nanos {
+        0 => return "0s".into(),
+        1..1_000 => (1, "ns"),
+        1_000..1_000_000 => (1_000, "µs"),
+        1_000_000..1_000_000_000 => (1_000_000, "ms"),
+        _ => (1_000_000_000, "s"),
+    };
+    let (whole, part) = (nanos / unit, nanos % unit);
+    let digits = unit.ilog10() as usize;
+    let part = format!("{part:0digits$}");
+    let part = part.trim_end_matches('0');
+    let point = if unit == 1 || part.is_empty() { String::new() } else { format!(".{part}") };
+    if name != "s" {
+        return format!("{sign}{whole}{point}{name}");
+    }
+    let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{sign}{seconds}{point}s"),
+        (0, _) => format!("{sign}{minutes}m{seconds}{point}s"),
+        _ => format!("{sign}{hours}h{minutes}m{seconds}{point}s"),
+    }
+}
+
+/// As [`text`]; times beyond Go's longest are printed as that.
+pub fn text_of(time: Duration) -> String {
+    text(i64::try_from(time.as_nanos()).unwrap_or(i64::MAX))
 }
 
 /// Quotes as Go's time package does: bytes other than printable ASCII are escaped.
@@ -120,11 +161,37 @@ mod tests {
             (".5s", 500_000_000),
             ("0", 0),
             ("1µs2ns", 1_002),
+            ("0.000000000009h", 32),
+            ("0.0000000000000000000000000000000000000000001h", 0),
             ("9223372036854775807ns", i64::MAX),
             ("-9223372036854775808ns", i64::MIN),
         ];
         for (text, expected) in amounts {
             assert_eq!(nanos(text), Ok(expected), "{text}");
         }
+    }
+    #[test]
+    fn durations_show_as_gos() {
+        let cases = [
+            (0, "0s"),
+            (1, "1ns"),
+            (900, "900ns"),
+            (1_500, "1.5µs"),
+            (2_000_000, "2ms"),
+            (512_000_001, "512.000001ms"),
+            (1_500_000_000, "1.5s"),
+            (60_000_000_000, "1m0s"),
+            (61_500_000_000, "1m1.5s"),
+            (3_600_000_001_000, "1h0m0.000001s"),
+            (-2_000_000_000, "-2s"),
+            (-3_661_000_000_001, "-1h1m1.000000001s"),
+            (i64::MAX, "2562047h47m16.854775807s"),
+            (i64::MIN, "-2562047h47m16.854775808s"),
+        ];
+        for (duration, shown) in cases {
+            assert_eq!(text(duration), shown);
+            assert_eq!(nanos(shown), Ok(duration), "{shown}");
+        }
+        assert_eq!(text_of(Duration::MAX), text(i64::MAX));
     }
 }

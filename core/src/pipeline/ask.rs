@@ -24,7 +24,7 @@ pub(super) fn connect(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
 }
 
 fn done(document: &Value) -> Made {
-    let answer = Answer::Document { document: meta::fields(document).clone(), code: 201 };
+    let answer = Answer::Document { document: meta::fields(document).clone() };
     let (writes, expects, warnings, changes) = Default::default();
     Made::Answer(Box::new(Decision { writes, expects, answer, fixed: false, warnings, changes }))
 }

@@ -82,13 +82,13 @@ pub struct Expectation {
 /// The response once the writes are done.
 pub enum Answer {
     /// The object of the write with this index.
-    Written { index: usize, code: u16, representation: Representation },
+    Written { index: usize, created: bool, representation: Representation },
     /// A stored object that was not changed.
-    Entry { entry: Arc<Entry>, code: u16, representation: Representation },
-    /// A document that is not stored, such as a token.
-    Document { document: Document, code: u16 },
-    /// Done, with nothing to show.
-    Success { code: u16 },
+    Entry { entry: Arc<Entry>, representation: Representation },
+    /// A created document that is not stored, such as a token.
+    Document { document: Document },
+    /// Something was created, with nothing to show.
+    Success,
     /// The object was removed.
     Deleted { subject: Subject, uid: String },
 }
@@ -96,10 +96,13 @@ pub enum Answer {
 impl std::fmt::Debug for Answer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Written { index, code, representation } => write!(f, "Written({index}, {code}, {representation:?})"),
-            Self::Entry { code, representation, .. } => write!(f, "Entry({code}, {representation:?})"),
-            Self::Document { code, .. } => write!(f, "Document({code})"),
-            Self::Success { code } => write!(f, "Success({code})"),
+            Self::Written { index, created, representation } => {
+                let outcome = if *created { "created" } else { "changed" };
+                write!(f, "Written({index}, {outcome}, {representation:?})")
+            }
+            Self::Entry { representation, .. } => write!(f, "Entry({representation:?})"),
+            Self::Document { .. } => f.write_str("Document"),
+            Self::Success => f.write_str("Success"),
             Self::Deleted { subject, .. } => write!(f, "Deleted({subject})"),
         }
     }

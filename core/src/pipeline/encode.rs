@@ -42,11 +42,11 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     let is_kept = |old: &&Old| !gone && !context.answers.is_outdated(old.entry.offset);
     let unchanged = old.as_ref().filter(is_kept).filter(|old| write.draft.is(&old.entry.json(), old.entry.offset));
     let answer = match endpoint.answer {
-        Form::Success => Answer::Success { code: 201 },
+        Form::Success => Answer::Success,
         Form::Deletion if gone && !context.kind.returns_deleted => {
             Answer::Deleted { subject: context.subject(context.request.name()), uid }
         }
-        form => shown(form, unchanged, usize::from(begins), if old.is_some() { 200 } else { 201 }),
+        form => shown(form, unchanged, usize::from(begins), old.is_none()),
     };
     let mut writes = Vec::with_capacity(2 + besides.len());
     writes.extend(first);
@@ -112,11 +112,11 @@ fn check_room(context: &Context, write: &Write, old: Option<&Old>) -> Result<(),
     Err(Refusal::Forbidden { subject: context.subject(name), why: Forbidden::Admission(why) })
 }
 
-fn shown(form: Form, unchanged: Option<&Old>, index: usize, code: u16) -> Answer {
+fn shown(form: Form, unchanged: Option<&Old>, index: usize, created: bool) -> Answer {
     let representation = if form == Form::Scale { Representation::Scale } else { Representation::Object };
     match unchanged {
-        Some(old) => Answer::Entry { entry: old.entry.clone(), code, representation },
-        None => Answer::Written { index, code, representation },
+        Some(old) => Answer::Entry { entry: old.entry.clone(), representation },
+        None => Answer::Written { index, created, representation },
     }
 }
 

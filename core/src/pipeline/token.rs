@@ -54,7 +54,7 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     // creation.
     context.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={}", claims.id));
     let document = answer(context, layout, body, seconds, signed);
-    let answer = Answer::Document { document: meta::fields(&document).clone(), code: 201 };
+    let answer = Answer::Document { document: meta::fields(&document).clone() };
     let (writes, expects, warnings, changes) = Default::default();
     let decision = Decision { writes, expects, answer, fixed: false, warnings, changes };
     Ok(Made::Answer(Box::new(decision)))

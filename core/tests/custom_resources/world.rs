@@ -202,7 +202,7 @@ impl World {
             Answer::Written { index, representation, .. } => self.answered(request, &entries[index], representation),
             Answer::Entry { entry, representation, .. } => self.answered(request, &entry, representation),
             Answer::Document { document, .. } => Value::Object(document),
-            Answer::Success { .. } | Answer::Deleted { .. } => Value::Null,
+            Answer::Success | Answer::Deleted { .. } => Value::Null,
         })
     }
 

@@ -3,13 +3,13 @@
 use super::Configuration;
 use super::extender::{Extender, Tls};
 use super::version::GROUP;
-use crate::duration;
 use crate::plugin::POINTS;
 use crate::plugins::{
     balanced_allocation, default_preemption, dynamic_resources, inter_pod_affinity, node_affinity, node_resources_fit,
     pod_topology_spread, volume_binding,
 };
 use crate::profile::{PluginSet, Profile, ProfileDocument};
+use holdfast_core::object::duration as go;
 use holdfast_value::{Map, Value, json};
 
 /// Plug-ins that have arguments, in the order in which they are written.
@@ -241,5 +241,5 @@ fn number(value: f64) -> Value {
 }
 
 pub(super) fn duration(seconds: f64) -> String {
-    duration::text((seconds * 1e9).round() as i64)
+    go::text((seconds * 1e9).round() as i64)
 }

@@ -2,12 +2,12 @@
 
 use super::binding_cycle::{BindingCycle, BindingFailure, BindingStage};
 use super::{MetricSample, Scheduler};
-use crate::duration;
 use crate::object::Key;
 use crate::object::pod::{Gang, Pod};
 use crate::plugin::ExtensionPoint;
 use crate::plugins::gang_scheduling::{self, NAME, PERMIT_TIMEOUT_SECONDS};
 use crate::queue::{QueueContext, SECOND, Time};
+use holdfast_core::object::duration;
 use std::collections::HashMap;
 
 /// Until when the pods of each gang keep their reservations: all of them as long as the first one.

@@ -99,9 +99,8 @@ fn bind(found: Found, stamp: Stamp) -> Result<Found, Refusal> {
 /// The result of a mutation, in the version that was asked for.
 async fn shown(service: &Arc<Service>, written: Written) -> Result<(Reply, Vec<String>), Refusal> {
     Ok(match written {
-        Written::Object { entry, kind, version, code, representation, warnings } => {
+        Written::Object { entry, kind, version, created, representation, warnings } => {
             service.prepare(&kind, version, &entry).await?;
-            let created = code == 201;
             let reply = match representation {
                 Representation::Object => Reply::Object(Shown { kind, version, entry, created }),
                 Representation::Scale => {
@@ -110,16 +109,13 @@ async fn shown(service: &Arc<Service>, written: Written) -> Result<(Reply, Vec<S
             };
             (reply, warnings)
         }
-        Written::Rehearsed { document, kind, version, code, warnings } => {
+        Written::Rehearsed { document, kind, version, created, warnings } => {
             let hub = document.clone();
             let document = service.engine().prepare_document(&kind, version, document).await?;
-            let created = code == 201;
             (Reply::Draft(Box::new(Draft { kind, version, hub, document, created })), warnings)
         }
-        Written::Document { document, code, warnings } => {
-            (Reply::Document { document, created: code == 201 }, warnings)
-        }
-        Written::Success { code, warnings } => (Reply::Success { created: code == 201 }, warnings),
+        Written::Document { document, warnings } => (Reply::Document { document, created: true }, warnings),
+        Written::Success { warnings } => (Reply::Success { created: true }, warnings),
         Written::Deleted { subject, uid, warnings } => (Reply::Deleted { subject, uid }, warnings),
     })
 }

@@ -2,6 +2,7 @@
 
 use super::{Cost, Overload, overload};
 use crate::cel::value::{Duration, EvalError, Timestamp, Value};
+use crate::object::duration;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use std::collections::BTreeMap;
@@ -200,54 +201,10 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Nanoseconds in a unit, as Go spells units.
-const UNITS: &[(&str, i128)] = &[
-    ("ns", 1),
-    ("us", 1_000),
-    ("µs", 1_000),
-    ("μs", 1_000),
-    ("ms", 1_000_000),
-    ("s", NANOS),
-    ("m", 60 * NANOS),
-    ("h", 3600 * NANOS),
-];
-
 impl Duration {
     /// As Go's `time.ParseDuration` reads durations.
     pub fn parse(text: &str) -> Option<Duration> {
-        let (negative, mut rest) = match text.as_bytes().first()? {
-            b'-' => (true, &text[1..]),
-            b'+' => (false, &text[1..]),
-            _ => (false, text),
-        };
-        if rest == "0" {
-            return Some(Duration(0));
-        }
-        if rest.is_empty() {
-            return None;
-        }
-        let mut nanos: i128 = 0;
-        while !rest.is_empty() {
-            let whole_len = rest.bytes().take_while(u8::is_ascii_digit).count();
-            let (whole, after) = rest.split_at(whole_len);
-            let (fraction, after) = match after.strip_prefix('.') {
-                Some(after) => after.split_at(after.bytes().take_while(u8::is_ascii_digit).count()),
-                None => ("", after),
-            };
-            if whole.is_empty() && fraction.is_empty() {
-                return None;
-            }
-            let unit_len = after.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(after.len());
-            let (unit, after) = after.split_at(unit_len);
-            let unit = UNITS.iter().find(|known| known.0 == unit)?.1;
-            let whole: i128 = if whole.is_empty() { 0 } else { whole.parse::<i64>().ok()?.into() };
-            // Digits beyond a nanosecond change nothing.
-            let fraction = &fraction[..fraction.len().min(18)];
-            let part: i128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
-            nanos = nanos.checked_add(whole * unit + part * unit / 10i128.pow(fraction.len() as u32))?;
-            rest = after;
-        }
-        i64::try_from(if negative { -nanos } else { nanos }).ok().map(Duration)
+        duration::nanos(text).ok().map(Duration)
     }
 }
 

@@ -7,8 +7,9 @@ use super::{
     Codec, DEPTH_MAX, DecodeError, Layout, MAGIC, What,
     bytes::{Reader, Wire},
     envelope::{self, text},
-    special::{Instant, duration_text},
+    special::Instant,
 };
+use crate::object::duration;
 use crate::schema::{Field, Message, MessageId, Shape, Type, Zero, quantity};
 
 /// A few bytes can expand into many values, since structs are shown even if absent in Protobuf. No ordinary body within
@@ -270,7 +271,7 @@ impl<'c, 's> Decoder<'c, 's> {
             Type::MicroTime => time(bytes, true),
             Type::Duration => {
                 let [nanos, _] = two_numbers(bytes)?;
-                Ok(Value::from(duration_text(nanos as i64)))
+                Ok(Value::from(duration::text(nanos as i64)))
             }
             Type::RawExtension => self.raw_extension(only(bytes)?),
             Type::FieldsV1 | Type::Json => only(bytes)?.map_or(Ok(Value::Null), json),

@@ -10,8 +10,9 @@ use holdfast_value::{Map, Value};
 use super::{
     Codec, DEPTH_MAX, EncodeError, Layout, What,
     bytes::{Backward, Wire},
-    special::{Instant, parse_duration},
+    special::Instant,
 };
+use crate::object::duration;
 use crate::schema::{Field, Message, MessageId, Shape, Type};
 
 /// Ignores spare bits in the last letter, as Go does.
@@ -216,7 +217,7 @@ impl<'d> Encoder<'_, '_, 'd> {
             }
             (Type::Time | Type::MicroTime, Value::Null) => Ok(()),
             (Type::Duration, Value::String(text)) => {
-                self.out.number(1, parse_duration(text).ok_or_else(|| owner.mismatch())? as u64);
+                self.out.number(1, duration::nanos(text).map_err(|_| owner.mismatch())? as u64);
                 Ok(())
             }
             (Type::RawExtension | Type::FieldsV1 | Type::Json, Value::Null) => Ok(()),

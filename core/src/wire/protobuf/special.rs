@@ -88,79 +88,6 @@ fn digits(text: &mut String, number: u32, highest: u32) {
     }
 }
 
-const SECOND: u64 = 1_000_000_000;
-/// Unit names with nanoseconds.
-const UNITS: [(&str, u64); 8] = [
-    ("ns", 1),
-    ("us", 1_000),
-    ("µs", 1_000),
-    ("μs", 1_000),
-    ("ms", 1_000_000),
-    ("s", SECOND),
-    ("m", 60 * SECOND),
-    ("h", 3_600 * SECOND),
-];
-
-/// Nanoseconds as Go prints a duration: `1h0m0.5s`, `1.5ms`.
-pub(super) fn duration_text(nanos: i64) -> String {
-    let sign = if nanos < 0 { "-" } else { "" };
-    let nanos = nanos.unsigned_abs();
-    if nanos == 0 {
-        return "0s".to_string();
-    }
-    if nanos < SECOND {
-        let (unit, size) = [("ms", 1_000_000), ("µs", 1_000), ("ns", 1)]
-            .into_iter()
-            .find(|(_, size)| nanos >= *size)
-            .unwrap_or(("ns", 1));
-        return format!("{sign}{}{unit}", decimal(nanos, size));
-    }
-    let minutes = nanos / (60 * SECOND);
-    let seconds = decimal(nanos % (60 * SECOND), SECOND);
-    match (minutes / 60, minutes % 60) {
-        (0, 0) => format!("{sign}{seconds}s"),
-        (0, minutes) => format!("{sign}{minutes}m{seconds}s"),
-        (hours, minutes) => format!("{sign}{hours}h{minutes}m{seconds}s"),
-    }
-}
-
-/// `number / unit` without trailing zeros; the unit is a power of ten.
-fn decimal(number: u64, unit: u64) -> String {
-    let (whole, fraction) = (number / unit, number % unit);
-    if fraction == 0 {
-        return whole.to_string();
-    }
-    let width = unit.ilog10() as usize;
-    let fraction = format!("{fraction:0width$}");
-    format!("{whole}.{}", fraction.trim_end_matches('0'))
-}
-
-/// A duration in nanoseconds. The schema's check has accepted the text, so only values out of range fail.
-pub(super) fn parse_duration(text: &str) -> Option<i64> {
-    let negative = text.starts_with('-');
-    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if rest == "0" {
-        return Some(0);
-    }
-    let mut total: i128 = 0;
-    while !rest.is_empty() {
-        let is_number = |c: char| c.is_ascii_digit() || c == '.';
-        let (number, after) = rest.split_at(rest.find(|c| !is_number(c)).unwrap_or(rest.len()));
-        let (unit, after) = after.split_at(after.find(is_number).unwrap_or(after.len()));
-        let (_, size) = UNITS.iter().find(|(name, _)| *name == unit)?;
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-        total = total.checked_add(whole.checked_mul(i128::from(*size))?)?;
-        let mut place = i128::from(*size);
-        for digit in fraction.bytes() {
-            place /= 10;
-            total = total.checked_add(place * i128::from(digit.checked_sub(b'0')?))?;
-        }
-        rest = after;
-    }
-    i64::try_from(if negative { -total } else { total }).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,27 +114,5 @@ mod tests {
         assert_eq!(Instant { seconds: i64::MAX, nanos: i32::MIN }.text(true), None);
         assert_eq!(Instant { seconds: -70_000_000_000, nanos: 0 }.text(false), None);
         assert!(Instant::parse("0001-01-01T00:00:00Z", false).is_some_and(Instant::is_unset));
-    }
-
-    #[test]
-    fn durations_show_as_gos() {
-        let cases = [
-            (0, "0s"),
-            (1, "1ns"),
-            (1_500, "1.5µs"),
-            (2_000_000, "2ms"),
-            (1_500_000_000, "1.5s"),
-            (60_000_000_000, "1m0s"),
-            (-3_661_000_000_001, "-1h1m1.000000001s"),
-            (i64::MAX, "2562047h47m16.854775807s"),
-            (i64::MIN, "-2562047h47m16.854775808s"),
-        ];
-        for (nanos, text) in cases {
-            assert_eq!(duration_text(nanos), text);
-            assert_eq!(parse_duration(text), Some(nanos), "{text}");
-        }
-        for (text, nanos) in [("0", Some(0)), (".5s", Some(500_000_000)), ("9999999999h", None), ("5", None)] {
-            assert_eq!(parse_duration(text), nanos, "{text}");
-        }
     }
 }

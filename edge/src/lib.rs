@@ -1,0 +1,11 @@
+//! What every part of a server needs that is configured by a file, or asks another server: [`Followed`] files with
+//! their metrics, and a [`Cache`] of answers.
+
+mod cache;
+mod followed;
+mod reloads;
+
+pub use cache::Cache;
+pub use followed::Followed;
+pub use holdfast_files::trouble::Trouble;
+pub use reloads::{Reloads, digest};
