@@ -446,7 +446,7 @@ impl Issuers {
                     tracing::info!(file = %file.display(), "reloaded authentication configuration");
                 }
                 Err(why) => {
-                    tracing::error!(file = %file.display(), why, "authentication configuration cannot be reloaded: the old one stays");
+                    tracing::error!(file = %file.display(), why, "the authentication configuration cannot be reloaded: the old one stays in use");
                 }
             }
         }

@@ -47,12 +47,12 @@ pub async fn follow(mut followed: Followed) {
         metrics.reloaded(&taken);
         match taken {
             Ok(()) => {
-                tracing::info!(file = %followed.file.display(), "the authorization configuration is another now");
+                tracing::info!(file = %followed.file.display(), "the authorization configuration was reloaded");
                 metrics.configured(&text);
             }
             Err(why) => {
                 let file = followed.file.display();
-                tracing::error!(%file, why, "the new authorization configuration does not count: the old one stays");
+                tracing::error!(%file, why, "the new authorization configuration is invalid: the old one stays in use");
             }
         }
         followed.text = text;

@@ -117,7 +117,7 @@ impl Live {
             match &taken {
                 Ok(()) => tracing::info!(file = %file.display(), "reloaded encryption config"),
                 Err(why) => {
-                    tracing::error!(file = %file.display(), why, "the encryption config cannot be reloaded: the old one stays");
+                    tracing::error!(file = %file.display(), why, "the encryption config cannot be reloaded: the old one stays in use");
                 }
             }
             *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = taken.err();

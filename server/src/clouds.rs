@@ -181,7 +181,7 @@ async fn check_name(cloud: &dyn Cloud, name: &str, act: &dyn Act, actor: &Actor)
     let clusters = cloud.ask(&Call::Clusters).await;
     let (Some(uid), Ok(Answer::Clusters(clusters))) = (uid, clusters) else {
         // Calls that make something in the cloud check the name again.
-        tracing::warn!("cannot tell yet whether another cluster of this cloud is called {name}");
+        tracing::warn!("could not check that no other cluster in this cloud has the name {name}; it is checked later");
         return Ok(());
     };
     match clusters.iter().find(|known| known.name == name && known.uid != uid) {

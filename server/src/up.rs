@@ -30,7 +30,7 @@ pub struct Args {
     /// The same as --secure-port.
     #[arg(long)]
     pub port: Option<u16>,
-    /// Where to write the administrator's kubeconfig [default: DIR/admin.kubeconfig].
+    /// File for the administrator's kubeconfig [default: DIR/admin.kubeconfig].
     #[arg(long, value_name = "OUTPUT")]
     pub kubeconfig: Option<PathBuf>,
 }

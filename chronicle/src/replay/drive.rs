@@ -71,7 +71,7 @@ pub async fn drive(source: Source, target: Target, speed: Speed, concurrency: us
         }
         if shared.unanswered.load(Ordering::Acquire) >= UNANSWERED_MAX {
             let example = shared.summary().last_unanswered.clone();
-            bail!("stopped at event {offset}, because the server is gone: {example}");
+            bail!("stopped at event {offset}, because the server does not answer: {example}");
         }
         let stands_alone = work.stands_alone();
         if stands_alone {
