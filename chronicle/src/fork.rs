@@ -158,7 +158,7 @@ fn by_server(args: &Args, at: Option<&str>) -> Result<Forked> {
             Err(error) => return Err(error).with_context(|| format!("ask {server} for a fork")),
         };
         let id = made["id"].as_str().unwrap_or_default().to_owned();
-        let version = made["version"].as_u64().context("the server's answer is none of a Holdfast")?;
+        let version = made["version"].as_u64().context("the answer is not that of a Holdfast server")?;
         Ok(Forked { id, version: holdfast_core::event::Offset(version) })
     })
 }

@@ -158,7 +158,7 @@ impl AuditArgs {
             }
             None => {
                 if !backends.is_empty() {
-                    tracing::warn!("no request is told of: --audit-policy-file is not given");
+                    tracing::warn!("no request is logged, because --audit-policy-file is not given");
                 }
                 Ok(None)
             }

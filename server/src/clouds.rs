@@ -69,7 +69,7 @@ impl Named {
             (file, _) => Some(Config::File(file.into())),
         };
         if provider == ProviderKind::External && config.is_none() {
-            bail!("--cloud-config: a file must say where the provider listens, see docs/CLOUDS.md");
+            bail!("--cloud-config: give a file with the address of the provider, see docs/CLOUDS.md");
         }
         Ok(Named { provider, config })
     }

@@ -128,8 +128,8 @@ pub struct Args {
     #[arg(long, default_value = "1h0m0s", value_parser = parse_duration, value_name = "DURATION")]
     pub event_ttl: Duration,
     /// How long the server waits before it removes the content of a deleted namespace, so that the client that deleted
-    /// it can do so first. It does not wait if a client watches for the namespace's removal [default: 0s, and 2s with
-    /// --etcd-servers].
+    /// it can finalize it first. It stops waiting when a client watches this namespace by name [default: 0s, and 2s for
+    /// envtest].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub namespace_grace_period: Option<Duration>,
 

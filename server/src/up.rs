@@ -52,7 +52,7 @@ impl Args {
         let provider = provider.as_deref().unwrap_or_default();
         match (provider, config.as_deref().unwrap_or_default()) {
             ("", "") => Ok(None),
-            ("", _) => Err(anyhow!("--cloud-config: --cloud-provider must say of which cloud")),
+            ("", _) => Err(anyhow!("--cloud-config needs --cloud-provider, the name of the cloud")),
             (provider, config) => {
                 let named = Named::parse(provider, config)?;
                 named.check()?;

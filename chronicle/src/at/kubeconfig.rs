@@ -105,7 +105,7 @@ pub fn set_current(server: &Server, added_to: &Path, name: &str) -> Result<()> {
             }
         }
     }
-    bail!("{} is none of the kubeconfigs in use", added_to.display())
+    bail!("{} is not one of the kubeconfigs in use", added_to.display())
 }
 
 fn current(document: &Value) -> Option<&str> {

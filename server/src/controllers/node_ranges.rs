@@ -41,7 +41,7 @@ impl Args {
         if !self.allocate_node_cidrs {
             return Ok(());
         }
-        ensure!(!cluster.is_empty(), "--allocate-node-cidrs: --cluster-cidr must say from which addresses");
+        ensure!(!cluster.is_empty(), "--allocate-node-cidrs needs --cluster-cidr, the addresses to allocate from");
         (settings.node_bits_v4, settings.node_bits_v6) = self.bits(&cluster)?;
         NodeRanges::new(settings).map(drop).map_err(|why| anyhow!("--cluster-cidr: {why}"))
     }

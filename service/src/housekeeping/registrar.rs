@@ -72,7 +72,7 @@ impl Registrar {
     pub async fn run(mut self, service: Arc<Service>) {
         loop {
             if let Err(fault) = self.follow(&service).await {
-                tracing::warn!(%fault, "custom resource definitions are followed anew");
+                tracing::warn!(%fault, "the watch of CustomResourceDefinitions ended and starts again");
             }
             tokio::time::sleep(RETRY).await;
             match ensure(&service).await {
