@@ -19,8 +19,8 @@ const HEAD: &str = "# Options
 
 All options of the components, with their defaults and what they do here.
 The column `since` has the release of Kubernetes that added the option; 1.18 means 1.18 or older.
-Some options have no effect here, or accept one value only: any other value that would need an effect is refused.
-If Kubernetes has removed such an option, too, giving it logs a warning at the start.
+Some options have no effect here, or accept only values that match what the server does anyway; other values are refused.
+Some of these are removed from Kubernetes, too: using one logs a warning at the start.
 Options of removed features are refused, with the reason.
 
 This page is written by `holdfast options`.
@@ -78,7 +78,7 @@ fn effect(arg: &Arg) -> String {
     let others: Vec<String> = others.iter().map(|name| format!("`--{name}`")).collect();
     match others.is_empty() {
         true => text,
-        false => format!("{text} Also {}.", others.join(", ")),
+        false => format!("{text}. Also {}", others.join(", ")),
     }
 }
 

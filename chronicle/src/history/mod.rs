@@ -47,6 +47,7 @@ pub struct Common {
 /// The format of a report.
 #[derive(clap::Args, Clone)]
 pub struct Shown {
+    /// Format of the output.
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
     /// Whether to colour text; auto does so on a terminal.

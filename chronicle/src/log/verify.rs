@@ -29,6 +29,7 @@ pub struct Args {
     /// Also print the digest of the state after every so many events.
     #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..))]
     every: Option<u64>,
+    /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
 }
