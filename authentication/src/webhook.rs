@@ -116,7 +116,7 @@ impl Webhook {
             tracing::warn!(error = %fault, "the webhook for tokens did not answer");
             fault.to_string()
         })?;
-        serde_json::from_slice(&answer).map_err(|error| format!("the webhook's answer is no JSON: {error}"))
+        serde_json::from_slice(&answer).map_err(|error| format!("the webhook's answer is not JSON: {error}"))
     }
 }
 

@@ -122,15 +122,15 @@ impl Webhook {
 
 /// The opinion in an answer. The answer does not say to which question it belongs: the connection does.
 fn understand(body: &[u8]) -> Answer {
-    let review: Value = serde_json::from_slice(body).map_err(|error| format!("the answer is no JSON: {error}"))?;
+    let review: Value = serde_json::from_slice(body).map_err(|error| format!("the answer is not JSON: {error}"))?;
     if review["kind"] != "SubjectAccessReview" || !review["status"].is_object() {
-        return Err("the answer is no SubjectAccessReview with a status".into());
+        return Err("the answer is not a SubjectAccessReview with a status".into());
     }
     let status = &review["status"];
     let flag = |field: &str| match &status[field] {
         Value::Null => Ok(false),
         Value::Bool(flag) => Ok(*flag),
-        _ => Err(format!("the answer's status.{field} is no boolean")),
+        _ => Err(format!("the answer's status.{field} is not a boolean")),
     };
     let reason = status["reason"].as_str().unwrap_or_default().to_owned();
     Ok(Opinion { allowed: flag("allowed")?, denied: flag("denied")?, reason })
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(told(json!({"allowed": true, "reason": "r"})), Ok((true, false, "r".into())));
         assert_eq!(told(json!({"denied": true})), Ok((false, true, String::new())));
         assert_eq!(told(json!({})), Ok((false, false, String::new())));
-        assert_eq!(told(json!({"allowed": "true"})), Err("the answer's status.allowed is no boolean".into()));
+        assert_eq!(told(json!({"allowed": "true"})), Err("the answer's status.allowed is not a boolean".into()));
         for rubbish in ["", "[]", "{\"kind\":\"TokenReview\",\"status\":{}}", "{\"kind\":\"SubjectAccessReview\"}"] {
             assert!(understand(rubbish.as_bytes()).is_err(), "{rubbish}");
         }

@@ -47,16 +47,17 @@ pub struct Args {
     /// The certificate's key, PEM.
     #[arg(long, requires = "client_certificate")]
     pub client_key: Option<PathBuf>,
-    /// Take server, authority and credentials from a kubeconfig's current context; other options win over it.
+    /// Kubeconfig: its current context gives server, CA and credentials; other options override it.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// The authority that signed the server's certificate, PEM.
+    /// CA certificate for the server, PEM.
     #[arg(long, conflicts_with = "insecure")]
     pub ca: Option<PathBuf>,
     /// Accept any server certificate.
     #[arg(long)]
     pub insecure: bool,
-    /// The server's process, or processes whose costs are added up (for example kube-apiserver and etcd).
+    /// Process ids of the server, whose costs are measured; those of several processes are added up (for
+    /// example kube-apiserver and etcd).
     #[arg(long, value_delimiter = ',')]
     pub pid: Vec<u32>,
     /// HTTP/2 connections that the workers share.
@@ -71,10 +72,10 @@ pub struct Args {
     /// Operations in each mode, instead of a time.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// How many objects there are to list before `list` and `page` start.
+    /// How many objects exist before `list` and `page` start.
     #[arg(long, default_value_t = 35_000)]
     pub objects: u64,
-    /// Create this many objects before the first mode, whatever the modes need.
+    /// Create this many objects before the first mode, even if no mode needs them.
     #[arg(long, default_value_t = 0)]
     pub fill: u64,
     /// Open watches in `watch` and `watch-all`.
@@ -95,7 +96,7 @@ pub struct Args {
     /// Print JSON instead of a table.
     #[arg(long)]
     pub json: bool,
-    /// What to measure, in this order; when none is named, everything but what needs a scheduler.
+    /// What to measure, in this order [default: everything that needs no scheduler].
     #[arg(value_enum)]
     pub modes: Vec<Mode>,
 }
@@ -108,7 +109,7 @@ pub enum Mode {
     Get,
     /// Merge-patch one object.
     MergePatch,
-    /// Server-side apply of what an object says already.
+    /// Server-side apply that changes nothing.
     Apply,
     /// List every object in one answer.
     List,
@@ -122,17 +123,17 @@ pub enum Mode {
     PastPage,
     /// List 500 pods as a Table.
     Table,
-    /// Define custom resources, each in a group of its own.
+    /// Create CustomResourceDefinitions, each in its own group.
     Define,
-    /// Many watchers, each event for one of them.
+    /// Many watchers; each event goes to one of them.
     Watch,
-    /// Many watchers, each event for all of them.
+    /// Many watchers; each event goes to all of them.
     WatchAll,
     /// The same in Protobuf.
     WatchAllProtobuf,
-    /// Many watchers, 50 events a second, each for all of them.
+    /// Many watchers; 50 events a second, each to all of them.
     WatchAllPaced,
-    /// Schedule pods that ask for processors and memory alone, 10,000 unless --count says otherwise.
+    /// Schedule pods that request only CPU and memory; 10,000 unless --count is given.
     Schedule,
     /// The same with required affinity by region.
     ScheduleAffinity,
@@ -142,7 +143,7 @@ pub enum Mode {
     SchedulePreferred,
     /// The same, spread over zones.
     ScheduleSpread,
-    /// Schedule a pod a node for which others must go.
+    /// Schedule pods that must preempt others, one on each node.
     SchedulePreempt,
 }
 

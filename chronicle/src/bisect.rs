@@ -23,24 +23,24 @@ pub struct Args {
     /// A moment at which the command succeeds: a version (42), a time (2026-11-21T10:00:00Z) or how long ago (-2h).
     #[arg(long, allow_hyphen_values = true, value_name = "VERSION|TIME")]
     good: String,
-    /// A later one, at which it fails.
+    /// A later moment, at which the command fails.
     #[arg(long, allow_hyphen_values = true, value_name = "VERSION|TIME", default_value = "-0s")]
     bad: String,
     #[command(flatten)]
     filters: Filters,
-    /// Run the command on forks, in which it can write: each is a cluster of its own that begins as the one in
-    /// --data-dir was, and is gone when the command is.
+    /// Run the command on forks, so that it can write. Each fork is a separate cluster with the state that the cluster
+    /// of --data-dir had at that moment, and is removed after the command.
     #[arg(long, requires = "data_dir")]
     fork: bool,
-    /// Show what the command writes.
+    /// Show the output of the command.
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
     source: Source,
     #[command(flatten)]
     shown: Shown,
-    /// What is run, with KUBECONFIG on the cluster as it was and its version in HOLDFAST_VERSION: 0 is good, 125 says nothing, all others up to 127 are
-    /// bad.
+    /// The command to run. KUBECONFIG names the cluster as it was, and HOLDFAST_VERSION its version. Exit code 0 means
+    /// good, 125 means that this version cannot be tested, and any other code up to 127 means bad.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(clap::Args, Clone, Debug, Default)]
 #[group(skip)]
 pub struct EncryptionArgs {
-    /// EncryptionConfiguration of the data folder: which resources are encrypted in it, and with which keys.
+    /// EncryptionConfiguration of the stored objects: which resources are encrypted, and with which keys.
     #[arg(long, alias = "experimental-encryption-provider-config", value_name = "FILE")]
     pub encryption_provider_config: Option<PathBuf>,
 }

@@ -21,10 +21,10 @@ use std::sync::Arc;
 #[derive(clap::Args)]
 #[group(id = "source", multiple = false, required = true)]
 pub struct Source {
-    /// The data folder of the cluster, on this machine. Its server may be running.
+    /// Data folder of the cluster, on this machine. Its server may be running.
     #[arg(long, value_name = "DIR", group = "source")]
     from: Option<PathBuf>,
-    /// A running server that makes the fork itself, in a folder on its machine: the one that KUBECONFIG names.
+    /// Let the running server that KUBECONFIG names make the fork, in a folder on its machine.
     #[arg(long, group = "source")]
     server: bool,
 }
@@ -34,10 +34,10 @@ pub struct Source {
 pub struct Args {
     #[command(flatten)]
     source: Source,
-    /// The moment: a version (42), a time (2026-11-21T10:00:00Z), or how long ago (-15m) [default: now].
+    /// The moment of the fork: a version (42), a time (2026-11-21T10:00:00Z), or how long ago (-15m) [default: now].
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
     at: Option<String>,
-    /// The new data folder, which must not exist, or be empty.
+    /// The new data folder; it must be empty or not exist.
     #[arg(long, value_name = "NEW")]
     data_dir: PathBuf,
     /// With --server: the kubeconfig to use instead of KUBECONFIG.
@@ -152,13 +152,13 @@ fn by_server(args: &Args, at: Option<&str>) -> Result<Forked> {
         let made: Value = match client.request(request).await {
             Ok(made) => made,
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                bail!("{server} makes no forks: it is no Holdfast, or an older one")
+                bail!("{server} makes no forks: it is not a Holdfast server, or an older one")
             }
             Err(kube::Error::Api(status)) => bail!("{server} refuses: {}", status.message),
             Err(error) => return Err(error).with_context(|| format!("ask {server} for a fork")),
         };
         let id = made["id"].as_str().unwrap_or_default().to_owned();
-        let version = made["version"].as_u64().context("the server's answer is none of a Holdfast")?;
+        let version = made["version"].as_u64().context("the answer is not that of a Holdfast server")?;
         Ok(Forked { id, version: holdfast_core::event::Offset(version) })
     })
 }

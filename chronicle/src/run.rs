@@ -40,21 +40,21 @@ const MEMORY_BYTES_MIN: u64 = 1 << 30;
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Begin as the cluster in this data folder is, or was: its server may be running [default: an empty cluster].
+    /// Begin with the state of the cluster in this data folder; its server may be running [default: an empty cluster].
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
-    /// The moment to begin from: a version (42), a time (2026-11-21T10:00:00Z), or how long ago (-15m) [default: now].
+    /// The moment of that state: a version (42), a time (2026-11-21T10:00:00Z), or how long ago (-15m) [default: now].
     #[arg(long, value_name = "MOMENT", requires = "from", allow_hyphen_values = true)]
     at: Option<String>,
-    /// Keep the data folder, and tell where it is.
+    /// Keep the data folder, and print its path.
     #[arg(long)]
     keep: bool,
-    /// Without a command, for a program that starts this one: print a line of JSON that says how the cluster is reached,
-    /// and end when standard input does.
+    /// For programs that start this one, instead of a command: print one line of JSON that says how to reach the
+    /// cluster, and stop when standard input is closed.
     #[arg(long, conflicts_with = "command")]
     for_parent: bool,
-    /// The command and its arguments, behind `--`. It gets KUBECONFIG, USE_EXISTING_CLUSTER, HOLDFAST_URL and
-    /// HOLDFAST_DATA_DIR.
+    /// The command and its arguments, after `--`. Its environment has KUBECONFIG, USE_EXISTING_CLUSTER, HOLDFAST_URL
+    /// and HOLDFAST_DATA_DIR.
     #[arg(last = true, required_unless_present = "for_parent", value_name = "CMD")]
     command: Vec<OsString>,
 }

@@ -83,7 +83,7 @@ impl InTime {
         if state.text != text {
             match Description::parse(&text) {
                 Ok(description) => {
-                    tracing::info!(source = source.name(), "the cloud is described anew");
+                    tracing::info!(source = source.name(), "the description of the cloud was reloaded");
                     state.cloud.describe(description);
                 }
                 Err(faults) => {

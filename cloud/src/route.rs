@@ -258,7 +258,7 @@ fn wanted<'a>(world: &'a World, ranges: &[Range]) -> Vec<Want<'a>> {
     for node in nodes {
         for text in &node.view.spec.pod_cidrs {
             let lacks = match Range::parse(text) {
-                None => Some(format!("{text:?} is no range of addresses")),
+                None => Some(format!("{text:?} is not a range of addresses")),
                 Some(range) if !ranges.is_empty() && !ranges.iter().any(|own| own.covers(&range)) => {
                     Some("it is outside of --cluster-cidr".to_owned())
                 }

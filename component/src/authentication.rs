@@ -116,7 +116,7 @@ impl Trust {
         let pem = |key: &str| data[key].as_str().filter(|text| !text.trim().is_empty()).map(str::to_owned);
         let list = |key: &str| -> Result<Vec<String>, ApiError> {
             let Some(text) = data[key].as_str() else { return Ok(Vec::new()) };
-            serde_json::from_str(text).map_err(|error| ApiError::local(format!("data.{key} is no list: {error}")))
+            serde_json::from_str(text).map_err(|error| ApiError::local(format!("data.{key} is not a list: {error}")))
         };
         Ok(Trust {
             client_authorities: pem("client-ca-file"),
@@ -144,7 +144,10 @@ pub async fn look_up(
     let first = match taken {
         Ok(trust) => Some(trust),
         Err(why) if tolerates => {
-            tracing::warn!(why, "whom to trust could not be looked up: client certificates may not work");
+            tracing::warn!(
+                why,
+                "the CA certificates could not be read from the API server: client certificates may not work"
+            );
             None
         }
         Err(why) => return Err(format!("unable to load configmap based request-header-client-ca-file: {why}")),
@@ -200,7 +203,7 @@ async fn follow(
             Ok(trust) if known.as_ref() == Some(&trust) => {}
             Ok(trust) => {
                 if let Err(why) = wanted.take(&trust, &tls, &headers) {
-                    tracing::error!(why, "the published authorities cannot be used: the old ones stay");
+                    tracing::error!(why, "the published CA certificates cannot be used: the old ones stay in use");
                 }
                 known = Some(trust);
             }

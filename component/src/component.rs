@@ -240,7 +240,7 @@ impl Component {
         let authentication = reviewer(&who.authentication_kubeconfig, "--authentication-kubeconfig").await?;
         let authorization = reviewer(&may.authorization_kubeconfig, "--authorization-kubeconfig").await?;
         if authentication.is_none() {
-            tracing::warn!("no --authentication-kubeconfig: nobody is known by a token");
+            tracing::warn!("without --authentication-kubeconfig no token is accepted");
         }
         if authorization.is_none() {
             tracing::warn!("no --authorization-kubeconfig: only --authorization-always-allow-paths are open");

@@ -98,7 +98,7 @@ impl From<&Gates> for ApiGates {
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Features")]
 pub struct GateArgs {
-    /// Features to turn on or off. Repeatable.
+    /// Feature gates to turn on or off. Repeatable.
     #[arg(long, value_name = "NAME=BOOL,...", long_help = help())]
     pub feature_gates: Vec<Request>,
 }
@@ -186,7 +186,7 @@ impl Gates {
             gates.values.insert(all, value);
             if ![OLDEST, NEWEST].contains(&release) {
                 faults.push(format!(
-                    "cannot set feature gate {all}: which gates it stands for is known of 1.{OLDEST} and 1.{NEWEST} alone"
+                    "cannot set feature gate {all}: its list of gates is known for 1.{OLDEST} and 1.{NEWEST} only"
                 ));
                 continue;
             }
@@ -198,7 +198,10 @@ impl Gates {
                 GATES.iter().filter(is_unnamed).partition(|gate| gate.takes(value));
             if !fixed.is_empty() {
                 let fixed: Vec<&str> = fixed.iter().map(|gate| gate.name).collect();
-                gates.notes.push(format!("{all}={value} leaves what this server cannot turn: {}", fixed.join(", ")));
+                gates.notes.push(format!(
+                    "{all}={value} does not change gates that are fixed in this server: {}",
+                    fixed.join(", ")
+                ));
             }
             gates.values.extend(wanted.into_iter().map(|gate| (gate.name, value)));
         }
@@ -206,7 +209,7 @@ impl Gates {
             let refusal = match GATES.iter().find(|gate| gate.name == name) {
                 Some(Gate { effect: Always(why), .. }) if !value => Some(*why),
                 Some(Gate { effect: Never(why), .. }) if value => Some(*why),
-                None if STABLE_GATES.contains(&name) && !value => Some("what it guards is always served"),
+                None if STABLE_GATES.contains(&name) && !value => Some("the feature is always on"),
                 _ => None,
             };
             faults.extend(refusal.map(|why| format!("cannot set feature gate {name} to {value}: {why}")));
@@ -262,7 +265,7 @@ pub fn help() -> String {
         .collect();
     lines.sort();
     format!(
-        "Features to turn on or off, as NAME=true|false, separated by commas. Repeatable. They are:\n{}",
+        "Feature gates to turn on or off, as NAME=true|false, separated by commas. Repeatable. The gates are:\n{}",
         lines.join("\n")
     )
 }
@@ -276,17 +279,12 @@ pub fn rows() -> Vec<[String; 4]> {
         Kinds(kinds) => format!("a switch, on here: {} are served", kinds.join(", ")),
         Always(why) => format!("always true: {why}"),
         Never(why) => format!("always false: {why}"),
-        Elsewhere => "any: the API server does not read it".to_owned(),
-        Unseen => "any: clients see the same either way".to_owned(),
+        Elsewhere => "no effect: the API server does not use it".to_owned(),
+        Unseen => "no effect: clients see no difference".to_owned(),
     };
     let named = GATES.iter().map(|gate| [gate.name.to_owned(), shown(gate.then), shown(gate.now), effect(gate)]);
     let stable = STABLE_GATES.iter().map(|name| {
-        [
-            (*name).to_owned(),
-            String::new(),
-            "GA true".to_owned(),
-            "always true: what it guards is always served".to_owned(),
-        ]
+        [(*name).to_owned(), String::new(), "GA true".to_owned(), "always true: the feature is always on".to_owned()]
     });
     let mut rows: Vec<[String; 4]> = named.chain(stable).collect();
     rows.sort();
@@ -440,7 +438,7 @@ mod tests {
         }
         for gate in field_gates() {
             let effect = &find(gate).effect;
-            assert!(matches!(effect, Switch(..) | Ahead(_) | Kinds(_)), "fields hang on {gate}, which is no switch");
+            assert!(matches!(effect, Switch(..) | Ahead(_) | Kinds(_)), "fields hang on {gate}, which is not a switch");
         }
         let off: BTreeSet<&str> = holdfast_core::pipeline::Settings::default().gates_off;
         assert_eq!(off, usual.fields_off, "what is not told of gates has the defaults of this release");

@@ -43,13 +43,13 @@ pub struct LoggingArgs {
     /// Write log files to this directory; needs --logtostderr=false.
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<String>,
-    /// Write everything to this one file; needs --logtostderr=false.
+    /// Write all log lines to this file; needs --logtostderr=false.
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<String>,
-    /// Size at which the file of --log-file starts anew; 0 lets it grow without limit.
+    /// Size in megabytes at which the file of --log-file is emptied and started again; 0 for no limit.
     #[arg(long, default_value_t = 1800, value_name = "MEGABYTES")]
     pub log_file_max_size: u64,
-    /// Time after which lines reach their file at the latest. Errors do so at once.
+    /// Maximum time before a line is written to its file. Errors are written at once.
     #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "DURATION")]
     pub log_flush_frequency: Duration,
     /// Log to standard error instead of files.
@@ -58,25 +58,25 @@ pub struct LoggingArgs {
     /// Leave out severity, time and place from lines.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub skip_headers: bool,
-    /// Leave out the heading of log files.
+    /// Leave out the header of log files.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub skip_log_headers: bool,
-    /// Lines of this severity and above go to standard error too: 0 to 3, or INFO, WARNING, ERROR, FATAL.
+    /// Also write lines of this severity and above to standard error: 0 to 3, or INFO, WARNING, ERROR, FATAL.
     #[arg(long, default_value = "2", value_name = "SEVERITY")]
     pub stderrthreshold: Severity,
-    /// How much to log.
+    /// Verbosity of the log; higher numbers log more.
     #[arg(short = 'v', long = "v", default_value_t = 0, allow_negative_numbers = true, value_name = "LEVEL")]
     pub v: i32,
-    /// Level for source files by name, with the wildcards of file names: `engine=4,wat*=6`.
+    /// Verbosity for single source files, by name with wildcards: `engine=4,wat*=6`.
     #[arg(long, default_value = "", hide_default_value = true, value_name = "PATTERN=N,...")]
     pub vmodule: Modules,
-    /// Write a line to the file of its own severity alone; needs --logtostderr=false.
+    /// Write each line only to the file of its own severity; needs --logtostderr=false.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub one_output: bool,
-    /// With lines of text on standard error, write all but errors to standard output.
+    /// For text lines: write errors to standard error, and all other lines to standard output.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub log_text_split_stream: bool,
-    /// How much of standard output is gathered before it is written; 0 for nothing.
+    /// Size of the buffer for standard output with --log-text-split-stream; 0 for none.
     #[arg(long, default_value = "0", value_parser = parse_bytes, value_name = "SIZE")]
     pub log_text_info_buffer_size: u64,
     /// The same as --log-text-split-stream for lines of JSON.
@@ -85,7 +85,7 @@ pub struct LoggingArgs {
     /// The same as --log-text-info-buffer-size for lines of JSON.
     #[arg(long, default_value = "0", value_parser = parse_bytes, value_name = "SIZE")]
     pub log_json_info_buffer_size: u64,
-    /// Form of a line.
+    /// Format of log lines.
     #[arg(long, default_value = "text", value_enum, value_name = "FORMAT")]
     pub logging_format: Format,
 }

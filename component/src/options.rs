@@ -20,7 +20,7 @@ use std::time::Duration;
 /// What every component takes.
 #[derive(clap::Args, Debug, Clone)]
 pub struct ComponentArgs {
-    /// Print the version and end: of what it is compatible with, or, with =raw, all that is known of it.
+    /// Print the version of Kubernetes that the component is compatible with, and exit; with =raw, print all details.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = ["true", "false", "raw"], value_name = "FORM")]
     pub version: Option<String>,
     #[command(flatten)]
@@ -49,40 +49,41 @@ pub struct ServingArgs {
     /// Address of the HTTPS port; 0.0.0.0 and :: mean all interfaces.
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
-    /// HTTPS port; 0 serves no HTTPS at all.
+    /// HTTPS port; 0 turns HTTPS off.
     #[arg(long)]
     pub secure_port: Option<u16>,
-    /// Folder of the certificate that is made when none is given; without it, that one is kept in memory.
+    /// Folder for the self-signed certificate that is used if none is given [default: kept in memory].
     #[arg(long, value_name = "DIR")]
     pub cert_dir: Option<PathBuf>,
-    /// Certificate of the server, with its authorities behind it.
+    /// Certificate of the server, followed by its intermediate certificates, in PEM.
     #[arg(long, requires = "tls_private_key_file", value_name = "FILE")]
     pub tls_cert_file: Option<PathBuf>,
     /// Private key of that certificate.
     #[arg(long, requires = "tls_cert_file", value_name = "FILE")]
     pub tls_private_key_file: Option<PathBuf>,
-    /// Cipher suites by their names in Go [default: all that are safe].
+    /// Cipher suites, by their Go names [default: all safe ones].
     #[arg(long, value_delimiter = ',')]
     pub tls_cipher_suites: Vec<String>,
-    /// Groups of key exchanges by Go's numbers: 23 is P-256, 24 P-384, 29 X25519 [default: all that are safe].
+    /// Key exchange groups, by their Go numbers: 23 is P-256, 24 P-384, 29 X25519 [default: all safe ones].
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
     pub tls_curve_preferences: Vec<u16>,
-    /// VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13. Nothing below TLS 1.2 is ever spoken.
+    /// Oldest TLS version to accept: VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13. The server never uses a
+    /// version below TLS 1.2.
     #[arg(long, default_value = "", hide_default_value = true)]
     pub tls_min_version: String,
-    /// Certificate, key, and the domains they are for: `cert.pem,key.pem[:*.example.com,example.com]`. Repeatable.
+    /// Certificate and key for some domains (SNI): `cert.pem,key.pem[:*.example.com,example.com]`. Repeatable.
     #[arg(long, value_name = "CERT,KEY[:DOMAINS]")]
     pub tls_sni_cert_key: Vec<String>,
-    /// Streams that a client may have open on one connection; 0 takes the default.
+    /// Maximum number of open HTTP/2 streams on one connection; 0 for the server's default.
     #[arg(long, default_value_t = 0)]
     pub http2_max_streams_per_connection: u32,
-    /// Speak HTTP/1.1 alone.
+    /// Serve HTTP/1.1 only.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub disable_http2_serving: bool,
-    /// Share the port with other processes (SO_REUSEPORT).
+    /// Allow other processes to listen on the same port (SO_REUSEPORT).
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub permit_port_sharing: bool,
-    /// Take an address of which connections still end (SO_REUSEADDR). It is always so.
+    /// Listen even if old connections to the address are still closing (SO_REUSEADDR). No effect: this is always on.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub permit_address_sharing: bool,
 }
@@ -91,10 +92,10 @@ pub struct ServingArgs {
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Insecure serving")]
 pub struct InsecureArgs {
-    /// Deprecated: address of the port without TLS; see --bind-address.
+    /// Deprecated: address of the HTTP port; use --bind-address.
     #[arg(long)]
     pub address: Option<IpAddr>,
-    /// Deprecated: port for HTTP without TLS, authentication or authorization; 0 for none; see --secure-port.
+    /// Deprecated: port for HTTP without TLS, authentication and authorization; 0 for none; use --secure-port.
     #[arg(long)]
     pub port: Option<u16>,
 }
@@ -111,37 +112,39 @@ impl InsecureArgs {
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Authentication")]
 pub struct AuthenticationArgs {
-    /// Kubeconfig of the API server that reviews tokens, and tells whom to trust; without it, nobody has a token.
+    /// Kubeconfig of the API server that reviews tokens, and has the CA certificates for client certificates and
+    /// authenticating proxies. Without it no token is accepted.
     #[arg(long, alias = "authentication-coreconfig", value_name = "FILE")]
     pub authentication_kubeconfig: Option<PathBuf>,
-    /// Do not ask the API server whom to trust.
+    /// Do not read CA certificates from the API server.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub authentication_skip_lookup: bool,
-    /// Start even where the API server does not tell whom to trust [default: true for the scheduler, false elsewhere].
+    /// Start even if CA certificates cannot be read from the API server [default: true for the scheduler, false for
+    /// others].
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub authentication_tolerate_lookup_failure: Option<bool>,
-    /// How long the review of a token is good; 0 for not at all.
+    /// How long reviews of tokens are cached; 0 for not at all.
     #[arg(long, default_value = "10s", value_parser = parse_duration, value_name = "DURATION")]
     pub authentication_token_webhook_cache_ttl: Duration,
-    /// Client certificates that these authorities signed are users: the common name, organizations as groups.
+    /// CA certificates for client certificates: the common name is the user, the organizations are the groups.
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
-    /// A client with a certificate that these authorities signed is a proxy, which names the user in headers.
+    /// CA certificates for authenticating proxies: a client with such a certificate names the user in headers.
     #[arg(long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
-    /// Common names that the certificate of a proxy may have [default: any].
+    /// Common names that are allowed in the certificate of an authenticating proxy [default: any].
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub requestheader_allowed_names: Vec<String>,
-    /// Headers in which a proxy names the user.
+    /// Headers in which an authenticating proxy names the user.
     #[arg(long, value_delimiter = ',', default_value = "x-remote-user", value_name = "HEADERS")]
     pub requestheader_username_headers: Vec<String>,
-    /// Headers with the user's uid: x-remote-uid.
+    /// Headers in which an authenticating proxy sends the user's uid, such as x-remote-uid.
     #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
     pub requestheader_uid_headers: Vec<String>,
-    /// Headers with the user's groups.
+    /// Headers in which an authenticating proxy sends the user's groups.
     #[arg(long, value_delimiter = ',', default_value = "x-remote-group", value_name = "HEADERS")]
     pub requestheader_group_headers: Vec<String>,
-    /// Beginnings of headers with more about the user.
+    /// Prefixes of the headers in which an authenticating proxy sends more about the user.
     #[arg(long, value_delimiter = ',', default_value = "x-remote-extra-", value_name = "PREFIXES")]
     pub requestheader_extra_headers_prefix: Vec<String>,
 }
@@ -160,17 +163,17 @@ impl AuthenticationArgs {
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Authorization")]
 pub struct AuthorizationArgs {
-    /// Kubeconfig of the API server that says who may ask for what; without it, nobody may ask for more than the paths
-    /// that are open to all.
+    /// Kubeconfig of the API server that authorizes requests. Without it only the paths of
+    /// --authorization-always-allow-paths are served.
     #[arg(long, alias = "authorization-coreconfig", value_name = "FILE")]
     pub authorization_kubeconfig: Option<PathBuf>,
-    /// Paths that are open to all; a `*` at the end stands for anything.
+    /// Paths that need no authorization; a trailing `*` allows every path that begins so.
     #[arg(long, value_delimiter = ',', default_value = "/healthz,/readyz,/livez", value_name = "PATHS")]
     pub authorization_always_allow_paths: Vec<OpenPath>,
-    /// How long it is good that somebody may.
+    /// How long answers that allow a request are cached.
     #[arg(long, default_value = "10s", value_parser = parse_duration, value_name = "DURATION")]
     pub authorization_webhook_cache_authorized_ttl: Duration,
-    /// How long it is good that somebody may not.
+    /// How long answers that deny a request are cached.
     #[arg(long, default_value = "10s", value_parser = parse_duration, value_name = "DURATION")]
     pub authorization_webhook_cache_unauthorized_ttl: Duration,
 }
@@ -179,19 +182,20 @@ pub struct AuthorizationArgs {
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "API server")]
 pub struct ClientArgs {
-    /// Kubeconfig of the API server; without it and --master, the component is a pod with a service account.
+    /// Kubeconfig of the API server. Without it and --master, the component uses the service account of the pod that it
+    /// runs in.
     #[arg(long, alias = "coreconfig", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// URL of the API server, whatever the kubeconfig says.
+    /// URL of the API server; overrides the kubeconfig's.
     #[arg(long, value_name = "URL")]
     pub master: Option<String>,
-    /// Requests a second.
+    /// Maximum number of requests a second to the API server.
     #[arg(long, alias = "core-api-qps")]
     pub kube_api_qps: Option<f64>,
-    /// Requests that may come at once.
+    /// Maximum number of requests at once, above the rate of --kube-api-qps.
     #[arg(long, alias = "core-api-burst")]
     pub kube_api_burst: Option<i64>,
-    /// Form of what is sent. Any is taken; what is sent is JSON, which every API server reads.
+    /// Content type of requests to the API server. No effect: requests are always JSON.
     #[arg(long, alias = "core-api-content-type", value_name = "TYPE")]
     pub kube_api_content_type: Option<String>,
 }
@@ -200,25 +204,26 @@ pub struct ClientArgs {
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Leader election")]
 pub struct ElectionArgs {
-    /// Work only while no other process of this kind does [default: true].
+    /// Work only as the elected leader among all processes of this kind [default: true].
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub leader_elect: Option<bool>,
-    /// How long others wait for a leader that does not renew its lease [default: 15s].
+    /// How long other candidates wait for a leader that does not renew its lease [default: 15s].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub leader_elect_lease_duration: Option<Duration>,
     /// How long a leader tries to renew its lease before it gives up [default: 10s].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub leader_elect_renew_deadline: Option<Duration>,
-    /// How long to wait between two tries [default: 2s].
+    /// How long to wait between two attempts to acquire or renew the lease [default: 2s].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub leader_elect_retry_period: Option<Duration>,
-    /// leases, or as it once was: endpoints, configmaps, endpointsleases, configmapsleases [default: leases].
+    /// Kind of the lock object: leases, or one of old releases: endpoints, configmaps, endpointsleases,
+    /// configmapsleases [default: leases].
     #[arg(long, value_name = "KIND")]
     pub leader_elect_resource_lock: Option<String>,
-    /// Name of the object that says who leads.
+    /// Name of the lock object.
     #[arg(long, value_name = "NAME")]
     pub leader_elect_resource_name: Option<String>,
-    /// Its namespace [default: kube-system].
+    /// Namespace of the lock object [default: kube-system].
     #[arg(long, value_name = "NAMESPACE")]
     pub leader_elect_resource_namespace: Option<String>,
 }
@@ -311,10 +316,10 @@ impl ElectionArgs {
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Debugging")]
 pub struct DebuggingArgs {
-    /// Serve pages for those who look for faults below /debug [default: true].
+    /// Serve debugging pages below /debug [default: true].
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub profiling: Option<bool>,
-    /// Profile locks [default: true]. Any is taken: there is no Go runtime whose locks could be profiled.
+    /// Profile locks [default: true]. No effect: only a Go runtime has such profiles.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub contention_profiling: Option<bool>,
 }
@@ -322,16 +327,16 @@ pub struct DebuggingArgs {
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Metrics")]
 pub struct MetricsArgs {
-    /// Metrics that are not shown, by name.
+    /// Names of metrics to leave out.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub disabled_metrics: Vec<String>,
-    /// Show metrics that were hidden after this release: 1.34, and there are none.
+    /// Show metrics that were hidden after this release. Only 1.34 is accepted, and no metric is hidden.
     #[arg(long, value_parser = parse_previous_minor, value_name = "MAJOR.MINOR")]
     pub show_hidden_metrics_for_version: Option<String>,
-    /// The only values of a metric's label that are shown; all others are `unexpected`. Repeatable.
+    /// Allowed values of a metric's label; all others are shown as `unexpected`. Repeatable.
     #[arg(long, value_name = "METRIC,LABEL='VALUE,...'")]
     pub allow_metric_labels: Vec<String>,
-    /// A file with such values: a map from METRIC,LABEL to VALUE,VALUE.
+    /// File with allowed values of labels: a map from METRIC,LABEL to VALUE,VALUE.
     #[arg(long, value_name = "FILE")]
     pub allow_metric_labels_manifest: Option<PathBuf>,
 }

@@ -36,7 +36,7 @@ pub fn parse_age(text: &str) -> Result<Duration, String> {
 
 /// Parses `10Gi`, `500M`, `1048576`: quantities.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let invalid = || format!("{text:?} is no size: give 10Gi, 500M or a number of bytes");
+    let invalid = || format!("{text:?} is not a size: give 10Gi, 500M or a number of bytes");
     let nanos = quantity::nanos(text).filter(|nanos| nanos % 1_000_000_000 == 0).ok_or_else(invalid)?;
     u64::try_from(nanos / 1_000_000_000).map_err(|_| invalid())
 }

@@ -609,7 +609,7 @@ impl std::error::Error for UnknownResource {}
 /// Stored JSON is canonical and its checksum has matched, so it parses.
 fn parse(json: &[u8]) -> Value {
     stored::document(json).unwrap_or_else(|_| {
-        serde_json::from_slice(json).unwrap_or_else(|error| panic!("stored object is no JSON: {error}"))
+        serde_json::from_slice(json).unwrap_or_else(|error| panic!("stored object is not JSON: {error}"))
     })
 }
 

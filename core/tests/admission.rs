@@ -413,7 +413,7 @@ fn parameters_are_counted_by_their_size() {
         match (number < 9, decision) {
             (true, decision) => _ = decision.expect("it is let through"),
             (false, Err(refusal)) => {
-                assert!(refusal.message().contains("cost too much together"), "{}", refusal.message());
+                assert!(refusal.message().contains("cost too much for one request"), "{}", refusal.message());
             }
             (false, Ok(_)) => panic!("it is let through with {} policies", number + 1),
         }

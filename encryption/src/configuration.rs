@@ -292,7 +292,7 @@ fn endpoint(settings: &Reader<'_>) -> Option<Endpoint> {
         return None;
     }
     let Some((scheme, rest)) = text.split_once("://") else {
-        settings.invalid("endpoint", format!("{text:?}"), "invalid endpoint for kms provider, error: it is no URL");
+        settings.invalid("endpoint", format!("{text:?}"), "invalid endpoint for kms provider, error: it is not a URL");
         return None;
     };
     if scheme != "unix" {

@@ -79,7 +79,9 @@ impl Awaited {
         for Decided { command, at, .. } in self.decisions.drain(..) {
             match at {
                 None => absent.push(command),
-                Some(_) => command.answer(Err(Rejection::Failed("the log does not have what it said it has".into()))),
+                Some(_) => {
+                    command.answer(Err(Rejection::Failed("the log lacks an event that it reported as stored".into())))
+                }
             }
         }
         absent

@@ -101,7 +101,7 @@ pub trait Outside: Send + Sync + 'static {
     /// Asks whether images may run. Returns the status of the ImageReview, or why there is none.
     async fn judge_images(&self, review: &Value) -> Result<Value, String> {
         let _ = review;
-        Err("nobody is there to ask".into())
+        Err("no image policy webhook is configured".into())
     }
 
     /// A signed token with these claims.

@@ -93,7 +93,10 @@ pub fn load(log: &dyn LogRead, registry: Arc<Registry>) -> Result<State, Fault> 
         }
     }
     if orphans > 0 {
-        tracing::warn!(orphans, "objects are kept whose kinds nothing defines; a definition brings them back");
+        tracing::warn!(
+            orphans,
+            "the log has custom resources without a CustomResourceDefinition: they are kept, and served once it exists"
+        );
     }
     state.offset = log.last()?;
     Ok(state)

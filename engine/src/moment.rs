@@ -9,7 +9,7 @@ use holdfast_core::history::moment::{Moment, version_at};
 pub enum Unknown {
     #[error("version {asked} is in the future: the newest one is {newest}")]
     Future { asked: Offset, newest: Offset },
-    #[error("version {asked} was let go: the oldest one that can still be told is {oldest}; give that or a later one")]
+    #[error("version {asked} is no longer in the history: the oldest one is {oldest}; name that or a later one")]
     LetGo { asked: Offset, oldest: Offset },
     #[error(transparent)]
     Fault(#[from] Fault),

@@ -309,7 +309,7 @@ impl Engine {
                 Judgement::Need(Effect::Images(review)) => {
                     let answer = match self.outside() {
                         Some(outside) => outside.judge_images(&review).await,
-                        None => Err("nobody can be asked from here".into()),
+                        None => Err("the image policy webhook cannot be called for this request".into()),
                     };
                     answers.images_judged(*review, answer);
                 }

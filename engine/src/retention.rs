@@ -48,7 +48,7 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
         is_short = engine.reads().run(move || log.is_short_of_room()).await;
         if is_short {
             if !was_short {
-                tracing::warn!("the disk has little room left: old history is let go, and most writes are refused");
+                tracing::warn!("the disk is nearly full: old history is removed, and most writes are refused");
             }
             let (log, holds) = (engine.log().clone(), engine.holds().clone());
             drop(engine);
@@ -95,19 +95,19 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
                         bytes = let_go_bytes,
                         left_bytes = bytes,
                         oldest = %pass.oldest,
-                        "history was let go"
+                        "old history was removed from the log"
                     );
                 }
                 // Logged once, not at every pass.
                 if pass.too_large && !too_large {
                     tracing::warn!(
                         bytes = pass.let_go.bytes,
-                        "what is current alone takes more than the bytes that history may have: no history is kept"
+                        "the current objects alone take more than --history-max-bytes: no history is kept"
                     );
                 }
                 too_large = pass.too_large;
             }
-            Ok(Err(fault)) => tracing::warn!(%fault, "history could not be let go; it is tried again"),
+            Ok(Err(fault)) => tracing::warn!(%fault, "old history could not be removed; the next round tries again"),
             // The runtime is shutting down.
             Err(_) => return,
         }

@@ -305,9 +305,9 @@ impl Writer {
                     let (wrote, all) = (wrote >> 20, all >> 20);
                     let stored = self.state.room.stored(namespace) >> 20;
                     let why = format!(
-                        "{why}: the writes of those who fill it end first, and namespace {namespace} wrote {wrote} MiB of \
-                         the last {all} MiB and stores {stored} MiB; deletes go through, and --namespace-bytes bounds \
-                         what a namespace stores"
+                        "{why}: namespaces that wrote most of it recently are refused first, and namespace {namespace} \
+                         wrote {wrote} MiB of the last {all} MiB and stores {stored} MiB. Deletes are still accepted; \
+                         --namespace-bytes limits how much a namespace may store"
                     );
                     command.answer(Err(Rejection::Full(why)));
                 }
@@ -335,7 +335,7 @@ impl Writer {
             && self.poison.is_none()
             && let Err(fault) = self.take_over()
         {
-            tracing::error!(%fault, "what others appended to the log cannot be read");
+            tracing::error!(%fault, "events that other servers appended to the log cannot be read: writes are refused");
             self.poison = Some(Poison::from(&fault));
         }
     }
@@ -371,7 +371,7 @@ impl Writer {
                 }
             }
         }
-        let why = "other servers were faster again and again; please try again";
+        let why = "other servers wrote to the log first each time; please try again";
         batch.take_back().for_each(|command| command.answer(Err(Rejection::Poisoned(why.into()))));
         Err(())
     }
@@ -415,11 +415,11 @@ impl Writer {
             command.answer(Err(rejection));
         }
         if let Err(fault) = taken {
-            tracing::error!(%fault, "what became of writes cannot be read");
+            tracing::error!(%fault, "the log cannot be read, so the outcome of writes is not known yet: writes are refused");
             self.poison = Some(Poison::from(&fault));
         } else if !self.awaited.is_empty() {
-            let fault = Fault::Unknown { why: "nobody said what came of it".into() };
-            tracing::warn!("{fault}; it is read back");
+            let fault = Fault::Unknown { why: "the log did not report the outcome".into() };
+            tracing::warn!("{fault}; the log is read to find out");
             self.poison = Some(Poison::from(&fault));
             self.heal();
             again.append(&mut self.unwritten);
@@ -435,7 +435,7 @@ impl Writer {
 
     /// Rejects a batch that the log refused, or did not acknowledge.
     fn refuse(&mut self, mut batch: Batch, fault: &Fault) {
-        tracing::error!(%fault, "the log did not take a batch of {} events", batch.records.len());
+        tracing::error!(%fault, "a batch of {} events could not be appended to the log", batch.records.len());
         if planted(Bug::HalfBatchAfterFault) {
             apply(&mut self.state, &batch.changes[0].0);
             self.published.store(Arc::new(self.state.clone()));
@@ -465,7 +465,7 @@ impl Writer {
         });
         match healed {
             Ok(()) => {
-                tracing::info!(offset = %self.state.offset, "the log takes writes again");
+                tracing::info!(offset = %self.state.offset, "the log accepts writes again");
                 self.poison = None;
                 // After a recovery, decisions that are not in the log will never be.
                 self.unwritten.extend(self.awaited.absent());

@@ -114,7 +114,7 @@ impl Head {
         self.has_header = true;
         match name.as_str().as_bytes() {
             b"content-length" => {
-                let length = length(value.as_bytes()).ok_or("a content-length that is no number")?;
+                let length = length(value.as_bytes()).ok_or("a content-length that is not a number")?;
                 if *self.announced.get_or_insert(length) != length {
                     return Err("two different lengths");
                 }

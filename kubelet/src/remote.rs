@@ -162,7 +162,7 @@ async fn talk(mut session: Session, container: &Container, command: Option<Vec<S
     if let Some(outcome) = outcome
         && let Err(error) = session.finish(&outcome).await
     {
-        tracing::debug!(%error, "nobody was told how a command ended");
+        tracing::debug!(%error, "the outcome of a command could not be sent to the client");
     }
 }
 

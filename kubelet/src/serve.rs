@@ -102,7 +102,7 @@ impl Server {
                 Err(error) => {
                     let resources = subresources.join(" ");
                     let name = &user.name;
-                    tracing::error!(%error, "nobody could tell whether a request to a node is allowed");
+                    tracing::error!(%error, "the API server could not be asked whether a request to a node is allowed");
                     let text = format!(
                         "Authorization error (user={name}, verb={verb}, resource=nodes, subresource(s)=[{resources}])"
                     );

@@ -11,7 +11,7 @@ const SOURCES_MAX: usize = 64;
 /// The default termination message path.
 pub const TERMINATION_LOG: &str = "/dev/termination-log";
 /// Stands for a token that was not requested.
-const NO_TOKEN: &str = "simulated: no token was asked for";
+const NO_TOKEN: &str = "simulated: no token was requested for this container";
 
 /// The objects that a container's files and variables come from, by their API paths.
 #[derive(Debug, Clone, Default)]

@@ -403,7 +403,7 @@ fn applied(object: Value) -> Result<Action, String> {
     let about = About::new(text("/apiVersion"), text("/kind"));
     let (group, version) = about.group_version();
     let Some((id, _)) = registry().find_kind(group, version, &about.kind) else {
-        return Err(format!("apply: {} {} is no kind that can be applied", about.api_version, about.kind));
+        return Err(format!("apply: {} {} is not a kind that can be applied", about.api_version, about.kind));
     };
     let known = registry().get(id);
     let resource = Resource::new(group, version, &known.resource, &known.kind, known.is_namespaced());

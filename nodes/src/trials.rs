@@ -220,7 +220,7 @@ fn stages_that_are_not_understood_say_so() {
         (
             "kind",
             json!({"resourceRef": {"apiGroup": "apps", "kind": "Deployment"}, "next": {}}),
-            "spec.resourceRef.apiGroup: \"apps\" is no version",
+            "spec.resourceRef.apiGroup: \"apps\" is neither a version",
         ),
         ("none", json!({"next": {}}), "resourceRef"),
         ("step", json!({"resourceRef": {"kind": "Pod"}, "steps": [{"exec": {}}]}), "spec.steps: exec is not supported"),

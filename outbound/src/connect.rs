@@ -73,14 +73,14 @@ pub fn client_config(trust: &TlsTrust, identity: Option<&Identity>) -> Result<Cl
 
 impl ServerTls {
     pub fn new(name: &str, trust: &TlsTrust, identity: Option<&Identity>) -> Result<ServerTls, String> {
-        let name = ServerName::try_from(name.to_owned()).map_err(|_| format!("{name:?} is no host name"))?;
+        let name = ServerName::try_from(name.to_owned()).map_err(|_| format!("{name:?} is not a host name"))?;
         let config = client_config(trust, identity)?;
         Ok(ServerTls { name, config: Arc::new(config) })
     }
 
     /// The same settings towards a server of another name.
     pub(crate) fn towards(&self, name: &str) -> Result<ServerTls, String> {
-        let name = ServerName::try_from(name.to_owned()).map_err(|_| format!("{name:?} is no host name"))?;
+        let name = ServerName::try_from(name.to_owned()).map_err(|_| format!("{name:?} is not a host name"))?;
         Ok(ServerTls { name, config: self.config.clone() })
     }
 

@@ -47,7 +47,7 @@ impl Webhooks {
         let answer = outbound.post_json(&target, None, vec![asked.to_string().into()], PATIENCE).await;
         let answer = answer.map_err(|error| WebhookFault::Call(error.to_string()))?;
         let answer: Value = serde_json::from_slice(&answer)
-            .map_err(|error| WebhookFault::Call(format!("the answer is no JSON: {error}")))?;
+            .map_err(|error| WebhookFault::Call(format!("the answer is not JSON: {error}")))?;
         converted(&asked, &answer, to, objects)
     }
 }

@@ -110,7 +110,7 @@ impl Users {
 fn impersonate(user: &Value, headers: &mut HeaderMap) -> Result<(), String> {
     let mut say = |name: HeaderName, value: &Value| {
         let Some(value) = value.as_str().filter(|value| !value.is_empty()) else { return Ok(()) };
-        let value = HeaderValue::from_str(value).map_err(|_| format!("{value:?} is no value of a header"))?;
+        let value = HeaderValue::from_str(value).map_err(|_| format!("{value:?} is not a value of a header"))?;
         headers.append(name, value);
         Ok::<(), String>(())
     };
@@ -121,7 +121,7 @@ fn impersonate(user: &Value, headers: &mut HeaderMap) -> Result<(), String> {
     }
     for (key, values) in user["as-user-extra"].as_object().into_iter().flatten() {
         let name = format!("{EXTRA}{}", key.to_ascii_lowercase());
-        let name: HeaderName = name.parse().map_err(|_| format!("{key:?} is no name of a header"))?;
+        let name: HeaderName = name.parse().map_err(|_| format!("{key:?} is not a name of a header"))?;
         for value in values.as_array().into_iter().flatten() {
             say(name.clone(), value)?;
         }

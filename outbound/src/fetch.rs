@@ -23,7 +23,7 @@ pub async fn fetch(
 ) -> Result<(StatusCode, Bytes), OutboundError> {
     let call = async {
         let unusable = |why: String| OutboundError::Unusable(why);
-        let uri: Uri = url.parse().map_err(|error| unusable(format!("{url:?} is no URL: {error}")))?;
+        let uri: Uri = url.parse().map_err(|error| unusable(format!("{url:?} is not a URL: {error}")))?;
         if uri.scheme() != Some(&http::uri::Scheme::HTTPS) {
             return Err(unusable(format!("{url}: only https is asked")));
         }

@@ -97,10 +97,14 @@ impl Identity {
             Ok(certified) => {
                 *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(certified);
                 self.generation.fetch_add(1, Ordering::Release);
-                tracing::info!(%certificate, "the certificate shown to other servers has changed");
+                tracing::info!(%certificate, "the client certificate for other servers was reloaded");
             }
             Err(why) => {
-                tracing::error!(%certificate, why, "the certificate shown to other servers cannot be read: the old one stays");
+                tracing::error!(
+                    %certificate,
+                    why,
+                    "the client certificate for other servers has changed and cannot be read: the old one stays in use"
+                );
             }
         }
     }

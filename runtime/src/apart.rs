@@ -25,11 +25,11 @@ pub async fn apart<W: Future<Output = ()>>(name: &'static str, work: impl FnOnce
             let _thread = Ended { alive: Some(alive), thread: Some(thread) };
             match ended.await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::error!(%error, "what is called {name} does not run"),
-                Err(_) => tracing::error!("what is called {name} has ended"),
+                Ok(Err(error)) => tracing::error!(%error, "the background work {name} does not run"),
+                Err(_) => tracing::error!("the background work {name} has ended"),
             }
         }
-        Err(error) => tracing::error!(%error, "the machine gives no thread for what is called {name}"),
+        Err(error) => tracing::error!(%error, "no thread could be started for the background work {name}"),
     }
 }
 

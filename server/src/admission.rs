@@ -14,22 +14,23 @@ use std::sync::Arc;
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Admission")]
 pub struct AdmissionArgs {
-    /// Plug-ins to turn on beside those that are on by default. Repeatable.
+    /// Plug-ins to turn on besides the default ones. Repeatable.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub enable_admission_plugins: Vec<String>,
-    /// Plug-ins to turn off that are on by default. Repeatable.
+    /// Default plug-ins to turn off. Repeatable.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub disable_admission_plugins: Vec<String>,
-    /// The plug-ins that are on, and no others; the options above have taken its place.
+    /// The complete list of plug-ins that are on. Deprecated: use --enable-admission-plugins and
+    /// --disable-admission-plugins.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub admission_control: Option<Vec<String>>,
-    /// Configuration of plug-ins.
+    /// File with the configuration of admission plug-ins: an AdmissionConfiguration.
     #[arg(long, value_name = "FILE")]
     pub admission_control_config_file: Option<PathBuf>,
-    /// How long pods stay on a node that is not ready, when they do not say.
+    /// How long a pod without its own toleration stays on a node that is not ready, in seconds.
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     pub default_not_ready_toleration_seconds: i64,
-    /// How long pods stay on a node that nobody hears of, when they do not say.
+    /// How long a pod without its own toleration stays on a node that is unreachable, in seconds.
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     pub default_unreachable_toleration_seconds: i64,
 }

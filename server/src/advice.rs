@@ -16,18 +16,18 @@ fn of_folder(fault: &FolderFault) -> Option<String> {
     Some(match fault {
         FolderFault::Unfinished { making: Making::Import, path } => {
             let path = path.display();
-            format!("Go on with `holdfast log import --resume --data-dir {path} FILE`, or remove the folder")
+            format!("Continue with `holdfast log import --resume --data-dir {path} FILE`, or remove the folder")
         }
         FolderFault::Unfinished { making: Making::Fork, .. } => "Remove the folder, and fork again".into(),
         FolderFault::Unfinished { making: Making::Migration, .. } => {
-            "Go on by running the same `holdfast migrate` again, or remove the folder".into()
+            "Run the same `holdfast migrate` again to continue, or remove the folder".into()
         }
         FolderFault::Occupied { .. } => "Name a new folder".into(),
         FolderFault::NoLog { .. } => {
             "Name the data folder of a server with --data-dir, or a running server with --kubeconfig".into()
         }
         FolderFault::NotBegun { .. } => "Leave out --resume".into(),
-        FolderFault::Restless => "Have the server make the fork itself, with --server".into(),
+        FolderFault::Restless => "Let the server make the fork itself, with --server".into(),
         FolderFault::InUse { .. } => return None,
         FolderFault::Log(fault) => return of_log(fault),
     })
@@ -43,8 +43,8 @@ fn of_log(fault: &Fault) -> Option<String> {
     }
     let path = damage.folder().display();
     Some(format!(
-        "The way out: restore the folder from a backup; or run `holdfast log repair --data-dir {path}`, which puts the \
-         objects concerned back to their last intact version and tells which"
+        "Restore the folder from a backup; or run `holdfast log repair --data-dir {path}`, which restores the damaged \
+         objects to their last intact version and prints which"
     ))
 }
 

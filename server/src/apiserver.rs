@@ -82,7 +82,7 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
     for (option, given) in [("cloud-provider", &args.cloud_provider), ("cloud-config", &args.cloud_config)] {
         if given.as_deref().is_some_and(|given| !given.is_empty()) {
             tracing::warn!(
-                "Flag --{option} has been deprecated, it has no effect: an API server by itself asks no cloud"
+                "Flag --{option} has been deprecated, it has no effect: only holdfast up connects to a cloud"
             );
         }
     }
@@ -591,7 +591,7 @@ fn presence_of(args: &Args, bound: SocketAddr) -> Settings {
 fn despite_a_full_disk(made: Result<(), Refusal>) -> Result<(), Refusal> {
     match made {
         Err(Refusal::InsufficientStorage(why)) => {
-            tracing::error!(%why, "what every cluster has is not put right before there is room");
+            tracing::error!(%why, "objects that every cluster has are not created or repaired until the disk has room");
             Ok(())
         }
         made => made,

@@ -160,7 +160,7 @@ mod tests {
         let read = faults(&["--etcd-prefix", "/x", "--no-such", "y", "--port=z", "--sizes=1,999", "--mode", "c", "-q"]);
         assert!(read.misuse.is_some() && read.matches.is_some());
         let parts = [
-            "--etcd-prefix is not there any more",
+            "--etcd-prefix was removed",
             "'--no-such'",
             "'z' for '--port",
             "'999' for '--sizes",

@@ -22,103 +22,105 @@ const WEBHOOK_PATIENCE: Duration = Duration::from_secs(30);
 const WEBHOOK_TRIES: u32 = 5;
 const WEBHOOK_FACTOR: f64 = 1.5;
 
-/// Without a policy no request is told of, whatever else is said.
+/// Options of the audit log. Without a policy no request is logged, whatever the other options say.
 #[derive(clap::Args, Debug, Clone)]
 pub struct AuditArgs {
-    /// Which requests are told of, and how much: a Policy of audit.k8s.io.
+    /// Which requests are logged, and in how much detail: a Policy of audit.k8s.io. Without it no request is logged.
     #[arg(long, value_name = "FILE")]
     pub audit_policy_file: Option<PathBuf>,
 
-    /// File that events are written to; - is the standard output.
+    /// File for audit events; - for standard output.
     #[arg(long, value_name = "FILE")]
     pub audit_log_path: Option<String>,
-    /// json, or legacy: a line of text an event.
+    /// Format of an event: json, or legacy, which is one line of text.
     #[arg(long, default_value = "json")]
     pub audit_log_format: String,
-    /// Days that old files are kept, by the time in their names; 0 for any.
+    /// How many days to keep old files, counted from the time in their names; 0 for no limit.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "DAYS")]
     pub audit_log_maxage: i64,
-    /// Old files that are kept; 0 for all.
+    /// How many old files to keep; 0 for all.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "COUNT")]
     pub audit_log_maxbackup: i64,
-    /// Megabytes after which a new file is begun; 0 is 100.
+    /// Size in megabytes at which a new file is started; 0 means 100.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "MEGABYTES")]
     pub audit_log_maxsize: i64,
-    /// Old files are compressed with gzip.
+    /// Compress old files with gzip.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_log_compress: bool,
-    /// batch; blocking: an answer waits for its lines, and the line of a request that has come for the next one, some 5 ms; or
-    /// blocking-strict: a request waits for its line, and what cannot be written refuses it.
+    /// How events are written. batch: in the background. blocking: before the answer is sent; the event of a received
+    /// request may wait some 5 ms to be written together with the next one. blocking-strict: like blocking, but a
+    /// received request waits for its event, and is refused if that cannot be written.
     #[arg(long, default_value = "blocking", value_name = "MODE")]
     pub audit_log_mode: String,
-    /// Version that events are written in.
+    /// API version of the events.
     #[arg(long, default_value = VERSION)]
     pub audit_log_version: String,
-    /// Events that may wait; more are lost.
+    /// How many events may wait to be written; further ones are lost.
     #[arg(long, default_value_t = 10_000, allow_negative_numbers = true)]
     pub audit_log_batch_buffer_size: i64,
-    /// Events in a batch at most.
+    /// Maximum number of events in a batch.
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     pub audit_log_batch_max_size: i64,
-    /// How long a batch waits until it is full.
+    /// How long a batch waits to become full.
     #[arg(long, default_value = "0s", value_parser = parse_duration)]
     pub audit_log_batch_max_wait: Duration,
-    /// Batches are written no faster than the two options that follow say.
+    /// Limit how fast batches are written, as the options for QPS and burst say.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_log_batch_throttle_enable: bool,
-    /// Batches a second.
+    /// Maximum number of batches a second.
     #[arg(long, default_value_t = 0.0)]
     pub audit_log_batch_throttle_qps: f32,
-    /// Batches that may go at once.
+    /// Maximum number of batches at once.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub audit_log_batch_throttle_burst: i64,
-    /// Events that are too large go without their objects.
+    /// Leave objects out of events that are too large.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_log_truncate_enabled: bool,
-    /// How large a batch may be; a larger one is split.
+    /// Maximum size of a batch; larger ones are split.
     #[arg(long, default_value_t = 10_485_760, allow_negative_numbers = true, value_name = "BYTES")]
     pub audit_log_truncate_max_batch_size: i64,
-    /// How large an event may be before it goes without its objects.
+    /// Maximum size of an event with its objects; larger ones are written without objects.
     #[arg(long, default_value_t = 102_400, allow_negative_numbers = true, value_name = "BYTES")]
     pub audit_log_truncate_max_event_size: i64,
 
-    /// Kubeconfig of the server that events are sent to.
+    /// Kubeconfig of the server to which events are sent.
     #[arg(long, value_name = "FILE")]
     pub audit_webhook_config_file: Option<PathBuf>,
-    /// How long the first wait between two tries is.
+    /// How long to wait before the first retry.
     #[arg(long, default_value = "10s", value_parser = parse_duration)]
     pub audit_webhook_initial_backoff: Duration,
-    /// batch, blocking, or blocking-strict: what cannot be sent refuses its request.
+    /// How events are sent. batch: in the background. blocking: before the answer is sent. blocking-strict: like
+    /// blocking, but a request is refused if its event cannot be sent.
     #[arg(long, default_value = "batch", value_name = "MODE")]
     pub audit_webhook_mode: String,
-    /// Version that events are written in.
+    /// API version of the events.
     #[arg(long, default_value = VERSION)]
     pub audit_webhook_version: String,
-    /// Events that may wait; more are lost.
+    /// How many events may wait to be written; further ones are lost.
     #[arg(long, default_value_t = 10_000, allow_negative_numbers = true)]
     pub audit_webhook_batch_buffer_size: i64,
-    /// Events in a batch at most.
+    /// Maximum number of events in a batch.
     #[arg(long, default_value_t = 400, allow_negative_numbers = true)]
     pub audit_webhook_batch_max_size: i64,
-    /// How long a batch waits until it is full.
+    /// How long a batch waits to become full.
     #[arg(long, default_value = "30s", value_parser = parse_duration)]
     pub audit_webhook_batch_max_wait: Duration,
-    /// Batches go no faster than the two options that follow say.
+    /// Limit how fast batches are sent, as the options for QPS and burst say.
     #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_webhook_batch_throttle_enable: bool,
-    /// Batches a second.
+    /// Maximum number of batches a second.
     #[arg(long, default_value_t = 10.0)]
     pub audit_webhook_batch_throttle_qps: f32,
-    /// Batches that may go at once.
+    /// Maximum number of batches at once.
     #[arg(long, default_value_t = 15, allow_negative_numbers = true)]
     pub audit_webhook_batch_throttle_burst: i64,
-    /// Events that are too large go without their objects.
+    /// Leave objects out of events that are too large.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_webhook_truncate_enabled: bool,
-    /// How large a batch may be; a larger one is split.
+    /// Maximum size of a batch; larger ones are split.
     #[arg(long, default_value_t = 10_485_760, allow_negative_numbers = true, value_name = "BYTES")]
     pub audit_webhook_truncate_max_batch_size: i64,
-    /// How large an event may be before it goes without its objects.
+    /// Maximum size of an event with its objects; larger ones are written without objects.
     #[arg(long, default_value_t = 102_400, allow_negative_numbers = true, value_name = "BYTES")]
     pub audit_webhook_truncate_max_event_size: i64,
 }
@@ -150,13 +152,13 @@ impl AuditArgs {
             Some(policy) if !backends.is_empty() => Ok(Some(Auditor::new(policy, backends))),
             Some(_) => {
                 tracing::warn!(
-                    "--audit-policy-file without --audit-log-path or --audit-webhook-config-file tells nobody"
+                    "--audit-policy-file has no effect without --audit-log-path or --audit-webhook-config-file"
                 );
                 Ok(None)
             }
             None => {
                 if !backends.is_empty() {
-                    tracing::warn!("no request is told of: --audit-policy-file is not given");
+                    tracing::warn!("no request is logged, because --audit-policy-file is not given");
                 }
                 Ok(None)
             }
@@ -204,7 +206,7 @@ impl AuditArgs {
             if path.is_dir() {
                 faults.push(format!("--audit-log-path: {} is a folder", path.display()));
             } else if let Some(above) = path.ancestors().skip(1).find(|above| is_file(above)) {
-                faults.push(format!("--audit-log-path: {} is no folder", above.display()));
+                faults.push(format!("--audit-log-path: {} is not a folder", above.display()));
             }
         }
         faults

@@ -39,72 +39,76 @@ const TOKEN_SECONDS_MAX: u64 = 1 << 32;
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Authentication")]
 pub struct AuthenticationArgs {
-    /// Kubeconfig of another API server, which reviews tokens that nobody here knows, and tells whom to trust.
+    /// Kubeconfig of another API server, which reviews the tokens that this server cannot authenticate itself, and from
+    /// which it reads the CA certificates for client certificates and authenticating proxies.
     #[arg(long, alias = "authentication-coreconfig", value_name = "FILE")]
     pub authentication_kubeconfig: Option<PathBuf>,
-    /// Do not ask that server whom to trust.
+    /// Do not read CA certificates from that server.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub authentication_skip_lookup: bool,
-    /// Start even where it does not tell whom to trust.
+    /// Start even if CA certificates cannot be read from that server.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub authentication_tolerate_lookup_failure: bool,
-    /// Lines of `password,user,uid,"group,group"`, for names and passwords as Kubernetes took them until 1.18.
+    /// File of names and passwords (HTTP basic authentication, in Kubernetes until 1.18), with lines of
+    /// `password,user,uid,"group,group"`.
     #[arg(long, value_name = "FILE")]
     pub basic_auth_file: Option<PathBuf>,
-    /// Secrets of type bootstrap.kubernetes.io/token in kube-system let their holders join.
+    /// Accept bootstrap tokens: Secrets of type bootstrap.kubernetes.io/token in kube-system.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub enable_bootstrap_token_auth: bool,
-    /// Issuers of tokens and who may be anonymous: an AuthenticationConfiguration, which is followed.
+    /// An AuthenticationConfiguration: issuers of JWTs, and anonymous access. The server reloads the file when it
+    /// changes.
     #[arg(long, value_name = "FILE")]
     pub authentication_config: Option<PathBuf>,
-    /// Kubeconfig of a server that is asked about tokens.
+    /// Kubeconfig of a webhook that authenticates tokens.
     #[arg(long, value_name = "FILE")]
     pub authentication_token_webhook_config_file: Option<PathBuf>,
-    /// Version of the TokenReview that it gets: v1 or v1beta1.
+    /// Version of the TokenReviews that are sent to the webhook: v1 or v1beta1.
     #[arg(long, default_value = "v1beta1", value_parser = |text: &str| Version::parse("authentication webhook", text), value_name = "VERSION")]
     pub authentication_token_webhook_version: Version,
-    /// How long its answers are good; 0 for not at all.
+    /// How long the webhook's answers are cached; 0 for not at all.
     #[arg(long, default_value = "2m0s", value_parser = parse_duration, value_name = "DURATION")]
     pub authentication_token_webhook_cache_ttl: Duration,
 
-    /// URL of an issuer of OpenID Connect whose tokens are taken; https only.
+    /// URL of an OpenID Connect issuer whose tokens are accepted; https only.
     #[arg(long, value_name = "URL")]
     pub oidc_issuer_url: Option<String>,
-    /// Client id that its tokens must be for.
+    /// Client ID that the issuer's tokens must be for.
     #[arg(long, value_name = "ID")]
     pub oidc_client_id: Option<String>,
-    /// Who vouches for its server [default: whom the machine trusts].
+    /// CA certificates for the issuer's server [default: the machine's].
     #[arg(long, value_name = "FILE")]
     pub oidc_ca_file: Option<PathBuf>,
-    /// Claim that is the user name.
+    /// Claim that contains the user name.
     #[arg(long, default_value = "sub", value_name = "CLAIM")]
     pub oidc_username_claim: String,
-    /// What is put before it; - for nothing [default: the issuer and #, unless the claim is email].
+    /// Prefix for user names; - for none [default: the issuer and #, unless the claim is email].
     #[arg(long, allow_hyphen_values = true, value_name = "PREFIX")]
     pub oidc_username_prefix: Option<String>,
-    /// Claim with the user's groups.
+    /// Claim that contains the user's groups.
     #[arg(long, value_name = "CLAIM")]
     pub oidc_groups_claim: Option<String>,
-    /// What is put before each of them.
+    /// Prefix for groups.
     #[arg(long, value_name = "PREFIX")]
     pub oidc_groups_prefix: Option<String>,
-    /// Algorithms that its tokens may be signed with.
+    /// Algorithms with which the issuer's tokens may be signed.
     #[arg(long, value_delimiter = ',', default_value = "RS256", value_name = "NAMES")]
     pub oidc_signing_algs: Vec<String>,
-    /// Claims that its tokens must have, with their values. Repeatable.
+    /// Claims that the issuer's tokens must contain, with their values. Repeatable.
     #[arg(long, value_delimiter = ',', value_name = "CLAIM=VALUE")]
     pub oidc_required_claim: Vec<String>,
 
-    /// Host by which the server names itself in what it tells of its issuer.
+    /// Host name for this server in its OpenID discovery document.
     #[arg(long, value_name = "HOST")]
     pub external_hostname: Option<String>,
-    /// Where the keys of service account tokens are asked for [default: below the server's own address].
+    /// URL of the public keys for service account tokens, as published in the discovery document [default: a path of
+    /// this server].
     #[arg(long, value_name = "URL")]
     pub service_account_jwks_uri: Option<String>,
-    /// For how long service account tokens are given at most; 0 for as long as anybody may ask.
+    /// Maximum lifetime of service account tokens; 0 for no limit but that of the API.
     #[arg(long, default_value = "0", value_parser = parse_duration, value_name = "DURATION")]
     pub service_account_max_token_expiration: Duration,
-    /// Tokens that nodes get for pods are good for a year, so that clients go on that never read them again.
+    /// Make tokens that kubelets request for pods valid for a year, for clients that never reload their token.
     #[arg(long, default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub service_account_extend_token_expiration: bool,
 }
@@ -240,7 +244,7 @@ fn named_issuers(args: &Args) -> Result<()> {
         let url = !issuer.contains(':') || issuer.parse::<http::Uri>().is_ok_and(|url| url.scheme().is_some());
         for (is_wrong, why) in [
             (issuer.is_empty(), "it contains an empty string".to_owned()),
-            (!url, format!("{issuer:?} contains a ':' and is no URL")),
+            (!url, format!("{issuer:?} contains a ':' and is not a URL")),
             (all[..at].contains(issuer), format!("{issuer:?} is there twice")),
         ] {
             faults.extend(is_wrong.then_some(why));

@@ -33,32 +33,35 @@ const OPEN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/livez"];
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Authorization")]
 pub struct AuthorizationArgs {
-    /// AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC and Node, asked in this order [default: AlwaysAllow, and RBAC with up].
+    /// Authorization modes, asked in the given order: AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC, Node [default:
+    /// AlwaysAllow, and RBAC with up].
     #[arg(long, value_delimiter = ',', value_name = "MODES")]
     pub authorization_mode: Option<Vec<ModeName>>,
-    /// An AuthorizationConfiguration, which names the authorizers and their order, and is followed while the server runs.
+    /// An AuthorizationConfiguration: the authorizers and their order. The server reloads the file when it changes.
     #[arg(long, value_name = "FILE")]
     pub authorization_config: Option<PathBuf>,
-    /// Policies of the mode ABAC, a line each.
+    /// Policies for the mode ABAC, one on each line.
     #[arg(long, value_name = "FILE")]
     pub authorization_policy_file: Option<PathBuf>,
-    /// Kubeconfig of the server that the mode Webhook asks.
+    /// Kubeconfig of the webhook for the mode Webhook.
     #[arg(long, value_name = "FILE")]
     pub authorization_webhook_config_file: Option<PathBuf>,
-    /// Version of the SubjectAccessReviews that it gets: v1beta1 or v1 [default: v1beta1].
+    /// Version of the SubjectAccessReviews that are sent to the webhook: v1beta1 or v1 [default: v1beta1].
     #[arg(long, value_parser = |text: &str| Version::parse("webhook authorizer", text), value_name = "VERSION")]
     pub authorization_webhook_version: Option<Version>,
-    /// How long its answers are good that allow; 0 for not at all [default: 5m0s, and 10s with --authorization-kubeconfig].
+    /// How long the webhook's answers that allow a request are cached; 0 for not at all [default: 5m0s, and 10s with
+    /// --authorization-kubeconfig].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub authorization_webhook_cache_authorized_ttl: Option<Duration>,
-    /// How long its other answers are good; 0 for not at all [default: 30s, and 10s with --authorization-kubeconfig].
+    /// How long the webhook's other answers are cached; 0 for not at all [default: 30s, and 10s with
+    /// --authorization-kubeconfig].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
-    /// Kubeconfig of another API server, which is asked about all that no mode decides.
+    /// Kubeconfig of another API server, which authorizes the requests that no mode has decided.
     #[arg(long, alias = "authorization-coreconfig", value_name = "FILE")]
     pub authorization_kubeconfig: Option<PathBuf>,
-    /// Paths that everybody may ask for, with a trailing * all that begin so
-    /// [default: none, and /healthz,/readyz,/livez with --authorization-kubeconfig].
+    /// Paths that need no authorization; a trailing * allows every path that begins so [default: none, and
+    /// /healthz,/readyz,/livez with --authorization-kubeconfig].
     #[arg(long, value_delimiter = ',', value_name = "PATHS")]
     pub authorization_always_allow_paths: Option<Vec<OpenPath>>,
 }

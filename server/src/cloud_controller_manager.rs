@@ -39,61 +39,60 @@ const LIFECYCLE_WORKERS: usize = 10;
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 pub struct Args {
-    /// The cloud: simulated, or external, a provider that is asked over gRPC; see docs/CLOUDS.md.
+    /// The cloud: simulated, or external for a provider over gRPC; see docs/CLOUDS.md.
     #[arg(long, default_value = "", hide_default_value = true, value_name = "NAME", help_heading = "Cloud")]
     cloud_provider: String,
-    /// File that describes the simulated cloud, or says where the provider listens; configmap:NAMESPACE/NAME for a
-    /// ConfigMap with the key cloud.yaml.
+    /// File that describes the simulated cloud, or has the address of the external provider; configmap:NAMESPACE/NAME
+    /// for a ConfigMap with the key cloud.yaml.
     #[arg(long, default_value = "", hide_default_value = true, value_name = "FILE", help_heading = "Cloud")]
     cloud_config: String,
-    /// Take a cloud that cannot tell clusters apart.
+    /// Accept a cloud that does not distinguish between clusters.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL", help_heading = "Cloud")]
     allow_untagged_cloud: bool,
-    /// Name of the cluster in the cloud, which no other cluster there may have.
+    /// Name of the cluster, unique in the cloud.
     #[arg(long, default_value = "kubernetes", value_name = "NAME", help_heading = "Cloud")]
     cluster_name: String,
-    /// Nodes have ranges of addresses for their pods, to which routes lead. The ranges are given out by the controller
-    /// manager.
+    /// Set this if nodes have pod CIDRs, which the controller manager allocates: routes are made for them.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL", help_heading = "Cloud")]
     allocate_node_cidrs: bool,
-    /// The addresses of all pods: a range, or one of each family. Routes outside of it are left alone.
+    /// IP ranges of all pods: one CIDR, or one of each family. Routes outside of them are not changed.
     #[arg(long, value_delimiter = ',', value_name = "RANGES", help_heading = "Cloud")]
     cluster_cidr: Vec<String>,
-    /// Make routes, where --allocate-node-cidrs says that there are ranges.
+    /// Make routes to nodes' pod CIDRs, with --allocate-node-cidrs.
     #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL", help_heading = "Cloud")]
     configure_cloud_routes: bool,
-    /// How often routes are compared.
+    /// How often the cloud's routes are compared with the nodes.
     #[arg(long, default_value = "10s", value_parser = parse_duration, value_name = "DURATION", help_heading = "Cloud")]
     route_reconciliation_period: Duration,
-    /// How often the cloud is asked about the instance of a node that is not ready.
+    /// How often to check in the cloud whether the instance of a node that is not ready still exists.
     #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "DURATION", help_heading = "Cloud")]
     node_monitor_period: Duration,
-    /// How often addresses of nodes are compared.
+    /// How often the nodes' addresses are read from the cloud.
     #[arg(long, default_value = "5m0s", value_parser = parse_duration, value_name = "DURATION", help_heading = "Cloud")]
     node_status_update_frequency: Duration,
-    /// Balancers are told again what they are to be after this time, or up to twice as long.
+    /// How often every load balancer is configured again; the actual interval is up to twice as long.
     #[arg(long, default_value = "12h0m0s", value_parser = parse_duration, value_name = "DURATION", help_heading = "Cloud")]
     min_resync_period: Duration,
-    /// Which controllers run: * for all, NAME for one, -NAME for all but that one.
+    /// Controllers to run: * for all, NAME for one, -NAME to leave one out.
     #[arg(long, value_delimiter = ',', default_value = "*", value_name = "NAMES", allow_hyphen_values = true)]
     controllers: Vec<String>,
-    /// How long to wait between the starts of two controllers.
+    /// How long to wait between starting two controllers.
     #[arg(long, default_value = "0s", value_parser = parse_duration, value_name = "DURATION")]
     controller_start_interval: Duration,
-    /// Each controller acts as an account of its own in kube-system, with a token that is renewed.
+    /// Run each controller with its own service account in kube-system.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     use_service_account_credentials: bool,
-    /// How many Services of one namespace are worked on at once.
+    /// How many Services of one namespace are handled at the same time.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "COUNT")]
     concurrent_service_syncs: u32,
-    /// How many nodes are worked on at once.
+    /// How many nodes are handled at the same time.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "COUNT")]
     concurrent_node_syncs: u32,
-    /// Take a second lease for controllers that move from one manager to another.
+    /// Use a second lease for controllers that migrate from one controller manager to another.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL", help_heading = "Leader election")]
     enable_leader_migration: bool,
     /// A LeaderMigrationConfiguration: the name of that lease, and which component runs which controller under it
-    /// [default: route, service and cloud-node-lifecycle, run by whoever leads].
+    /// [default: route, service and cloud-node-lifecycle, run by the leader].
     #[arg(long, value_name = "FILE", help_heading = "Leader election")]
     leader_migration_config: Option<PathBuf>,
     #[command(flatten)]

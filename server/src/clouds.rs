@@ -69,7 +69,7 @@ impl Named {
             (file, _) => Some(Config::File(file.into())),
         };
         if provider == ProviderKind::External && config.is_none() {
-            bail!("--cloud-config: a file must say where the provider listens, see docs/CLOUDS.md");
+            bail!("--cloud-config: give a file with the address of the provider, see docs/CLOUDS.md");
         }
         Ok(Named { provider, config })
     }
@@ -181,7 +181,7 @@ async fn check_name(cloud: &dyn Cloud, name: &str, act: &dyn Act, actor: &Actor)
     let clusters = cloud.ask(&Call::Clusters).await;
     let (Some(uid), Ok(Answer::Clusters(clusters))) = (uid, clusters) else {
         // Calls that make something in the cloud check the name again.
-        tracing::warn!("cannot tell yet whether another cluster of this cloud is called {name}");
+        tracing::warn!("could not check that no other cluster in this cloud has the name {name}; it is checked later");
         return Ok(());
     };
     match clusters.iter().find(|known| known.name == name && known.uid != uid) {

@@ -14,46 +14,47 @@ use std::time::Duration;
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Cluster")]
 pub struct ClusterArgs {
-    /// Port under which the cluster reaches the server, where something stands before it; k3s gives it [default: the
-    /// secure port].
+    /// Port at which the cluster reaches the server if it is behind a proxy, as with k3s [default: the secure port].
     #[arg(long, value_name = "PORT")]
     pub advertise_port: Option<u16>,
-    /// Who keeps the endpoints of the service kubernetes: lease, master-count or none.
+    /// How the endpoints of the Service kubernetes are kept: lease, master-count or none.
     #[arg(long, default_value = "lease", value_name = "TYPE")]
     pub endpoint_reconciler_type: String,
-    /// How many servers the endpoints show at most, with --endpoint-reconciler-type=master-count.
+    /// Maximum number of servers in the endpoints, with --endpoint-reconciler-type=master-count.
     #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_name = "COUNT")]
     pub apiserver_count: i64,
-    /// The port of every node that leads to the service kubernetes; 0 for none.
+    /// Node port of the Service kubernetes; 0 for none.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "PORT")]
     pub kubernetes_service_node_port: i64,
-    /// How long the server's lease in kube-system lasts [default: 3600, and no lease with up].
+    /// Duration of the server's identity Lease in kube-system [default: 3600, and no lease with up].
     #[arg(long, allow_negative_numbers = true, value_name = "SECONDS")]
     pub identity_lease_duration_seconds: Option<i64>,
-    /// How often it is renewed [default: 10].
+    /// How often that Lease is renewed [default: 10].
     #[arg(long, allow_negative_numbers = true, value_name = "SECONDS")]
     pub identity_lease_renew_interval_seconds: Option<i64>,
-    /// Delete what is owned together with its owner, and wait for that where a client asks for it.
+    /// Garbage collection: delete dependents together with their owner, and support foreground deletion and orphaning.
     #[arg(long, default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub enable_garbage_collector: bool,
 
-    /// Who vouches for other servers of this API. One server alone serves a log, so that no request goes to another.
+    /// CA certificates for other API servers of the cluster. No effect: this server answers every request itself.
     #[arg(long, value_name = "FILE")]
     pub peer_ca_file: Option<PathBuf>,
-    /// The address that other servers of this API would ask. None does.
+    /// Address at which other API servers of the cluster reach this one. No effect: no request is passed between
+    /// servers.
     #[arg(long, value_name = "ADDRESS")]
     pub peer_advertise_ip: Option<String>,
-    /// The port that other servers of this API would ask. None does.
+    /// Port at which other API servers of the cluster reach this one. No effect: no request is passed between servers.
     #[arg(long, value_name = "PORT")]
     pub peer_advertise_port: Option<String>,
 
-    /// How long others leave the server its lease that coordinates elections, where CoordinatedLeaderElection is on.
+    /// Duration of the Lease for coordinating leader elections, with the feature CoordinatedLeaderElection: how long
+    /// other servers wait before they take it over.
     #[arg(long, default_value = "15s", value_parser = parse_duration, value_name = "DURATION")]
     pub coordinated_leadership_lease_duration: Duration,
-    /// How long it coordinates without having renewed that lease.
+    /// How long the server goes on coordinating without renewing that Lease.
     #[arg(long, default_value = "10s", value_parser = parse_duration, value_name = "DURATION")]
     pub coordinated_leadership_renew_deadline: Duration,
-    /// How often it renews that lease, or tries to take it.
+    /// How often the server renews that Lease, or tries to acquire it.
     #[arg(long, default_value = "2s", value_parser = parse_duration, value_name = "DURATION")]
     pub coordinated_leadership_retry_period: Duration,
 }
@@ -140,7 +141,7 @@ impl ClusterArgs {
         if let Some(address) = given(&self.peer_advertise_ip)
             && address.parse::<IpAddr>().is_err()
         {
-            faults.push(format!("--peer-advertise-ip: {address:?} is no address"));
+            faults.push(format!("--peer-advertise-ip: {address:?} is not an address"));
         }
         if let Some(port) = given(&self.peer_advertise_port)
             && !port.parse::<u16>().is_ok_and(|port| port > 0)

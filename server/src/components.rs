@@ -45,19 +45,19 @@ const WORKERS: usize = 64;
 #[derive(clap::Args, Debug, Clone, Default)]
 #[group(skip)]
 pub struct Args {
-    /// Which controllers run: * for all that run by default, NAME for one, -NAME for all but that one. With -* the API
-    /// server is alone [default: *].
+    /// Controllers to run: * for all default ones, NAME for one, -NAME to leave one out. With -* the API server runs
+    /// alone [default: *].
     #[arg(long, value_delimiter = ',', value_name = "NAMES", allow_hyphen_values = true)]
     pub controllers: Vec<String>,
-    /// How many simulated nodes there are: they take pods through their lives, and run no container
-    /// [default: 1, or none where no controller runs].
+    /// Number of simulated nodes: their pods become ready, fail and end, but no container runs [default: 1, or none if
+    /// no controller runs].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(holdfast_nodes::node::NODES_MAX)))]
     pub nodes: Option<u32>,
-    /// How many bytes a second controllers, the scheduler and simulated nodes write for one namespace, once they have
-    /// written 64Mi: what is more waits, and nothing else does [default: 32Mi].
+    /// Maximum number of bytes a second that controllers, the scheduler and simulated nodes write for one namespace,
+    /// after a first 64Mi. Further writes for that namespace wait; others do not [default: 32Mi].
     #[arg(long, value_parser = parse_bytes, value_name = "BYTES")]
     pub controller_bytes_per_second: Option<u64>,
-    /// What simulated nodes are like: a file with capacity, labels, taints, zones; see docs/NODES.md.
+    /// File with the capacity, labels, taints and zones of simulated nodes; see docs/NODES.md.
     #[arg(long, value_name = "FILE")]
     pub node_template: Option<PathBuf>,
     #[command(flatten)]
@@ -294,12 +294,12 @@ impl Components {
         let listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(listening) = listening.filter(|_| self.nodes > 0) else { return };
         if let Err(error) = listening.introduce(transport.kubelets().simulated(), self.node_template.port) {
-            tracing::error!(%error, "simulated nodes are not reached");
+            tracing::error!(%error, "simulated nodes cannot be reached for logs and exec");
         }
         let (api, template) = (simulated_kubelets::inside(transport), Arc::new(self.node_template.clone()));
         tasks.spawn(async move {
             if let Err(error) = listening.serve(api, template).await {
-                tracing::error!(%error, "simulated nodes do not answer");
+                tracing::error!(%error, "simulated nodes stopped answering requests for logs and exec");
             }
         });
     }
@@ -308,7 +308,7 @@ impl Components {
 /// Parses a number of bytes, such as `32Mi`.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let bytes = quantity::whole(text).and_then(|bytes| u64::try_from(bytes).ok()).filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| format!("{text:?} is no number of bytes, as 1000000 or 64Mi are"))
+    bytes.ok_or_else(|| format!("{text:?} is not a number of bytes, such as 1000000 or 64Mi"))
 }
 
 /// Reads the file of `--node-template`.
@@ -362,7 +362,10 @@ impl CloudWork {
             let cloud = loop {
                 match self.named.open(act.clone(), actor.clone()).await {
                     Ok(cloud) => break cloud,
-                    Err(error) => tracing::warn!(error = format!("{error:#}"), "the cloud is not asked yet"),
+                    Err(error) => tracing::warn!(
+                        error = format!("{error:#}"),
+                        "the cloud cannot be reached yet; it is tried again"
+                    ),
                 }
                 tokio::time::sleep(CLOUD_AGAIN).await;
             };
@@ -374,7 +377,9 @@ impl CloudWork {
         let settings = holdfast_cloud::Settings::default();
         let controllers = match clouds::crew(&**cloud, settings, &self.choice, true, &*act, &actor).await {
             Ok(controllers) => controllers,
-            Err(error) => return tracing::error!(error = format!("{error:#}"), "the cloud is not asked"),
+            Err(error) => {
+                return tracing::error!(error = format!("{error:#}"), "the controllers of the cloud do not run");
+            }
         };
         let engine = service.engine().clone();
         let clock = Arc::new(InsideClock(engine.clone()));

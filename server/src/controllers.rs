@@ -23,49 +23,49 @@ use std::time::Duration;
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 pub struct Args {
-    /// Which controllers run: * for all that run by default, NAME for one, -NAME for all but that one.
+    /// Controllers to run: * for all default ones, NAME for one, -NAME to leave one out.
     #[arg(long, value_delimiter = ',', default_value = "*", value_name = "NAMES", allow_hyphen_values = true)]
     controllers: Vec<String>,
-    /// Each controller acts as an account of its own in kube-system, with a token that is renewed.
+    /// Run each controller with its own service account in kube-system.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub use_service_account_credentials: bool,
-    /// Delete what has lost its owners. It must be as the API server has it.
+    /// Delete objects whose owners are gone. Must have the same value as the API server's option.
     #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     enable_garbage_collector: bool,
-    /// What clients of the API trust: published in each namespace, and in the tokens of Secrets.
+    /// CA certificates for the API server, published in every namespace and in the Secrets of service account tokens.
     #[arg(long, value_name = "FILE")]
     root_ca_file: Option<PathBuf>,
-    /// Make volumes for claims of classes that ask for it.
+    /// Provision volumes for claims whose StorageClass asks for it.
     #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     enable_dynamic_provisioning: bool,
-    /// Make volumes that are folders on nodes; for tests on one node.
+    /// Provision volumes as folders on the node; for tests on one node.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     enable_hostpath_provisioner: bool,
-    /// How often claims that wait are looked at again.
+    /// How often pending claims are tried again.
     #[arg(long, default_value = "15s", value_parser = parse_duration, value_name = "DURATION")]
     pvclaimbinder_sync_period: Duration,
-    /// How many pods that have ended there may be before the oldest are deleted; 0 for any number.
+    /// Maximum number of pods that have ended; above it the oldest are deleted; 0 for no limit.
     #[arg(long, default_value_t = 12_500, allow_negative_numbers = true, value_name = "COUNT")]
     terminated_pod_gc_threshold: i64,
-    /// How long a token of a Secret that nobody uses is kept.
+    /// How long an unused service account token in a Secret is kept.
     #[arg(long, default_value = "8760h0m0s", value_parser = parse_duration, value_name = "DURATION")]
     legacy_service_account_token_clean_up_period: Duration,
-    /// How long a node may be silent before it counts as lost.
+    /// How long a node may fail to report before it counts as unhealthy.
     #[arg(long, default_value = "50s", value_parser = parse_duration, value_name = "DURATION", help_heading = "Nodes")]
     node_monitor_grace_period: Duration,
-    /// The same for a node that is new.
+    /// How long a new node may fail to report before it counts as unhealthy.
     #[arg(long, default_value = "1m0s", value_parser = parse_duration, value_name = "DURATION", help_heading = "Nodes")]
     node_startup_grace_period: Duration,
-    /// Nodes a second whose pods are evicted.
+    /// Number of unhealthy nodes a second whose pods are evicted.
     #[arg(long, default_value_t = 0.1, value_name = "RATE", help_heading = "Nodes")]
     node_eviction_rate: f64,
-    /// The same in a zone of which many nodes are lost.
+    /// Number of unhealthy nodes a second whose pods are evicted, in an unhealthy zone.
     #[arg(long, default_value_t = 0.01, value_name = "RATE", help_heading = "Nodes")]
     secondary_node_eviction_rate: f64,
-    /// With no more nodes than that, nobody is evicted from such a zone.
+    /// An unhealthy zone with no more nodes than this has no pods evicted.
     #[arg(long, default_value_t = 50, value_name = "COUNT", help_heading = "Nodes")]
     large_cluster_size_threshold: usize,
-    /// Which part of the nodes of a zone is many, from 0 to 1.
+    /// Share of unhealthy nodes, from 0 to 1, from which a zone counts as unhealthy.
     #[arg(long, default_value_t = 0.55, value_name = "PART", help_heading = "Nodes")]
     unhealthy_zone_threshold: f64,
     #[command(flatten)]
@@ -74,19 +74,19 @@ pub struct Args {
     services: ServiceArgs,
     #[command(flatten)]
     ranges: node_ranges::Args,
-    /// Keep a volume attached to a node that is not ready for as long as the node says that it uses it. Without this
-    /// it is detached after six minutes.
+    /// Keep a volume attached to a node that is not ready as long as the node reports it in use. Without this it is
+    /// detached after six minutes.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     disable_force_detach_on_timeout: bool,
-    /// The private key that signs the tokens of Secrets. Without it they get none.
+    /// Private key that signs service account tokens for Secrets. Without it such Secrets get no token.
     #[arg(long, value_name = "FILE")]
     service_account_private_key_file: Option<PathBuf>,
-    /// How long what is being done may take to end when the process is asked to.
+    /// How long controllers may take to finish when the process stops.
     #[arg(long, default_value = "10s", value_parser = parse_duration, value_name = "DURATION")]
     pub controller_shutdown_timeout: Duration,
     #[command(flatten)]
     signing: signing::Args,
-    /// How long certificates are good, unless a request asks for less.
+    /// Lifetime of signed certificates, unless a request asks for a shorter one.
     #[arg(long, default_value = "8760h0m0s", value_parser = parse_duration, value_name = "DURATION")]
     cluster_signing_duration: Duration,
     #[command(flatten)]
@@ -100,19 +100,19 @@ pub struct Args {
 #[group(skip)]
 #[command(next_help_heading = "Autoscaling")]
 struct AutoscalingArgs {
-    /// How often each autoscaler is looked at.
+    /// How often each autoscaler is evaluated.
     #[arg(long, default_value = "15s", value_parser = parse_duration, value_name = "DURATION")]
     horizontal_pod_autoscaler_sync_period: Duration,
-    /// How far back recommendations count before fewer pods are made of them.
+    /// How far back recommendations are considered before scaling down; the highest one wins.
     #[arg(long, default_value = "5m0s", value_parser = parse_duration, value_name = "DURATION")]
     horizontal_pod_autoscaler_downscale_stabilization: Duration,
-    /// By which part usage may be off its target before anything is done.
+    /// How far usage may be from its target, as a share, before the number of pods changes.
     #[arg(long, default_value_t = 0.1, value_name = "PART")]
     horizontal_pod_autoscaler_tolerance: f64,
-    /// How long after a pod's start what it uses of a CPU counts only if it was measured while the pod was ready.
+    /// How long after a pod's start its CPU usage is ignored unless it was measured while the pod was ready.
     #[arg(long, default_value = "5m0s", value_parser = parse_duration, value_name = "DURATION")]
     horizontal_pod_autoscaler_cpu_initialization_period: Duration,
-    /// How long after its start a pod that is not ready counts as never having been.
+    /// How long after its start a pod that is not ready counts as not yet started.
     #[arg(long, default_value = "30s", value_parser = parse_duration, value_name = "DURATION")]
     horizontal_pod_autoscaler_initial_readiness_delay: Duration,
 }
@@ -139,19 +139,19 @@ impl AutoscalingArgs {
 #[group(skip)]
 #[command(next_help_heading = "Addresses of Services")]
 struct ServiceArgs {
-    /// How many endpoints a slice holds.
+    /// Maximum number of endpoints in an EndpointSlice.
     #[arg(long, default_value_t = 100, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     max_endpoints_per_slice: u32,
-    /// How many addresses of a subset of Endpoints are copied into slices.
+    /// Maximum number of addresses of one subset of Endpoints that are copied into EndpointSlices.
     #[arg(long, default_value_t = 1000, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     mirroring_max_endpoints_per_subset: u32,
-    /// How long changes of pods may wait for the next one before Endpoints tell of them.
+    /// How long to collect changes of pods before Endpoints are written.
     #[arg(long, default_value = "0s", value_parser = parse_duration, value_name = "DURATION")]
     endpoint_updates_batch_period: Duration,
-    /// The same for slices.
+    /// How long to collect changes of pods before EndpointSlices are written.
     #[arg(long, default_value = "0s", value_parser = parse_duration, value_name = "DURATION")]
     endpointslice_updates_batch_period: Duration,
-    /// The same for slices that are copies of Endpoints.
+    /// How long to collect changes of Endpoints before the EndpointSlices that mirror them are written.
     #[arg(long, default_value = "0s", value_parser = parse_duration, value_name = "DURATION")]
     mirroring_endpointslice_updates_batch_period: Duration,
 }

@@ -54,11 +54,7 @@ fn metrics(standing: Standing) -> String {
         ("free_bytes", "Room on the disk under the log", free_bytes),
         ("reserve_bytes", "Room that is kept aside for deletes and for the next start", reserve_bytes),
         ("mark_bytes", "Most writes are refused when less room is left", mark_bytes),
-        (
-            "writes_refused",
-            "1 while writes are refused for want of room, of whoever fills it or of most",
-            u64::from(is_short),
-        ),
+        ("writes_refused", "1 while the disk is so full that writes are refused", u64::from(is_short)),
     ] {
         let name = format!("holdfast_disk_{name}");
         text += &format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n");

@@ -29,17 +29,17 @@ const LEAVING_MAX: Duration = Duration::from_secs(3);
 #[group(skip)]
 #[command(next_help_heading = "Leader election")]
 pub struct Args {
-    /// Run controllers, the scheduler and simulated nodes only while no other server of the cluster does [default: true
-    /// with --etcd-servers].
+    /// Run controllers, the scheduler and simulated nodes only as the elected leader among the servers of the cluster
+    /// [default: true with --etcd-servers].
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     leader_elect: Option<bool>,
-    /// How long others wait for a leader that does not renew its lease [default: 15s].
+    /// How long other candidates wait for a leader that does not renew its lease [default: 15s].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     leader_elect_lease_duration: Option<Duration>,
     /// How long a leader tries to renew its lease before it gives up [default: 10s].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     leader_elect_renew_deadline: Option<Duration>,
-    /// How long to wait between two tries [default: 2s].
+    /// How long to wait between two attempts to acquire or renew the lease [default: 2s].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     leader_elect_retry_period: Option<Duration>,
 }

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct EncryptionArgs {
     #[command(flatten)]
     config: Reading,
-    /// Follow that file while the server runs.
+    /// Reload the encryption configuration when its file changes.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     encryption_provider_config_automatic_reload: bool,
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// The folder, made when it is not there [default: one of this program's own in the user's cache].
+    /// The folder, created if missing [default: a folder in the user's cache].
     #[arg(long, value_name = "DIR")]
     assets_dir: Option<PathBuf>,
 }

@@ -31,10 +31,10 @@ use tokio::sync::Semaphore;
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Where to answer: http://HOST:PORT.
+    /// Addresses to listen on: http://HOST:PORT.
     #[arg(long, value_delimiter = ',', default_value = "http://localhost:2379", value_name = "URLS")]
     listen_client_urls: Vec<ClientUrl>,
-    /// The events of the API server may go away with its process: they are kept in memory.
+    /// Let the API server keep its log in memory, so that it is lost when the API server stops.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     unsafe_no_fsync: bool,
     #[command(flatten)]
@@ -56,10 +56,10 @@ impl FromStr for ClientUrl {
             return Err("only http:// is spoken between the two programs that envtest starts".into());
         };
         let (host, port) = rest.trim_end_matches('/').rsplit_once(':').ok_or("the port is missing")?;
-        let port = port.parse().map_err(|_| format!("{port:?} is no port"))?;
+        let port = port.parse().map_err(|_| format!("{port:?} is not a port"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         if host.is_empty() || host.contains('/') {
-            return Err(format!("{host:?} is no host"));
+            return Err(format!("{host:?} is not a host"));
         }
         Ok(ClientUrl { host: host.to_owned(), port })
     }
@@ -131,7 +131,7 @@ impl Etcd {
             "/health" => told(StatusCode::OK, "{\"health\":\"true\",\"reason\":\"\"}\n"),
             "/livez" | "/readyz" => told(StatusCode::OK, "ok\n"),
             JOIN => self.join(),
-            _ => told(StatusCode::NOT_FOUND, "This is no etcd: the events are in the log of the API server.\n"),
+            _ => told(StatusCode::NOT_FOUND, "This is not an etcd: the events are in the log of the API server.\n"),
         }
     }
 
@@ -238,7 +238,7 @@ fn head(connection: &mut TcpStream) -> Result<String> {
     let mut read = Vec::new();
     let mut piece = [0; 512];
     while !read.windows(4).any(|end| end == b"\r\n\r\n") {
-        ensure!(read.len() < HEAD_MAX, "the answer is no HTTP");
+        ensure!(read.len() < HEAD_MAX, "the answer is not HTTP");
         match connection.read(&mut piece) {
             Ok(0) => break,
             Ok(count) => read.extend_from_slice(&piece[..count]),

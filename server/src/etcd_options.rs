@@ -20,55 +20,56 @@ const PREFIX: &str = "/registry";
 #[derive(clap::Args, Debug, Clone, Default)]
 #[group(skip)]
 pub struct EtcdArgs {
-    /// Resources whose objects are in an etcd of their own, each as group/resource#URL;URL, as /events#http://10.0.0.4:2379:
-    /// all of kube-apiserver's own resources but those by which others are judged.
+    /// Resources that are stored in another etcd, as group/resource#URL;URL, such as /events#http://10.0.0.4:2379.
+    /// Possible for built-in resources that admission, authorization and Service addresses do not depend on.
     #[arg(long, value_delimiter = ',', value_name = "OVERRIDES")]
     pub etcd_servers_overrides: Vec<String>,
-    /// What all keys in etcd begin with [default: /registry].
+    /// Prefix of all keys in etcd [default: /registry].
     #[arg(long, value_name = "PREFIX")]
     pub etcd_prefix: Option<String>,
-    /// Authorities of the certificates of etcd's members [default: those that the machine trusts].
+    /// CA certificates for etcd's members [default: the machine's].
     #[arg(long, value_name = "FILE")]
     pub etcd_cafile: Option<PathBuf>,
-    /// Certificate that is shown to etcd. It is read again when it has changed.
+    /// Client certificate for etcd. The server reloads the file when it changes.
     #[arg(long, requires = "etcd_keyfile", value_name = "FILE")]
     pub etcd_certfile: Option<PathBuf>,
     /// Private key of that certificate.
     #[arg(long, requires = "etcd_certfile", value_name = "FILE")]
     pub etcd_keyfile: Option<PathBuf>,
-    /// How often etcd is asked to let go of what was replaced; one of the servers does it, for all. 0 leaves it to others
+    /// How often old revisions are compacted in etcd, by one of the servers for all; 0 if something else compacts
     /// [default: 5m].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub etcd_compaction_interval: Option<Duration>,
-    /// 0 leaves apiserver_storage_objects out of the metrics. Any other: objects are counted whenever metrics are asked for
-    /// [default: 1m].
+    /// 0 leaves the metric apiserver_storage_objects out. With any other value, objects are counted whenever metrics
+    /// are requested [default: 1m].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub etcd_count_metric_poll_period: Option<Duration>,
-    /// How often members are asked how large their databases are, for metrics; 0 for never [default: 30s].
+    /// How often the database sizes of etcd's members are read, for metrics; 0 for never [default: 30s].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub etcd_db_metric_poll_interval: Option<Duration>,
-    /// How long etcd may take to answer before the health check etcd fails [default: 2s].
+    /// Timeout of the health check "etcd" [default: 2s].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub etcd_healthcheck_timeout: Option<Duration>,
-    /// How long etcd may take to answer before the health check etcd-readiness fails [default: 2s].
+    /// Timeout of the health check "etcd-readiness" [default: 2s].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub etcd_readycheck_timeout: Option<Duration>,
-    /// How long one lease of etcd is taken for more objects [default: 60].
+    /// For how many seconds new objects share one etcd lease [default: 60].
     #[arg(long, allow_hyphen_values = true, value_name = "SECONDS")]
     pub lease_reuse_duration_seconds: Option<i64>,
-    /// Take over an etcd that was restored from a backup, with an older state than this server has followed: what differs is
-    /// put back to what etcd has, at new versions, and watches from before begin anew. For one start after a restore.
+    /// Accept an etcd that was restored from a backup, and is older than this server's copy. Objects that differ are
+    /// written again as etcd has them, with new versions, and existing watches must start again. Use it for one start
+    /// after a restore.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub etcd_accept_restored: bool,
-    /// Reads see all that was written before them; Kubernetes has no other ones since 1.17, and so false is refused.
+    /// Every read shows all earlier writes. Only true is accepted, as in Kubernetes since 1.17.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub etcd_quorum_read: Option<bool>,
-    /// Transactions that the store takes: full (all of etcd's), plain (only those of Kubernetes, which write one key, as
-    /// kine does) or auto (the store is asked at the start) [default: auto].
+    /// Transactions that the store supports: full (as etcd does), plain (only Kubernetes' own, which write one key, as
+    /// kine does) or auto (the server finds out at the start) [default: auto].
     #[arg(long, value_name = "KIND")]
     pub etcd_transactions: Option<String>,
-    /// Form of built-in objects in etcd: application/json, application/yaml or application/vnd.kubernetes.protobuf; the log
-    /// of a server alone has a form of its own [default: application/vnd.kubernetes.protobuf].
+    /// Encoding of built-in objects in etcd: application/json, application/yaml or application/vnd.kubernetes.protobuf.
+    /// No effect on the log in a data folder [default: application/vnd.kubernetes.protobuf].
     #[arg(long, value_name = "TYPE")]
     pub storage_media_type: Option<String>,
 }
@@ -258,8 +259,8 @@ mod tests {
         let local = "http://127.0.0.1:2379";
         fault(&[], "", "");
         fault(&[], "http://127.0.0.1:2379,https://etcd-1.example:2379", "");
-        fault(&[], "ftp://127.0.0.1:2379", "--etcd-servers: \"ftp://127.0.0.1:2379\" is no address of etcd");
-        fault(&[], "http://127.0.0.1:2379,http://etcd", "\"http://etcd\" is no address");
+        fault(&[], "ftp://127.0.0.1:2379", "--etcd-servers: \"ftp://127.0.0.1:2379\" is not an address of etcd");
+        fault(&[], "http://127.0.0.1:2379,http://etcd", "\"http://etcd\" is not an address");
         fault(&["--etcd-prefix=/a"], "", "--etcd-prefix is about etcd, and --etcd-servers names none");
         fault(&["--etcd-compaction-interval=5m"], "", "--etcd-compaction-interval is about etcd");
         fault(&["--etcd-servers-overrides=/events#http://a:1"], "", "--etcd-servers-overrides is about etcd");

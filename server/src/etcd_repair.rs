@@ -23,7 +23,7 @@ pub async fn run(service: Arc<Service>, claims: Arc<Allocations>, is_first: Arc<
     loop {
         if is_first.load(Ordering::Relaxed) {
             if let Err(why) = repair(&service, &claims, &mut leaks).await {
-                tracing::warn!(%why, "addresses and node ports of Services were not compared with what is recorded");
+                tracing::warn!(%why, "the addresses and node ports of Services could not be compared with their records");
             }
         } else {
             leaks = Leaks::default();
@@ -70,7 +70,7 @@ fn mend(claims: &Allocations, wrong: &Wrong, due: &BTreeSet<u16>) -> Result<(), 
             Address::Made(_) => tracing::warn!("{address} of the Service {namespace}/{name} was recorded as free"),
             Address::Had => {}
             Address::Taken(_) => tracing::warn!(
-                "{address} of the Service {namespace}/{name} is recorded as another's: please make the Service anew"
+                "{address} of the Service {namespace}/{name} is recorded for another Service: please delete and recreate the Service"
             ),
         }
     }

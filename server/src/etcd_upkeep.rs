@@ -62,13 +62,16 @@ impl Upkeep {
 
     /// Publishes this server's options for the other servers. Fails if a running server has different ones.
     pub fn beside(self, alike: Alike) -> Result<Upkeep> {
-        let differences = alike.differences().map_err(|why| anyhow!("read the options of other servers: {why}"))?;
+        let differences =
+            alike.differences().map_err(|why| anyhow!("cannot read the options of other servers: {why}"))?;
         ensure!(
             differences.is_empty(),
-            "{}: all servers on one etcd need the same; one that stopped without a word counts for 15 s more",
+            "{}: all servers on one etcd need the same options (a server that was killed counts for 15 s more)",
             differences.join("; ")
         );
-        alike.tell(self.began.elapsed()).map_err(|why| anyhow!("tell other servers the options: {why}"))?;
+        alike
+            .tell(self.began.elapsed())
+            .map_err(|why| anyhow!("cannot publish the options for other servers: {why}"))?;
         Ok(Upkeep { alike: Some(Arc::new(alike)), ..self })
     }
 
@@ -145,9 +148,9 @@ impl Upkeep {
             tasks.spawn(each(interval, move || {
                 let mut compactor = compactor.lock().unwrap_or_else(PoisonError::into_inner);
                 match compactor.round(etcd.as_ref()) {
-                    Ok(Round::Compacted(revision)) => tracing::info!(revision, "etcd has let go of what was replaced"),
+                    Ok(Round::Compacted(revision)) => tracing::info!(revision, "etcd has compacted old revisions"),
                     Ok(Round::Overtaken | Round::Began) => {}
-                    Err(why) => tracing::warn!(%why, "etcd was not compacted, and will be a round later"),
+                    Err(why) => tracing::warn!(%why, "etcd could not be compacted; the next round tries again"),
                 }
             }));
         }
@@ -155,7 +158,7 @@ impl Upkeep {
             let began = self.began;
             tasks.spawn(each(alike::RENEWED_EACH, move || {
                 if let Err(why) = alike.tell(began.elapsed()) {
-                    tracing::warn!(%why, "other servers are not told the options");
+                    tracing::warn!(%why, "the options could not be published for other servers");
                 }
             }));
         }

@@ -32,59 +32,59 @@ use std::time::Duration;
 #[derive(clap::Args, Debug, Clone)]
 #[group(skip)]
 pub struct Args {
-    /// Print the version and end: of what it is compatible with, or, with =raw, all that is known of it. With
-    /// =v1.35.0-NAME the server says that it is this version.
+    /// Print the version of Kubernetes that the server is compatible with, and exit; with =raw, print all details. With
+    /// =v1.35.0-NAME the server starts, and reports this version.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_version, value_name = "FORM")]
     pub version: Option<String>,
-    /// Folder of the event log and, with `up`, of keys and certificates [default: ./holdfast-data].
+    /// Folder for the event log and, with `up`, for keys and certificates [default: ./holdfast-data].
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Addresses of etcd's members, http://HOST:PORT: the objects are there, for all servers that are given the same, and
-    /// the data folder has this server's copy of their events. The address of `holdfast etcd`, for envtest, has the log in
-    /// the folder of TLS certificates, or in memory.
+    /// URLs of etcd's members, http://HOST:PORT. Objects are stored in this etcd and shared by all servers that use it;
+    /// the data folder keeps this server's copy of the events. With the URL of `holdfast etcd`, which envtest starts,
+    /// the log is in the folder of TLS certificates, or in memory.
     #[arg(long, value_delimiter = ',', value_name = "URL")]
     pub etcd_servers: Vec<String>,
     #[command(flatten)]
     pub etcd: EtcdArgs,
 
-    /// Address of the secure port; 0.0.0.0 and :: mean all interfaces [default: 0.0.0.0, and 127.0.0.1 with up].
+    /// Address of the HTTPS port; 0.0.0.0 and :: mean all interfaces [default: 0.0.0.0, and 127.0.0.1 with up].
     #[arg(long)]
     pub bind_address: Option<IpAddr>,
-    /// HTTPS port; 0 takes a free one [default: 6443].
+    /// HTTPS port; 0 chooses a free one [default: 6443].
     #[arg(long)]
     pub secure_port: Option<u16>,
-    /// Address under which the cluster reaches the server [default: the bind address].
+    /// Address at which the cluster reaches the server [default: the bind address].
     #[arg(long)]
     pub advertise_address: Option<IpAddr>,
     #[command(flatten)]
     pub tls: TlsArgs,
-    /// An EgressSelectorConfiguration: by way of which proxies nodes, webhooks, issuers and aggregated servers are
-    /// reached.
+    /// An EgressSelectorConfiguration: the proxies through which the server connects to nodes, webhooks, issuers and
+    /// aggregated servers.
     #[arg(long, value_name = "FILE")]
     pub egress_selector_config_file: Option<PathBuf>,
-    /// Streams that a client may have open on one connection; 0 takes the default.
+    /// Maximum number of open HTTP/2 streams on one connection; 0 for the server's default.
     #[arg(long, default_value_t = 0)]
     pub http2_max_streams_per_connection: u32,
 
-    /// Client certificates that these authorities signed are users: the common name, organizations as groups.
+    /// CA certificates for client certificates: the common name is the user, the organizations are the groups.
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
-    /// Requests without credentials are system:anonymous [default: true].
+    /// Accept requests without credentials, as the user system:anonymous [default: true].
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub anonymous_auth: Option<bool>,
-    /// Lines of `token,user,uid,"group,group"`.
+    /// File of static tokens, with lines of `token,user,uid,"group,group"`.
     #[arg(long, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
-    /// PEM keys that verify service account tokens. Repeatable.
+    /// Keys that verify service account tokens, in PEM. Repeatable.
     #[arg(long, value_name = "FILE")]
     pub service_account_key_file: Vec<PathBuf>,
-    /// PEM private key that signs service account tokens.
+    /// Private key that signs service account tokens, in PEM.
     #[arg(long, value_name = "FILE")]
     pub service_account_signing_key_file: Option<PathBuf>,
-    /// Issuer of service account tokens. The first signs; all are accepted.
+    /// Issuer of service account tokens. Repeatable: new tokens name the first issuer, tokens of all are accepted.
     #[arg(long, value_name = "URL")]
     pub service_account_issuer: Vec<String>,
-    /// Audiences that tokens must be for [default: the issuer].
+    /// Audiences of the API: a service account token must be for one of them [default: the issuer].
     #[arg(long, alias = "service-account-api-audiences", value_delimiter = ',')]
     pub api_audiences: Vec<String>,
     #[command(flatten)]
@@ -92,10 +92,10 @@ pub struct Args {
     #[command(flatten)]
     pub admission: AdmissionArgs,
 
-    /// Addresses that services get: a range, or one of each family, the one first that services are of which do not say.
+    /// IP ranges for Services: one CIDR, or one IPv4 and one IPv6 CIDR. The first one is of the default family.
     #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR[,CIDR]")]
     pub service_cluster_ip_range: ServiceRanges,
-    /// Ports that services of type NodePort get.
+    /// Range of the ports for Services of type NodePort.
     #[arg(long, default_value = "30000-32767", value_parser = parse_ports, value_name = "FIRST-LAST")]
     pub service_node_port_range: (u16, u16),
 
@@ -103,41 +103,44 @@ pub struct Args {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub allow_privileged: Option<bool>,
 
-    /// How long Events are kept after their last change; 0 for ever.
+    /// How long an Event is kept after its last change; 0 keeps it for ever.
     #[arg(long, default_value = "1h0m0s", value_parser = parse_duration, value_name = "DURATION")]
     pub event_ttl: Duration,
-    /// How long a namespace is left to whoever deleted it before its content is removed, unless somebody waits for its
-    /// end [default: 0s, and 2s with --etcd-servers].
+    /// How long the server waits before it removes the content of a deleted namespace, so that the client that deleted
+    /// it can finalize it first. It stops waiting when a client watches this namespace by name [default: 0s, and 2s for
+    /// envtest].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub namespace_grace_period: Option<Duration>,
 
-    /// How many bytes the objects of one namespace may be, but for namespaces of the cluster's own; a ResourceQuota that
-    /// limits holdfast.dev/bytes says otherwise for its namespace [default: any number].
+    /// Maximum total size of the objects in one namespace. The cluster's own namespaces are exempt, and a ResourceQuota
+    /// for holdfast.dev/bytes sets another limit for its namespace [default: no limit].
     #[arg(long, value_parser = crate::components::parse_bytes, value_name = "BYTES")]
     pub namespace_bytes: Option<u64>,
 
-    /// Objects of a collection that are deleted at once; below 1 means 1 [default: 256].
+    /// How many objects of a collection are deleted at the same time; below 1 means 1 [default: 256].
     #[arg(long, allow_hyphen_values = true, value_name = "COUNT")]
     pub delete_collection_workers: Option<i64>,
 
-    /// Requests wait for their turn by flow schemas and priority levels, and both limits together are the seats that
-    /// levels share; false: a request over its limit is refused.
+    /// Queue requests by flow schemas and priority levels, which share the sum of both in-flight limits as seats; with
+    /// false, a request over its limit is refused.
     #[arg(long, alias = "enable-inflight-quota-handler", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub enable_priority_and_fairness: bool,
-    /// Reading requests in progress at most; without priority and fairness 0 means no limit. Watches do not count.
+    /// Maximum number of reading requests in progress, not counting watches; without priority and fairness 0 means no
+    /// limit.
     #[arg(long, default_value_t = 400)]
     pub max_requests_inflight: u32,
-    /// Writing requests in progress at most; without priority and fairness 0 means no limit.
+    /// Maximum number of writing requests in progress; without priority and fairness 0 means no limit.
     #[arg(long, default_value_t = 200)]
     pub max_mutating_requests_inflight: u32,
 
-    /// Memory that reads may make the server hold: the past, pages to come, answers that nobody has read yet; one user has
-    /// at most half of it, and less when others want theirs [default: an eighth of the machine's memory, 512Mi at most].
+    /// Maximum memory for reads: states of the past, further pages of lists, and answers that clients have not received
+    /// yet. One user gets at most half of it, and less while other users need some [default: an eighth of the machine's
+    /// memory, 512Mi at most].
     #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
     pub read_memory: Option<u64>,
 
-    /// Forks in memory at most, each served below /forks/NAME; one user has at most half of them, and 0 allows none
-    /// [default: 0, and 1024 with up].
+    /// Maximum number of forks in memory, each served below /forks/NAME; one user may have half of them, and 0 turns
+    /// them off [default: 0, and 1024 with up].
     #[arg(long, value_name = "COUNT")]
     pub forks_max: Option<u32>,
 
@@ -145,9 +148,9 @@ pub struct Args {
     pub audit: AuditArgs,
     #[command(flatten)]
     pub history: HistoryArgs,
-    /// Room that a file in the data folder keeps aside so that, when the disk is full, deletes go through and the server
-    /// starts: at most a quarter of what is free; 0 for none. With it most writes are refused, and the oldest history is
-    /// let go, once less than 32 MiB, or an eighth of a small disk, are free.
+    /// Size of a file that reserves disk space in the data folder, so that the server can start and delete objects when
+    /// the disk is full. It takes at most a quarter of the free space; 0 turns it off. With it, most writes are refused
+    /// and the oldest history is removed while less than 32 MiB (on a small disk: an eighth of it) are free.
     #[arg(long, default_value = "64Mi", value_parser = parse_bytes, value_name = "SIZE")]
     pub disk_reserve: u64,
     #[command(flatten)]
@@ -170,12 +173,12 @@ pub struct Args {
     pub metrics: MetricsArgs,
     #[command(flatten)]
     pub gates: GateArgs,
-    /// The cloud that keeps this cluster's load balancers, nodes and routes, with `up` alone: simulated, or external; see
-    /// docs/CLOUDS.md. An API server by itself asks none, as in Kubernetes since 1.31, and takes any name.
+    /// With `up`: the cloud for this cluster's load balancers, nodes and routes: simulated, or external; see
+    /// docs/CLOUDS.md. With `apiserver` it has no effect and accepts any name, as in Kubernetes since 1.31.
     #[arg(long, hide = true, value_name = "NAME")]
     pub cloud_provider: Option<String>,
-    /// With `up`: the file that describes that cloud, or says where its provider listens. An API server by itself reads
-    /// none.
+    /// With `up`: the file that describes the simulated cloud, or the address of the external provider. With
+    /// `apiserver` it has no effect.
     #[arg(long, hide = true, value_name = "FILE")]
     pub cloud_config: Option<String>,
     #[command(flatten)]
@@ -295,25 +298,27 @@ impl Args {
 #[derive(clap::Args, Debug, Clone)]
 #[group(skip)]
 pub struct TlsArgs {
-    /// Folder of TLS certificates, ignored when files are given. A pair that is there is served as it is.
+    /// Folder for TLS certificates; not used if certificate files are given. A certificate and key that the folder
+    /// already has are used.
     #[arg(long, default_value = "/var/run/kubernetes", value_name = "DIR")]
     pub cert_dir: PathBuf,
-    /// Certificate of the server, with its authorities behind it.
+    /// Certificate of the server, followed by its intermediate certificates, in PEM.
     #[arg(long, requires = "tls_private_key_file", value_name = "FILE")]
     pub tls_cert_file: Option<PathBuf>,
     /// Private key of that certificate.
     #[arg(long, requires = "tls_cert_file", value_name = "FILE")]
     pub tls_private_key_file: Option<PathBuf>,
-    /// Cipher suites by their names in Go [default: all that are safe].
+    /// Cipher suites, by their Go names [default: all safe ones].
     #[arg(long, value_delimiter = ',')]
     pub tls_cipher_suites: Vec<String>,
-    /// Groups of key exchanges by Go's numbers: 23 is P-256, 24 P-384, 29 X25519 [default: all that are safe].
+    /// Key exchange groups, by their Go numbers: 23 is P-256, 24 P-384, 29 X25519 [default: all safe ones].
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
     pub tls_curve_preferences: Vec<u16>,
-    /// VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13. Nothing below TLS 1.2 is ever spoken.
+    /// Oldest TLS version to accept: VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13. The server never uses a
+    /// version below TLS 1.2.
     #[arg(long, default_value = "VersionTLS12")]
     pub tls_min_version: String,
-    /// Certificate, key, and the domains they are for: `cert.pem,key.pem[:*.example.com,example.com]`. Repeatable.
+    /// Certificate and key for some domains (SNI): `cert.pem,key.pem[:*.example.com,example.com]`. Repeatable.
     #[arg(long, value_name = "CERT,KEY[:DOMAINS]")]
     pub tls_sni_cert_key: Vec<String>,
 }
@@ -333,35 +338,35 @@ impl TlsArgs {
 /// Other servers that answer for parts of the API, and proxies in front of this one.
 #[derive(clap::Args, Debug, Clone)]
 pub struct FrontProxyArgs {
-    /// Certificate by which this server proves to others that it may speak for its users.
+    /// Client certificate with which this server authenticates to aggregated servers, on behalf of its users.
     #[arg(long, requires = "proxy_client_key_file", value_name = "FILE")]
     pub proxy_client_cert_file: Option<PathBuf>,
     /// Private key of that certificate.
     #[arg(long, requires = "proxy_client_cert_file", value_name = "FILE")]
     pub proxy_client_key_file: Option<PathBuf>,
-    /// Requests for other servers go to the endpoints of their services, not to the services' addresses.
+    /// Send requests for aggregated servers to the endpoints of their Services instead of the Services' addresses.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub enable_aggregator_routing: bool,
-    /// Redirects of other servers are not passed on to clients.
+    /// Do not pass redirects of aggregated servers on to clients.
     #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub aggregator_reject_forwarding_redirect: bool,
 
-    /// A client with a certificate that these authorities signed is a proxy, which names the user in headers.
+    /// CA certificates for authenticating proxies: a client with such a certificate names the user in headers.
     #[arg(long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
-    /// Common names that the certificate of a proxy may have [default: any].
+    /// Common names that are allowed in the certificate of an authenticating proxy [default: any].
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub requestheader_allowed_names: Vec<String>,
-    /// Headers in which a proxy names the user: X-Remote-User is common.
+    /// Headers in which an authenticating proxy names the user, such as X-Remote-User.
     #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
     pub requestheader_username_headers: Vec<String>,
-    /// Headers with the user's uid: X-Remote-Uid.
+    /// Headers in which an authenticating proxy sends the user's uid, such as X-Remote-Uid.
     #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
     pub requestheader_uid_headers: Vec<String>,
-    /// Headers with the user's groups: X-Remote-Group.
+    /// Headers in which an authenticating proxy sends the user's groups, such as X-Remote-Group.
     #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
     pub requestheader_group_headers: Vec<String>,
-    /// Beginnings of headers with more about the user: X-Remote-Extra-.
+    /// Prefixes of the headers in which an authenticating proxy sends more about the user, such as X-Remote-Extra-.
     #[arg(long, value_delimiter = ',', value_name = "PREFIXES")]
     pub requestheader_extra_headers_prefix: Vec<String>,
 }
@@ -378,7 +383,7 @@ fn parse_version(text: &str) -> Result<String, String> {
     };
     match rest {
         Some(rest) if is_custom(rest) => Ok(text.into()),
-        Some(_) => Err(format!("{text:?} is no semantic version")),
+        Some(_) => Err(format!("{text:?} is not a semantic version")),
         None => {
             Err(format!("{text:?} must be true, false, raw, or match major/minor/patch of version {API_VERSION:?}"))
         }
@@ -386,7 +391,7 @@ fn parse_version(text: &str) -> Result<String, String> {
 }
 
 fn parse_ports(text: &str) -> Result<(u16, u16), String> {
-    let parse = |port: &str| port.trim().parse().map_err(|_| format!("{port:?} is no port"));
+    let parse = |port: &str| port.trim().parse().map_err(|_| format!("{port:?} is not a port"));
     let (first, last) = match (text.split_once('-'), text.split_once('+')) {
         (Some((first, last)), _) => (parse(first)?, parse(last)?),
         (None, Some((first, more))) => {
@@ -396,7 +401,7 @@ fn parse_ports(text: &str) -> Result<(u16, u16), String> {
         (None, None) => (parse(text)?, parse(text)?),
     };
     if first == 0 || last < first {
-        return Err(format!("{text:?} is no range of ports, such as 30000-32767"));
+        return Err(format!("{text:?} is not a range of ports, such as 30000-32767"));
     }
     Ok((first, last))
 }

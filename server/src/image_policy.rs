@@ -41,9 +41,9 @@ impl Images for Webhook {
         let answer = self.posting.post_again("", &body, ANSWER_MAX, self.policy.retry_backoff).await;
         let answer = answer.map_err(|fault| fault.to_string())?;
         let answer: Value =
-            serde_json::from_slice(&answer).map_err(|error| format!("the answer is no JSON: {error}"))?;
+            serde_json::from_slice(&answer).map_err(|error| format!("the answer is not JSON: {error}"))?;
         if answer["kind"] != review["kind"] {
-            return Err(format!("no kind {} is what was asked for", answer["kind"]));
+            return Err(format!("the webhook answered with the kind {} instead of an ImageReview", answer["kind"]));
         }
         let status = answer["status"].clone();
         let time = if status["allowed"] == true { self.policy.allow_time } else { self.policy.deny_time };

@@ -19,31 +19,33 @@ use std::time::Duration;
 #[derive(clap::Args, Debug, Clone)]
 #[group(skip)]
 pub struct KubeletArgs {
-    /// Authorities of kubelets' certificates, in a file that is followed [default: any certificate will do].
+    /// CA certificates for kubelets' serving certificates. The server reloads the file when it changes [default:
+    /// certificates are not verified].
     #[arg(long, alias = "nodeagent-certificate-authority", value_name = "FILE")]
     pub kubelet_certificate_authority: Option<PathBuf>,
-    /// Certificate that is shown to kubelets [default: none, and one of the cluster's own with up].
+    /// Client certificate for kubelets [default: none, and one of the cluster's own with up].
     #[arg(long, alias = "nodeagent-client-certificate", requires = "kubelet_client_key", value_name = "FILE")]
     pub kubelet_client_certificate: Option<PathBuf>,
     /// Private key of that certificate.
     #[arg(long, alias = "nodeagent-client-key", requires = "kubelet_client_certificate", value_name = "FILE")]
     pub kubelet_client_key: Option<PathBuf>,
-    /// TLS is spoken to kubelets.
+    /// Use TLS for connections to kubelets.
     #[arg(long, alias = "nodeagent-https", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub kubelet_https: bool,
-    /// Port of kubelets whose Node does not say it.
+    /// Port of a kubelet whose Node does not report one.
     #[arg(long, alias = "nodeagent-port", default_value_t = 10250, value_parser = clap::value_parser!(u16).range(1..))]
     pub kubelet_port: u16,
-    /// Port on which kubelets once answered anybody. Nothing is asked there.
+    /// The kubelets' old port without authentication. No effect: the server never connects to it.
     #[arg(long, alias = "nodeagent-read-only-port", default_value_t = 10255, value_name = "PORT")]
     pub kubelet_read_only_port: u16,
-    /// Types of addresses by which a node is reached, the best first.
+    /// Types of node addresses to connect to, in order of preference.
     #[arg(long, alias = "nodeagent-preferred-address-types", value_delimiter = ',', default_values_t = ADDRESS_TYPES.map(str::to_owned), value_name = "TYPES")]
     pub kubelet_preferred_address_types: Vec<String>,
-    /// How long it may take to connect to a kubelet.
+    /// Timeout for connecting to a kubelet.
     #[arg(long, alias = "nodeagent-timeout", default_value = "5s", value_parser = parse_duration, value_name = "DURATION")]
     pub kubelet_timeout: Duration,
-    /// How fast one connection of exec, attach, port forwarding or an upgraded proxy may be each way; 0 for any speed.
+    /// Maximum number of bytes a second, each way, of one connection for exec, attach, port forwarding or an upgraded
+    /// proxy; 0 for no limit.
     #[arg(long, default_value_t = 0, value_name = "BYTES")]
     pub max_connection_bytes_per_sec: u64,
 }

@@ -49,7 +49,7 @@ impl Migration {
             }
             let lock = reader.text("resourceLock").map_or_else(usual_lock, str::to_owned);
             if lock.parse::<Form>().is_err() {
-                reader.invalid("resourceLock", format!("{lock:?}"), "is no kind of lock");
+                reader.invalid("resourceLock", format!("{lock:?}"), "is not a kind of lock");
             }
             let leader = reader.text("leaderName").unwrap_or_default().to_owned();
             if leader.is_empty() {

@@ -76,29 +76,30 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start everything on this machine: certificates, server, kubeconfig.
+    /// Start a complete control plane on this machine: certificates, API server, scheduler, controllers, kubeconfig.
     Up(Box<up::Args>),
     /// Start the API server alone.
     Apiserver(Box<flags::Args>),
-    /// Start the scheduler against any Kubernetes API server.
+    /// Start the scheduler for any Kubernetes API server.
     Scheduler(Box<scheduler::Args>),
-    /// Run controllers for an API server elsewhere.
+    /// Start the controllers for any Kubernetes API server.
     ControllerManager(Box<controller_manager::Args>),
-    /// Have a cloud keep nodes, load balancers and routes for an API server elsewhere.
+    /// Start the controllers that manage nodes, load balancers and routes in a cloud, for any Kubernetes API server.
     CloudControllerManager(Box<cloud_controller_manager::Args>),
-    /// Simulate nodes for any API server: they take pods through their lives, and run no container.
+    /// Simulate nodes for any Kubernetes API server: their pods become ready, fail and end, but no container runs.
     Nodes(Box<nodes::Args>),
-    /// Print a folder for KUBEBUILDER_ASSETS, so that suites of Go operators run against this server.
+    /// Make a folder for KUBEBUILDER_ASSETS and print its path, so that envtest suites of Go operators run against
+    /// Holdfast.
     Envtest(envtest::Args),
-    /// Stand for etcd where envtest starts one. It keeps nothing.
+    /// Take the place of the etcd that envtest starts. It stores nothing.
     Etcd(etcd::Args),
-    /// Make a new cluster of another one at any moment of its history.
+    /// Make a new cluster from another one, as it is or as it was at any moment of its history.
     Fork(Box<fork::Args>),
     /// Move all objects of a cluster from a data folder to an etcd, or back, or from one etcd to another.
     Migrate(Box<migrate::Args>),
-    /// Run a command against a cluster of its own, which is there only for the command.
+    /// Start a cluster for one command, run the command, and remove the cluster.
     Run(Box<run::Args>),
-    /// Read the event log of a data folder.
+    /// Read, check, export, import and compact event logs.
     #[command(subcommand)]
     Log(log::Command),
     /// Show the versions of an object: when, who, what changed.
@@ -107,23 +108,23 @@ enum Command {
     Blame(Box<history::blame::Args>),
     /// Show what changed in the cluster between two moments.
     Diff(Box<history::diff::Args>),
-    /// Tell why a pod lies where it lies, or lies nowhere, node by node.
+    /// Explain, node by node, why a pod was scheduled to its node or to none.
     ExplainScheduling(Box<history::scheduling::Args>),
-    /// Add a kubeconfig context on the whole cluster as it was, or run a command on it.
+    /// Add a kubeconfig context for the cluster as it was at a moment, or run a command against it.
     At(Box<at::Args>),
-    /// Put an object back to what it was, as a new event.
+    /// Restore an object to an earlier version, by a new write.
     Restore(Box<history::restore::Args>),
-    /// Take back what one event changed, as a new event.
+    /// Undo the change of one event, by a new write.
     Undo(Box<history::undo::Args>),
-    /// Find the event after which a command fails.
+    /// Find the event after which a command begins to fail.
     Bisect(Box<bisect::Args>),
-    /// Write again to any Kubernetes API what a log tells was written.
+    /// Repeat the writes of a recorded log against any Kubernetes API server.
     Replay(Box<replay::Args>),
-    /// Measure any Kubernetes API server.
+    /// Measure the performance of any Kubernetes API server.
     Bench(Box<holdfast_bench::Args>),
-    /// Simulate racing clients, crashes and failing disks, and check what comes of it.
+    /// Test this program by simulation: racing clients, crashes and failing disks.
     Sim(Box<holdfast_sim::Args>),
-    /// Print the table of all options.
+    /// Print the page of all options, docs/OPTIONS.md.
     #[command(hide = true)]
     Options,
     /// Print the version.

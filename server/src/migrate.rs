@@ -23,33 +23,32 @@ use std::time::{Duration, Instant};
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// The data folder that the objects are in, or the addresses of its etcd's members, http://HOST:PORT. No server may
-    /// use it meanwhile.
+    /// The source: a data folder, or the URLs of an etcd's members, http://HOST:PORT. No server may run on it.
     #[arg(long, value_name = "DIR|URLS")]
     from: Store,
-    /// The new data folder that they are to be in, or the addresses of an etcd's members. Where there is anything already,
-    /// nothing is added; but a migration that was interrupted goes on.
+    /// The target: a new data folder, or the URLs of an etcd's members. It must be empty, or contain an interrupted
+    /// migration from the same source, which is continued.
     #[arg(long, value_name = "DIR|URLS")]
     to: Store,
-    /// Read and convert everything, tell what would be moved and what cannot be read, and write nothing.
+    /// Read and convert everything, and print what would be moved and what cannot be read, but write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Leave out objects that cannot be read, and tell which.
+    /// Leave out objects that cannot be read, and print which.
     #[arg(long)]
     skip_unreadable: bool,
-    /// What all keys in etcd begin with [default: /registry].
+    /// Prefix of all keys in etcd [default: /registry].
     #[arg(long, value_name = "PREFIX")]
     etcd_prefix: Option<String>,
-    /// Authorities of the certificates of etcd's members [default: those that the machine trusts].
+    /// CA certificates for etcd's members [default: the machine's].
     #[arg(long, value_name = "FILE")]
     etcd_cafile: Option<PathBuf>,
-    /// Certificate that is shown to etcd.
+    /// Client certificate for etcd.
     #[arg(long, requires = "etcd_keyfile", value_name = "FILE")]
     etcd_certfile: Option<PathBuf>,
     /// Private key of that certificate.
     #[arg(long, requires = "etcd_certfile", value_name = "FILE")]
     etcd_keyfile: Option<PathBuf>,
-    /// The same four for the etcd of --to, if it is another one than that of --from [default: the same].
+    /// Prefix of all keys in the etcd of --to, if it differs from --etcd-prefix.
     #[arg(long, value_name = "PREFIX")]
     to_etcd_prefix: Option<String>,
     /// See --to-etcd-prefix.
@@ -61,11 +60,11 @@ pub struct Args {
     /// See --to-etcd-prefix.
     #[arg(long, requires = "to_etcd_certfile", value_name = "FILE")]
     to_etcd_keyfile: Option<PathBuf>,
-    /// Form of built-in objects in etcd: application/json, application/yaml or application/vnd.kubernetes.protobuf
+    /// Encoding of built-in objects in etcd: application/json, application/yaml or application/vnd.kubernetes.protobuf
     /// [default: application/vnd.kubernetes.protobuf].
     #[arg(long, value_name = "TYPE")]
     storage_media_type: Option<String>,
-    /// How long Events are kept in the etcd of --to from now on; 0 for ever.
+    /// How long Events are kept in the etcd of --to from now on; 0 keeps them for ever.
     #[arg(long, default_value = "1h0m0s", value_parser = parse_duration, value_name = "DURATION")]
     event_ttl: Duration,
     #[command(flatten)]

@@ -22,23 +22,23 @@ const WORKERS: usize = 128;
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// How to reach the API server, and as whom.
+    /// Kubeconfig of the API server.
     #[arg(long, value_name = "FILE")]
     kubeconfig: PathBuf,
-    /// Which context of the kubeconfig [default: its current one].
+    /// Context of the kubeconfig [default: its current one].
     #[arg(long)]
     context: Option<String>,
-    /// How many nodes there are.
+    /// Number of nodes.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=i64::from(holdfast_nodes::node::NODES_MAX)))]
     count: u32,
-    /// What they are like: a file with capacity, labels, taints, zones; see docs/NODES.md.
+    /// File with the capacity, labels, taints and zones of the nodes; see docs/NODES.md.
     #[arg(long, value_name = "FILE")]
     node_template: Option<PathBuf>,
-    /// The address of this machine at which the API server reaches the nodes, for logs, exec and the like. Without it
-    /// they answer nobody.
+    /// This machine's address, at which the API server reaches the nodes for logs, exec and the like. Without it these
+    /// do not work.
     #[arg(long, value_name = "ADDRESS")]
     kubelet_address: Option<IpAddr>,
-    /// The port there, which all nodes share.
+    /// Port at that address; all nodes share it.
     #[arg(long, value_name = "PORT", default_value_t = holdfast_nodes::node::PORT)]
     kubelet_port: u16,
     #[command(flatten)]

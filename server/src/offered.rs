@@ -9,22 +9,22 @@ use std::collections::BTreeMap;
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "APIs")]
 pub struct OfferArgs {
-    /// APIs to turn on or off: GROUP/VERSION, GROUP/VERSION/RESOURCE, api/all, api/ga, api/beta, api/alpha. What says
-    /// more counts more. Repeatable.
+    /// APIs to turn on or off: GROUP/VERSION, GROUP/VERSION/RESOURCE, api/all, api/ga, api/beta, api/alpha. The more
+    /// specific name wins. Repeatable.
     #[arg(long, value_delimiter = ',', value_name = "NAME=BOOL,...")]
     pub runtime_config: Vec<String>,
-    /// The release for which the server stands, from 1.18 on: what is newer is not offered, and gates have its defaults
-    /// [default: 1.35].
+    /// Release of Kubernetes to emulate, 1.18 or later: newer APIs and fields are not served, and feature gates have
+    /// that release's defaults [default: 1.35].
     #[arg(long, value_delimiter = ',', value_name = "[kube=]1.N")]
     pub emulated_version: Vec<String>,
-    /// The oldest release with whose servers this one gets on, as /version tells it [default: the one before the
-    /// emulated one].
+    /// The oldest release whose API servers can run beside this one, as /version reports it [default: the one before
+    /// the emulated one].
     #[arg(long, value_delimiter = ',', value_name = "[kube=]1.N")]
     pub min_compatibility_version: Vec<String>,
-    /// Offer newer versions of what the emulated release has in beta, if they are more stable.
+    /// Also serve newer, more stable versions of the APIs that the emulated release has in beta.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub emulation_forward_compatible: bool,
-    /// Offer what --runtime-config names even if it is newer than the emulated release.
+    /// Serve the APIs that --runtime-config names even if they are newer than the emulated release.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub runtime_config_emulation_forward_compatible: bool,
 }
@@ -90,7 +90,7 @@ pub fn read_minor(texts: &[String]) -> Result<Option<u32>, String> {
             Some((other, _)) => return Err(format!("component not registered: {other}")),
             None => text,
         };
-        let wrong = || format!("{version:?} is no release such as 1.{NEWEST}");
+        let wrong = || format!("{version:?} is not a release such as 1.{NEWEST}");
         let rest = version.trim_start_matches('v').strip_prefix("1.").ok_or_else(wrong)?;
         if rest.contains('.') {
             return Err(format!("patch version not allowed, got: {version}"));

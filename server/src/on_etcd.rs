@@ -81,8 +81,8 @@ fn asked(args: &Args, etcd: &dyn Etcd, prefix: &str) -> Result<Abilities> {
     };
     if transactions == Transactions::Plain {
         tracing::info!(
-            "the store is used with transactions of one key: who wrote what is known of this server's own writes, and of \
-             those of other servers as far as managed fields say"
+            "the store is used with transactions of one key: users are recorded for this server's own writes only; for \
+             writes of other servers, managed fields tell who made them"
         );
     }
     Ok((transactions, verdict(&answered, transactions)?))

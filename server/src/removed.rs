@@ -11,7 +11,7 @@ pub fn refused<'a>(args: &'a [OsString], removed: &[Removed]) -> Vec<(&'a str, S
     let named = options.filter_map(|option| {
         let name = option.strip_prefix("--")?.split('=').next()?;
         let at = removed.binary_search_by(|(removed, _)| (*removed).cmp(canonical(name).as_str())).ok()?;
-        Some((name, format!("the option --{name} is not there any more: {}", removed[at].1)))
+        Some((name, format!("the option --{name} was removed: {}", removed[at].1)))
     });
     named.collect()
 }
@@ -36,8 +36,7 @@ const PLACEHOLDERS: &[(&str, &str)] = &[
 /// An option and the reason why it is refused.
 pub type Removed = (&'static str, &'static str);
 
-const SSH: &str =
-    "Kubernetes gave up SSH tunnels to nodes in 1.22; proxies of --egress-selector-config-file take their place";
+const SSH: &str = "Kubernetes removed SSH tunnels to nodes in 1.22; use proxies, with --egress-selector-config-file";
 
 /// The API server's, sorted.
 pub const API_SERVER: &[Removed] = &[("ssh-keyfile", SSH), ("ssh-user", SSH)];
@@ -61,7 +60,7 @@ mod tests {
         for (option, name) in
             [("--ssh-user=c", "ssh-user"), ("--ssh-keyfile", "ssh-keyfile"), ("--ssh_keyfile=c", "ssh_keyfile")]
         {
-            let expected = format!("the option --{name} is not there any more: ");
+            let expected = format!("the option --{name} was removed: ");
             let found = refusal(&["holdfast", "apiserver", "--secure-port=0", option]).expect(option);
             assert!(found.starts_with(&expected), "{found}");
         }

@@ -15,7 +15,7 @@ pub struct Args {
     run: run::Args,
     #[command(flatten)]
     up: up::Args,
-    /// Run the controllers of a cluster, too, as `holdfast up` does.
+    /// Also run the controllers, the scheduler and a simulated node, as `holdfast up` does.
     #[arg(long)]
     cluster: bool,
 }

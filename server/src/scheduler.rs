@@ -45,16 +45,16 @@ const KIND: Kind =
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 pub struct Args {
-    /// Configuration file: a KubeSchedulerConfiguration of any version. Options that are given overrule it.
+    /// Configuration file: a KubeSchedulerConfiguration of any version. Options on the command line override it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Write the configuration that all comes to into this file, complete and in version v1, and end.
+    /// Write the resulting configuration, complete and in version v1, to this file, and exit.
     #[arg(long, value_name = "OUTPUT")]
     write_config_to: Option<PathBuf>,
-    /// Deprecated: DefaultProvider or ClusterAutoscalerProvider, the algorithms of old.
+    /// Deprecated: an algorithm provider of old releases: DefaultProvider or ClusterAutoscalerProvider.
     #[arg(long, value_name = "NAME", help_heading = "Algorithm")]
     algorithm_provider: Option<String>,
-    /// Deprecated: a Policy, as JSON or YAML; used where no ConfigMap is named.
+    /// Deprecated: file with a Policy, in JSON or YAML; used if no ConfigMap is named.
     #[arg(long, value_name = "FILE", help_heading = "Algorithm")]
     policy_config_file: Option<PathBuf>,
     /// Deprecated: name of a ConfigMap with a Policy under the key policy.cfg.
@@ -63,16 +63,16 @@ pub struct Args {
     /// Deprecated: namespace of that ConfigMap.
     #[arg(long, value_name = "NAMESPACE", default_value = "kube-system", help_heading = "Algorithm")]
     policy_configmap_namespace: String,
-    /// Deprecated: take the Policy from its file whatever else is named.
+    /// Deprecated: read the Policy from its file even if a ConfigMap is named.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set, value_parser = holdfast_component::values::parse_bool, value_name = "BOOL", help_heading = "Algorithm")]
     use_legacy_policy_config: bool,
-    /// Deprecated: what required affinity of placed pods is worth to a pod that does not ask for it, from 0 to 100.
+    /// Deprecated: score, from 0 to 100, for placing a pod where running pods require affinity to it.
     #[arg(long, value_name = "WEIGHT", allow_negative_numbers = true, help_heading = "Algorithm")]
     hard_pod_affinity_symmetric_weight: Option<i64>,
-    /// Deprecated: name of the pods' scheduler that this one is.
+    /// Deprecated: the scheduler name in pods that this scheduler handles.
     #[arg(long, value_name = "NAME", help_heading = "Algorithm")]
     scheduler_name: Option<String>,
-    /// Deprecated: how long a pod may wait among those for which there is no node, before it is tried again anyhow.
+    /// Deprecated: how long an unschedulable pod waits before it is tried again even if nothing changed.
     #[arg(long, default_value = "5m0s", value_parser = parse_duration, value_name = "DURATION", help_heading = "Algorithm")]
     pod_max_in_unschedulable_pods_duration: Duration,
     /// Deprecated: the same as --leader-elect-resource-name.
@@ -105,7 +105,7 @@ pub fn run(args: Args, flags: Vec<(String, String)>) -> Result<()> {
 async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     let mut configuration = configure(&args).map_err(|faults| anyhow::Error::msg(joined(&faults)))?;
     for why in &configuration.ignored_fields {
-        tracing::warn!(why, "the configuration is read without what nobody knows");
+        tracing::warn!(why, "the configuration has unknown fields, which are ignored");
     }
     // The signal is caught from here on, so that it does not end the process.
     let dump = dumps()?;

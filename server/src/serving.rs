@@ -22,64 +22,66 @@ const GOAWAY_CHANCE_MAX: f64 = 0.02;
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Serving")]
 pub struct ServingArgs {
-    /// Regular expressions of origins whose pages may read answers; each says where the host begins and ends.
+    /// Origins that CORS allows, as regular expressions; each must mark where the host begins and ends.
     #[arg(long, value_delimiter = ',', value_name = "REGEXES")]
     pub cors_allowed_origins: Vec<String>,
-    /// What browsers are told of coming back over TLS: max-age=SECONDS, includeSubDomains, preload.
+    /// Directives of the header Strict-Transport-Security: max-age=SECONDS, includeSubDomains, preload.
     #[arg(long, value_delimiter = ',', value_name = "DIRECTIVES")]
     pub strict_transport_security_directives: Vec<String>,
-    /// Share of HTTP/2 requests that are the last of their connection, so that clients spread anew: up to 0.02.
+    /// Share of HTTP/2 requests after which the server asks the client to reconnect (GOAWAY), so that clients spread
+    /// over servers again: up to 0.02.
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true, value_name = "SHARE")]
     pub goaway_chance: f64,
-    /// How long a request may take; watches and other requests that last are not concerned. 0 for any time.
+    /// Maximum duration of a request, except watches and other long-running requests; 0 for no limit.
     #[arg(long, default_value = "1m0s", value_parser = parse_duration, value_name = "DURATION")]
     pub request_timeout: Duration,
-    /// Seconds that a watch lasts at least which says nothing of it; at most twice as many.
+    /// Minimum duration, in seconds, of a watch without timeoutSeconds; the server picks one between this and twice as
+    /// long.
     #[arg(long, default_value_t = 1800, allow_negative_numbers = true, value_name = "SECONDS")]
     pub min_request_timeout: i64,
-    /// Speak HTTP/1.1 alone.
+    /// Serve HTTP/1.1 only.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub disable_http2_serving: bool,
-    /// Connections at most [default: as many as the limit of open files leaves, and 64 KiB each in a quarter of the
+    /// Maximum number of connections [default: what the limit on open files allows, and 64 KiB each in a quarter of the
     /// memory].
     #[arg(long, value_name = "COUNT")]
     pub connections_max: Option<usize>,
-    /// How many of these are kept for connections on which nobody has said yet who it is, the page, and probes
+    /// How many of these connections are reserved for clients that have not authenticated yet, the web page, and probes
     /// [default: a sixteenth].
     #[arg(long, value_name = "COUNT")]
     pub connections_reserve: Option<usize>,
-    /// Connections of one address at most on which nobody has said yet who it is; beyond that the newest takes the place of
-    /// the oldest [default: half of all].
+    /// Maximum number of connections from one address without an authenticated user; when there are more, the oldest is
+    /// closed [default: half of all].
     #[arg(long, value_name = "COUNT")]
     pub connections_per_address_max: Option<usize>,
-    /// Connections of one user at most [default: half of all].
+    /// Maximum number of connections of one user [default: half of all].
     #[arg(long, value_name = "COUNT")]
     pub connections_per_user_max: Option<usize>,
-    /// TLS handshakes that are worked on at once, of which one address has half at most; the others wait for their turn.
+    /// Maximum number of TLS handshakes at the same time, of which one address gets at most half; further ones wait.
     #[arg(long, default_value_t = HANDSHAKES_MAX, value_name = "COUNT")]
     pub handshakes_max: usize,
-    /// Share the port with other processes (SO_REUSEPORT).
+    /// Allow other processes to listen on the same port (SO_REUSEPORT).
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub permit_port_sharing: bool,
-    /// Take an address of which connections still end (SO_REUSEADDR). It is always so.
+    /// Listen even if old connections to the address are still closing (SO_REUSEADDR). No effect: this is always on.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub permit_address_sharing: bool,
-    /// How long /livez bears with a start that is not done.
+    /// How long after the start /livez succeeds although the start is not complete.
     #[arg(long, alias = "max-startup-sequence-duration", alias = "maximum-startup-sequence-duration", default_value = "0s", value_parser = parse_duration, value_name = "DURATION")]
     pub livez_grace_period: Duration,
-    /// How long the server goes on as before once it was told to end, while /readyz already says so.
+    /// How long the server goes on serving after it is told to stop, while /readyz already fails.
     #[arg(long, default_value = "0s", value_parser = parse_duration, value_name = "DURATION")]
     pub shutdown_delay_duration: Duration,
-    /// While requests in progress end, answer new ones with 429 and Retry-After instead of closing the door.
+    /// While the server stops, answer new requests with 429 and Retry-After instead of refusing connections.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub shutdown_send_retry_after: bool,
-    /// Over which time watches are ended, one after the other, when the server ends.
+    /// Period over which the server ends its watches, one after the other, when it stops.
     #[arg(long, default_value = "0s", value_parser = parse_duration, value_name = "DURATION")]
     pub shutdown_watch_termination_grace_period: Duration,
-    /// Which requests are followed, and to which collector of OpenTelemetry their spans are sent: a TracingConfiguration.
+    /// A TracingConfiguration: which requests are traced, and the OpenTelemetry collector for their spans.
     #[arg(long, value_name = "FILE")]
     pub tracing_config_file: Option<PathBuf>,
-    /// A Unix socket on which the pages below /debug are served to whoever may open it.
+    /// A Unix socket that serves the pages below /debug, without authentication, to every process that may open it.
     #[arg(long, value_name = "FILE")]
     pub debug_socket_path: Option<PathBuf>,
 }

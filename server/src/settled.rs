@@ -31,7 +31,7 @@ impl<T> Settled<T> {
     pub fn warn_of_all(&self) {
         let names: Vec<&str> = self.given.iter().map(|row| row.name).collect();
         if !names.is_empty() {
-            tracing::warn!("without effect here, see --help: --{}", names.join(", --"));
+            tracing::warn!("options without effect here (see --help): --{}", names.join(", --"));
         }
     }
 }
@@ -75,7 +75,7 @@ impl Row {
         let arg = Arg::new(self.name).long(self.name).value_parser(parser).action(ArgAction::Append).help(self.because);
         // The help does not show options that are gone: people should not use them, and envtest passes options that it
         // finds in the help.
-        let arg = arg.help_heading("Settled here").hide(self.gone);
+        let arg = arg.help_heading("Options without effect").hide(self.gone);
         match self.form {
             Form::Switch => arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("BOOL"),
             Form::Value => arg.num_args(1).value_name("VALUE"),
@@ -148,7 +148,7 @@ fn no_signer(text: &str) -> Result<(), String> {
 fn etcd3(text: &str) -> Result<(), String> {
     match text {
         "" | "etcd3" => Ok(()),
-        other => Err(format!("{other:?} is no storage that any release knows")),
+        other => Err(format!("{other:?} is not a storage backend of any release")),
     }
 }
 
@@ -159,46 +159,82 @@ pub enum ApiServer {}
 impl Options for ApiServer {
     const OPTIONS: &'static [Row] = &[
         gone("address", Form::Value, address, NO_PLAIN_PORT),
-        gone("audit-dynamic-configuration", Form::Switch, no, "False: Kubernetes gave up dynamic audit sinks in 1.19"),
-        gone("azure-container-registry-config", Form::Value, nothing, "Nothing: it is an option of node agents"),
-        gone("cloud-provider-gce-l7lb-src-cidrs", Form::Value, networks, "Any networks: nobody here sets up firewalls"),
-        gone("cloud-provider-gce-lb-src-cidrs", Form::Value, networks, "Any networks: nobody here sets up firewalls"),
-        row("default-watch-cache-size", Form::Value, number, "Any: watches are served from the log"),
-        row("deserialization-cache-size", Form::Value, number, "Any: there is no such cache"),
-        row("enable-logs-handler", Form::Switch, no, "False: logs are not served"),
-        gone("enable-swagger-ui", Form::Switch, boolean, "Any: there is no such page, as in Kubernetes since 1.14"),
-        gone("experimental-logging-sanitization", Form::Switch, no, "False: from -v=8 on, lines tell what passes"),
+        gone(
+            "audit-dynamic-configuration",
+            Form::Switch,
+            no,
+            "Only false is accepted: Kubernetes removed dynamic audit sinks in 1.19",
+        ),
+        gone(
+            "azure-container-registry-config",
+            Form::Value,
+            nothing,
+            "Only the empty value is accepted: this is an option of kubelets",
+        ),
+        gone("cloud-provider-gce-l7lb-src-cidrs", Form::Value, networks, NO_FIREWALLS),
+        gone("cloud-provider-gce-lb-src-cidrs", Form::Value, networks, NO_FIREWALLS),
+        row("default-watch-cache-size", Form::Value, number, "No effect: watches are served from the log"),
+        row("deserialization-cache-size", Form::Value, number, "No effect: there is no such cache"),
+        row("enable-logs-handler", Form::Switch, no, "Only false is accepted: log files are not served"),
+        gone(
+            "enable-swagger-ui",
+            Form::Switch,
+            boolean,
+            "No effect: there is no such page, as in Kubernetes since 1.14",
+        ),
+        gone(
+            "experimental-logging-sanitization",
+            Form::Switch,
+            no,
+            "Only false is accepted: from -v=8 on, the log contains requests and answers",
+        ),
         gone("insecure-bind-address", Form::Value, address, NO_PLAIN_PORT),
         gone("insecure-port", Form::Value, no_port, NO_PLAIN_PORT),
-        gone("master-service-namespace", Form::Value, any, "Any: the service kubernetes is in default"),
-        gone("repair-malformed-updates", Form::Switch, yes, "True: an update without uid has that of the object"),
-        row("service-account-lookup", Form::Switch, yes, "True: accounts of tokens are always looked up"),
+        gone(
+            "master-service-namespace",
+            Form::Value,
+            any,
+            "No effect: the Service kubernetes is in the namespace default",
+        ),
+        gone(
+            "repair-malformed-updates",
+            Form::Switch,
+            yes,
+            "Only true is accepted: an update without a uid gets that of the object",
+        ),
+        row(
+            "service-account-lookup",
+            Form::Switch,
+            yes,
+            "Only true is accepted: the service account of a token is always looked up",
+        ),
         row(
             "service-account-signing-endpoint",
             Form::Value,
             no_signer,
-            "Empty: tokens are signed with --service-account-signing-key-file",
+            "Only the empty value is accepted: tokens are signed with --service-account-signing-key-file",
         ),
-        row("storage-backend", Form::Value, etcd3, "etcd3: it says nothing about the embedded log"),
+        row("storage-backend", Form::Value, etcd3, "Only etcd3 is accepted; no effect on the embedded log"),
         row(
             "storage-initialization-timeout",
             Form::Value,
             duration,
-            "Any: the server is ready when the log has been read, and listens only then",
+            "No effect: the server listens only when it has read the log",
         ),
-        gone("storage-versions", Form::Value, any, "Any: the log has a format of its own"),
-        row("target-ram-mb", Form::Value, number, "Any: it sized watch caches, and there are none"),
-        row("watch-cache", Form::Switch, boolean, "Any: reads and watches are always served from memory"),
-        row("watch-cache-sizes", Form::Value, any, "Any: watches are served from the log"),
+        gone("storage-versions", Form::Value, any, "No effect: objects are stored in one version of each kind"),
+        row("target-ram-mb", Form::Value, number, "No effect: there are no watch caches to size"),
+        row("watch-cache", Form::Switch, boolean, "No effect: reads and watches are always served from memory"),
+        row("watch-cache-sizes", Form::Value, any, "No effect: watches are served from the log"),
     ];
 }
 
-const NO_PLAIN_PORT: &str = "There is no port without TLS";
+const NO_FIREWALLS: &str = "No effect: this server sets up no firewalls";
+const NO_PLAIN_PORT: &str = "No effect: there is no port without TLS";
 
 fn nothing(text: &str) -> Result<(), String> {
     match text {
         "" => Ok(()),
-        _ => Err("nothing here would read it".into()),
+        _ => Err("this server does not read it".into()),
     }
 }
 
@@ -233,8 +269,13 @@ pub enum Component {}
 
 impl Options for Component {
     const OPTIONS: &'static [Row] = &[
-        row("emulated-version", Form::Value, newest, "1.35: what the component does is that of no older release"),
-        row("min-compatibility-version", Form::Value, release, "Any up to 1.35: nothing is kept back for old servers"),
+        row("emulated-version", Form::Value, newest, "Only 1.35 is accepted: the component emulates no older release"),
+        row(
+            "min-compatibility-version",
+            Form::Value,
+            release,
+            "Any release up to 1.35, without effect: the component works with all of them",
+        ),
     ];
 }
 
@@ -266,22 +307,42 @@ impl Options for ControllerManager {
             "attach-detach-reconcile-sync-period",
             Form::Value,
             duration,
-            "Any: what is attached is looked at with every change",
+            "No effect: attachments are checked at every change",
         ),
-        row("cidr-allocator-type", Form::Value, range_allocator, "RangeAllocator: the others are clouds' own"),
+        row(
+            "cidr-allocator-type",
+            Form::Value,
+            range_allocator,
+            "Only RangeAllocator is accepted: the others need a cloud",
+        ),
         row("cloud-config", Form::Value, nothing, NO_CLOUD),
         row("cloud-provider", Form::Value, no_cloud, NO_CLOUD),
         row("cluster-name", Form::Value, any, NO_CLOUD),
         row("configure-cloud-routes", Form::Switch, boolean, NO_CLOUD),
-        row("controller-start-interval", Form::Value, zero, "0s: controllers start together"),
-        row("disable-attach-detach-reconcile-sync", Form::Switch, boolean, "Any: there is nothing to reconcile"),
+        row("controller-start-interval", Form::Value, zero, "Only 0s is accepted: controllers start together"),
+        row(
+            "disable-attach-detach-reconcile-sync",
+            Form::Switch,
+            boolean,
+            "No effect: attachments are checked at every change",
+        ),
         row("enable-leader-migration", Form::Switch, no, NO_MIGRATION),
         row("external-cloud-volume-plugin", Form::Value, nothing, NO_CLOUD),
-        row("flex-volume-plugin-dir", Form::Value, any, "Any: no Flexvolume driver runs in this process"),
+        row("flex-volume-plugin-dir", Form::Value, any, "No effect: no Flexvolume driver runs in this process"),
         row("leader-migration-config", Form::Value, nothing, NO_MIGRATION),
-        row("min-resync-period", Form::Value, duration, "Any: nothing is looked at again only because time passes"),
-        row("namespace-sync-period", Form::Value, duration, "Any: the API server empties namespaces itself"),
-        row("node-monitor-period", Form::Value, duration, "Any: a node is looked at when its time is over"),
+        row(
+            "min-resync-period",
+            Form::Value,
+            duration,
+            "No effect: controllers act on changes, without periodic resyncs",
+        ),
+        row(
+            "namespace-sync-period",
+            Form::Value,
+            duration,
+            "No effect: the API server empties deleted namespaces itself",
+        ),
+        row("node-monitor-period", Form::Value, duration, "No effect: each node has its own deadline"),
         row("node-sync-period", Form::Value, duration, NO_CLOUD),
         row("pv-recycler-increment-timeout-nfs", Form::Value, number, NO_RECYCLER),
         row("pv-recycler-minimum-timeout-hostpath", Form::Value, number, NO_RECYCLER),
@@ -289,7 +350,7 @@ impl Options for ControllerManager {
         row("pv-recycler-pod-template-filepath-hostpath", Form::Value, nothing, NO_RECYCLER),
         row("pv-recycler-pod-template-filepath-nfs", Form::Value, nothing, NO_RECYCLER),
         row("pv-recycler-timeout-increment-hostpath", Form::Value, number, NO_RECYCLER),
-        row("resource-quota-sync-period", Form::Value, duration, "Any: what is used is counted with every change"),
+        row("resource-quota-sync-period", Form::Value, duration, "No effect: usage is counted at every change"),
         row("route-reconciliation-period", Form::Value, duration, NO_CLOUD),
     ];
 }
@@ -300,40 +361,41 @@ pub enum CloudControllerManager {}
 
 impl Options for CloudControllerManager {
     const OPTIONS: &'static [Row] = &[
-        row("cidr-allocator-type", Form::Value, allocator, "Any that Kubernetes knows: ranges are given out elsewhere"),
+        row("cidr-allocator-type", Form::Value, allocator, "No effect: the controller manager allocates the ranges"),
         gone("cloud-provider-gce-l7lb-src-cidrs", Form::Value, networks, OTHERS_FIREWALLS),
         gone("cloud-provider-gce-lb-src-cidrs", Form::Value, networks, OTHERS_FIREWALLS),
-        gone("external-cloud-volume-plugin", Form::Value, any, "Any: no volume is attached by this process"),
-        gone("node-sync-period", Form::Value, duration, "Any: nodes are looked at when they change"),
-        row("webhooks", Form::Value, nothing, "Nothing: this process serves no webhooks"),
+        gone("external-cloud-volume-plugin", Form::Value, any, "No effect: this process attaches no volumes"),
+        gone("node-sync-period", Form::Value, duration, "No effect: nodes are handled when they change"),
+        row("webhooks", Form::Value, nothing, "Only the empty value is accepted: this process serves no webhooks"),
     ];
 }
 
-const OTHERS_FIREWALLS: &str = "Any networks: that cloud's provider is asked over gRPC, and knows its own";
+const OTHERS_FIREWALLS: &str = "No effect: the cloud's provider, connected over gRPC, has its own configuration";
 
 fn allocator(text: &str) -> Result<(), String> {
     match text {
         "RangeAllocator" | "CloudAllocator" | "IPAMFromCluster" | "IPAMFromCloud" => Ok(()),
-        other => Err(format!("{other:?} is no allocator that any release knows")),
+        other => Err(format!("{other:?} is not an allocator of any release")),
     }
 }
 
-const NO_CLOUD: &str = "It is about a cloud, and this process has none: see holdfast cloud-controller-manager";
-const NO_MIGRATION: &str = "No controller of this process moves to a cloud controller manager";
+const NO_CLOUD: &str =
+    "No effect without a cloud, which this process does not have: see holdfast cloud-controller-manager";
+const NO_MIGRATION: &str = "Only off or empty: no controller of this process migrates to a cloud controller manager";
 const NO_RECYCLER: &str =
-    "No volume is recycled: the policy Recycle is for NFS and folders of hosts, and long deprecated";
+    "No effect: no volume is recycled; the policy Recycle is for NFS and host folders, and long deprecated";
 
 fn range_allocator(text: &str) -> Result<(), String> {
     match text {
         "RangeAllocator" => Ok(()),
-        other => Err(format!("{other:?}: no cloud gives ranges to nodes here")),
+        other => Err(format!("{other:?} needs a cloud, and this process has none: use RangeAllocator")),
     }
 }
 
 fn no_cloud(text: &str) -> Result<(), String> {
     match text {
         "" | "external" => Ok(()),
-        other => Err(format!("{other:?}: no cloud is built in")),
+        other => Err(format!("{other:?} is not built in: use external, and holdfast cloud-controller-manager")),
     }
 }
 
@@ -350,7 +412,7 @@ pub enum Etcd {}
 
 impl Options for Etcd {
     const OPTIONS: &'static [Row] = &[
-        row("advertise-client-urls", Form::Value, any, "Any: there is nobody to tell them to"),
+        row("advertise-client-urls", Form::Value, any, "No effect: no other member reads them"),
         row("auto-compaction-mode", Form::Value, any, NOTHING_KEPT),
         row("auto-compaction-retention", Form::Value, any, NOTHING_KEPT),
         row("data-dir", Form::Value, any, NOTHING_KEPT),
@@ -375,9 +437,9 @@ impl Options for Etcd {
     ];
 }
 
-const NOTHING_KEPT: &str = "Any: nothing is kept here";
-const NO_PEERS: &str = "Any: there are no peers";
-const NO_LINES: &str = "Any: nothing is logged";
+const NOTHING_KEPT: &str = "No effect: nothing is stored here";
+const NO_PEERS: &str = "No effect: there are no other members";
+const NO_LINES: &str = "No effect: nothing is logged";
 
 #[cfg(test)]
 mod tests {

@@ -23,31 +23,31 @@ use x509_parser::prelude::FromDer;
 #[group(skip)]
 #[command(next_help_heading = "Signing of certificates")]
 pub struct Args {
-    /// Certificate of the authority that signs for all signers of the cluster.
+    /// CA certificate for all signers of the cluster.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_key_file")]
     cluster_signing_cert_file: Option<PathBuf>,
     /// Private key of that certificate.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_cert_file")]
     cluster_signing_key_file: Option<PathBuf>,
-    /// The same for kubernetes.io/kubelet-serving alone.
+    /// CA certificate for the signer kubernetes.io/kubelet-serving only.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_kubelet_serving_key_file")]
     cluster_signing_kubelet_serving_cert_file: Option<PathBuf>,
     /// Private key of that certificate.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_kubelet_serving_cert_file")]
     cluster_signing_kubelet_serving_key_file: Option<PathBuf>,
-    /// The same for kubernetes.io/kube-apiserver-client-kubelet alone.
+    /// CA certificate for the signer kubernetes.io/kube-apiserver-client-kubelet only.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_kubelet_client_key_file")]
     cluster_signing_kubelet_client_cert_file: Option<PathBuf>,
     /// Private key of that certificate.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_kubelet_client_cert_file")]
     cluster_signing_kubelet_client_key_file: Option<PathBuf>,
-    /// The same for kubernetes.io/kube-apiserver-client alone.
+    /// CA certificate for the signer kubernetes.io/kube-apiserver-client only.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_kube_apiserver_client_key_file")]
     cluster_signing_kube_apiserver_client_cert_file: Option<PathBuf>,
     /// Private key of that certificate.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_kube_apiserver_client_cert_file")]
     cluster_signing_kube_apiserver_client_key_file: Option<PathBuf>,
-    /// The same for kubernetes.io/legacy-unknown alone.
+    /// CA certificate for the signer kubernetes.io/legacy-unknown only.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_legacy_unknown_key_file")]
     cluster_signing_legacy_unknown_cert_file: Option<PathBuf>,
     /// Private key of that certificate.
@@ -112,8 +112,8 @@ fn authority(certificate: &Path, key: &Path) -> Result<Arc<dyn Signer>> {
     let pem = read(certificate)?;
     let pair = crate::pki::key_pair(key)?;
     let (_, parsed) = x509_parser::pem::parse_x509_pem(pem.as_bytes())
-        .with_context(|| format!("{} is no certificate", certificate.display()))?;
-    let parsed = parsed.parse_x509().with_context(|| format!("{} is no certificate", certificate.display()))?;
+        .with_context(|| format!("{} is not a certificate", certificate.display()))?;
+    let parsed = parsed.parse_x509().with_context(|| format!("{} is not a certificate", certificate.display()))?;
     ensure!(
         parsed.public_key().raw == rcgen::PublicKeyData::subject_public_key_info(&pair),
         "{} is not the key of {}",

@@ -17,11 +17,11 @@ const SINCE: &str = include_str!("../data/since.txt");
 
 const HEAD: &str = "# Options
 
-Every option of the components, as the commands take them: what it does here, and its default.
-Since when it exists is told by the release of Kubernetes that brought it; 1.18 stands for all that are as old or older.
-An option without effect is taken only with values under which the server does what it is asked for; those that \
-Kubernetes gave up, too, say so in the log, once.
-An option of what Kubernetes has removed is refused, with the reason.
+All options of the components, with their defaults and what they do here.
+The column `since` has the release of Kubernetes that added the option; 1.18 means 1.18 or older.
+Some options have no effect here, or accept only values that match what the server does anyway; other values are refused.
+Some of these are removed from Kubernetes, too: using one logs a warning at the start.
+Options of removed features are refused, with the reason.
 
 This page is written by `holdfast options`.
 ";
@@ -29,9 +29,10 @@ This page is written by `holdfast options`.
 const GATES: &str = "
 ## Feature gates: `--feature-gates`
 
-Of Kubernetes 1.18 and 1.35: how far each was and what it is by default there, and what it does in the API server.
-A switch has the default of the release for which the server stands; a value that the server cannot have is refused by \
-the gate's name.
+All feature gates of Kubernetes 1.18 and 1.35, with their stage and default in these releases, and their effect in the \
+API server.
+A switch has the default of the release that the server emulates (`--emulated-version`); a value that the server does \
+not support is refused.
 
 | gate | 1.18 | 1.35 | what it does here |
 | --- | --- | --- | --- |
@@ -77,7 +78,7 @@ fn effect(arg: &Arg) -> String {
     let others: Vec<String> = others.iter().map(|name| format!("`--{name}`")).collect();
     match others.is_empty() {
         true => text,
-        false => format!("{text} Also {}.", others.join(", ")),
+        false => format!("{text}. Also {}", others.join(", ")),
     }
 }
 

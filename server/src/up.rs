@@ -30,7 +30,7 @@ pub struct Args {
     /// The same as --secure-port.
     #[arg(long)]
     pub port: Option<u16>,
-    /// Where to write the administrator's kubeconfig [default: DIR/admin.kubeconfig].
+    /// File for the administrator's kubeconfig [default: DIR/admin.kubeconfig].
     #[arg(long, value_name = "OUTPUT")]
     pub kubeconfig: Option<PathBuf>,
 }
@@ -52,7 +52,7 @@ impl Args {
         let provider = provider.as_deref().unwrap_or_default();
         match (provider, config.as_deref().unwrap_or_default()) {
             ("", "") => Ok(None),
-            ("", _) => Err(anyhow!("--cloud-config: --cloud-provider must say of which cloud")),
+            ("", _) => Err(anyhow!("--cloud-config needs --cloud-provider, the name of the cloud")),
             (provider, config) => {
                 let named = Named::parse(provider, config)?;
                 named.check()?;

@@ -169,12 +169,20 @@ impl Default for Metrics {
         registry.register("apiserver_longrunning_requests", "Watches in progress", watches.clone());
         registry.register("apiserver_storage_objects", "Objects by resource", objects.clone());
         registry.register("holdfast_log_offset", "The last event of the log", offset.clone());
-        registry.register("holdfast_log_oldest", "From this version on history is kept", oldest.clone());
-        registry.register("holdfast_log_bytes", "What the log takes, without what was let go", log_bytes.clone());
-        let selectors = "What the selectors of all watches take in memory";
+        registry.register("holdfast_log_oldest", "The oldest version in the history", oldest.clone());
+        registry.register("holdfast_log_bytes", "Size of the log, without removed history", log_bytes.clone());
+        let selectors = "Memory of the selectors of all watches";
         registry.register("holdfast_watch_selector_bytes", selectors, selector_bytes.clone());
-        registry.register("holdfast_log_let_go_events", "Events let go since the start", let_go_events.clone());
-        registry.register("holdfast_log_let_go_bytes", "What they took", let_go_bytes.clone());
+        registry.register(
+            "holdfast_log_let_go_events",
+            "Events removed from the history since the start",
+            let_go_events.clone(),
+        );
+        registry.register(
+            "holdfast_log_let_go_bytes",
+            "Size of the events removed since the start",
+            let_go_bytes.clone(),
+        );
         registry.register("apiserver_rejected_requests", "Requests over the in-flight limits", rejected.clone());
         let fairness = Measures::default();
         fairness.register(&mut registry);

@@ -354,10 +354,10 @@ fn read_memory(told: ReadMemory) -> String {
     let rows = [
         ("bytes", "gauge", "", "Memory that reads hold", told.bytes),
         ("max_bytes", "gauge", "", "Memory that reads may hold together", told.bytes_max),
-        ("largest_bytes", "gauge", "", "Memory that reads of the user hold who holds most", told.largest),
+        ("largest_bytes", "gauge", "", "Memory that the reads of one user hold, at most", told.largest),
         ("holders", "gauge", "", "Users whose reads hold memory", told.holders),
-        ("refused", "counter", "_total", "How often there was no memory for a read", told.refused),
-        ("gave_way", "counter", "_total", "How often something was let go of, to be made again", told.gave_way),
+        ("refused", "counter", "_total", "Reads refused for lack of memory", told.refused),
+        ("gave_way", "counter", "_total", "How often a cached state was dropped to free memory", told.gave_way),
     ];
     let text = |(name, form, end, help, value): (&str, &str, &str, &str, u64)| {
         let name = format!("holdfast_read_memory_{name}");

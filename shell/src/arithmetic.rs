@@ -158,7 +158,7 @@ fn number(text: &str) -> Result<i64, String> {
         None if text.len() > 1 && text.starts_with('0') => i64::from_str_radix(text, 8),
         None => text.parse(),
     };
-    parsed.map_err(|_| format!("{text:?} is no number"))
+    parsed.map_err(|_| format!("{text:?} is not a number"))
 }
 
 #[cfg(test)]

@@ -26,34 +26,36 @@ pub struct Args {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Mode {
-    /// Run every seed twice, and demand that it does the same both times, step by step.
+    /// Run every seed twice, and check that both runs do the same, step by step.
     Meta(Scope),
-    /// Simulate the scheduler instead: pods and nodes that come and go, schedulers that die, and two at once.
+    /// Simulate the scheduler instead: pods and nodes come and go, schedulers crash, and two run at once.
     Scheduling(Scope),
-    /// Simulate the controllers instead: people, nodes and pods around a manager that hears late, is refused and dies.
+    /// Simulate the controllers instead: users, nodes and pods around a controller manager that gets events late, is
+    /// refused, and crashes.
     Controllers(Scope),
-    /// Simulate admission instead: quotas, policies and webhooks that refuse, fail and answer late.
+    /// Simulate admission instead: quotas, policies, and webhooks that refuse, fail and answer late.
     Admission(Scope),
 }
 
 #[derive(Debug, Clone, clap::Args)]
 struct Scope {
-    /// The seeds to run: one, or a range such as 1..1000, its end included. Default: 1..100, or with --minutes from 1 on.
+    /// The seeds to run: one, or a range such as 1..1000, including its end. Default: 1..100, or with --minutes all
+    /// from 1 on.
     #[arg(long, value_parser = seeds)]
     seeds: Option<RangeInclusive<u64>>,
-    /// Stop after so many minutes, whatever seeds are left. Fractions are fine.
+    /// Stop after so many minutes, even if seeds are left. Fractions are allowed.
     #[arg(long, value_parser = minutes)]
     minutes: Option<Duration>,
-    /// How many steps each simulation takes.
+    /// Number of steps of each simulation.
     #[arg(long, default_value_t = Plan::STEPS as u32, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     steps: u32,
-    /// How many requests may be under way at a time.
+    /// Maximum number of requests at the same time.
     #[arg(long, default_value_t = Plan::CLIENTS as u16, value_parser = clap::value_parser!(u16).range(1..=1000))]
     clients: u16,
-    /// How many simulations run side by side.
+    /// Number of simulations that run in parallel.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
-    /// Only these steps, as a failure prints them: 3,17,25. For a single seed.
+    /// Run only these steps of a single seed, as a failure prints them: 3,17,25.
     #[arg(long, value_delimiter = ',', requires = "seeds", value_parser = clap::value_parser!(u32).range(1..))]
     only: Option<Vec<u32>>,
     /// Print every step.
@@ -64,7 +66,7 @@ struct Scope {
 fn seeds(text: &str) -> Result<RangeInclusive<u64>> {
     let (first, last) = text.split_once("..").unwrap_or((text, text));
     let last = last.strip_prefix('=').unwrap_or(last);
-    let number = |text: &str| text.parse::<u64>().with_context(|| format!("{text:?} is no seed; say 7, or 1..1000"));
+    let number = |text: &str| text.parse::<u64>().with_context(|| format!("{text:?} is not a seed; say 7, or 1..1000"));
     let (first, last) = (number(first)?, number(last)?);
     ensure!(last < u64::MAX, "seeds go up to {}", u64::MAX - 1);
     ensure!(first <= last, "the range {text} is empty: its first seed is to be no larger than its last");
@@ -72,7 +74,7 @@ fn seeds(text: &str) -> Result<RangeInclusive<u64>> {
 }
 
 fn minutes(text: &str) -> Result<Duration> {
-    let minutes: f64 = text.parse().with_context(|| format!("{text:?} is no number of minutes; say 10, or 0.5"))?;
+    let minutes: f64 = text.parse().with_context(|| format!("{text:?} is not a number of minutes; say 10, or 0.5"))?;
     ensure!(minutes > 0.0 && minutes <= 1e6, "{text} minutes are too few or too many; say 10, or 0.5");
     Ok(Duration::from_secs_f64(minutes * 60.0))
 }
@@ -278,7 +280,7 @@ mod tests {
     fn what_cannot_be_run_is_refused_and_told_why() {
         for (line, why) in [
             ("--seeds 9..3", "its first seed is to be no larger than its last"),
-            ("--seeds x", "is no seed; say 7, or 1..1000"),
+            ("--seeds x", "is not a seed; say 7, or 1..1000"),
             ("--steps 0", "0 is not in 1.."),
             ("--jobs 0", "0 is not in 1.."),
             ("--clients 0", "0 is not in 1.."),

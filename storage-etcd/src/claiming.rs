@@ -96,10 +96,10 @@ impl EtcdLog {
         if !ports.is_empty()
             && let Err(why) = claims.mend_ports(&BTreeSet::new(), ports)
         {
-            tracing::warn!(%why, "node ports {ports:?} are free, and still recorded as given out");
+            tracing::warn!(%why, "node ports {ports:?} are free, but etcd still records them as used");
         }
         claims.free_addresses(addresses).unwrap_or_else(|why| {
-            tracing::warn!(%why, "addresses of Services are free, and still recorded as given out");
+            tracing::warn!(%why, "addresses of Services are free, but etcd still records them as used");
             0
         })
     }

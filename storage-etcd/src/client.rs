@@ -247,17 +247,17 @@ pub enum Fault {
     #[error("etcd cannot be reached: {0}")]
     Unreachable(String),
     /// The request may have been carried out, or may be carried out later, or never.
-    #[error("etcd did not say what came of it: {0}")]
+    #[error("etcd did not report whether the request took effect: {0}")]
     Unknown(String),
     /// etcd's quota is used up. etcd sometimes reports this although it has written.
     #[error("etcd is full: {0}")]
     NoSpace(String),
     /// Older revisions are compacted; zero if etcd did not say up to which.
-    #[error("etcd has compacted what it was asked for, up to revision {0}")]
+    #[error("the requested revision was compacted: etcd has compacted up to revision {0}")]
     Compacted(u64),
     #[error("etcd has no such lease: {0}")]
     NoLease(String),
     /// Nothing was done, and a repeated request fails in the same way.
-    #[error("etcd refused it: {0}")]
+    #[error("etcd refused the request: {0}")]
     Refused(String),
 }

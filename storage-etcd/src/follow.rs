@@ -199,7 +199,7 @@ impl Follower {
             Ok(Some(watched)) => self.take(watched),
             Ok(None) if self.silent.is_some_and(|since| since.elapsed() > SILENCE_MAX) => {
                 self.silent = None;
-                Err(self.cut(client::Fault::Unreachable("the watch says nothing".into())))
+                Err(self.cut(client::Fault::Unreachable("the watch receives nothing".into())))
             }
             Ok(None) if is_wanted && shared.tells_progress => watch.ask_progress().map_err(|other| self.cut(other)),
             // etcd's progress notifications cannot be trusted, so an event is written: when it arrives, all earlier

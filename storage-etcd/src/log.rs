@@ -110,8 +110,8 @@ impl EtcdLog {
         if let (Some(sign), false) = (&restored, accepts_restored) {
             return Err(Fault::Unreadable {
                 what: format!(
-                    "{sign}. --etcd-accept-restored takes over what etcd has now, if it is an etcd; another data folder \
-                     begins anew with it"
+                    "{sign}. Start once with --etcd-accept-restored to take over what the store has now (only with etcd \
+                     itself), or with a new data folder"
                 ),
             });
         }

@@ -99,7 +99,7 @@ pub fn judge<'m>(members: impl IntoIterator<Item = (&'m str, &'m str)>) -> Judge
     for (address, version) in members {
         let Some(release) = Release::parse(version) else {
             judged.tells_progress = false;
-            judged.warned.push(format!("{address} is of version {version:?}, of which nothing is known"));
+            judged.warned.push(format!("{address} reports the version {version:?}, which this server does not know"));
             continue;
         };
         judged.tells_progress &= release.tells_progress();
@@ -271,7 +271,7 @@ mod tests {
         let old = judge([("a:1", "3.3.10")]);
         assert_eq!(old.refused, ["a:1 is etcd 3.3.10, and 3.4.0 is the oldest that works"]);
         let strange = judge([("a:1", "\u{1b}[2J")]);
-        assert_eq!(strange.warned, [r#"a:1 is of version "\u{1b}[2J", of which nothing is known"#]);
+        assert_eq!(strange.warned, [r#"a:1 reports the version "\u{1b}[2J", which this server does not know"#]);
         assert!(!strange.tells_progress && strange.refused.is_empty());
         let debian = judge([("a:1", "3.4.23")]);
         assert!(debian.refused.is_empty() && !debian.warned.is_empty(), "it works, and is warned of");

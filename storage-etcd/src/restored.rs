@@ -118,7 +118,7 @@ pub fn accept(shared: &Shared, source: &mut Source, now: &Standing) -> Result<Ha
         revision = now.revision,
         known_through = through,
         raised,
-        "an etcd that was restored from a backup is accepted: objects are put back to what it has"
+        "accepted an etcd that was restored from a backup: this server's objects are set to etcd's state"
     );
     let (written, kept) = write_again(shared, through)?;
     let mut known = 0u64;

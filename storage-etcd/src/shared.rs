@@ -300,7 +300,7 @@ impl Shared {
         match self.read(&placed, now) {
             Ok(_) if placed.is_stray => {
                 self.unread.forget(&placed.resource, &placed.key);
-                tracing::error!("{} is no key of an object of {}: it is left out", shown(now), placed.resource);
+                tracing::error!("{} is not a key of an object of {}: it is left out", shown(now), placed.resource);
                 None
             }
             Ok((object, author)) => {

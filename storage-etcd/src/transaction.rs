@@ -27,9 +27,9 @@ pub fn plain(replaces: u64, write: Operation) -> Txn {
 /// Why a decision cannot be written as transactions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unplannable {
-    #[error("it counts on {one} and on {other} as the version of {key}")]
+    #[error("the write requires two different versions of {key}: {one} and {other}")]
     Contradiction { key: String, one: u64, other: u64 },
-    #[error("it takes {count} comparisons, and etcd takes {OPERATIONS_MAX}")]
+    #[error("the write needs {count} comparisons, and a transaction of etcd may have {OPERATIONS_MAX}")]
     TooLarge { count: usize },
 }
 

@@ -75,7 +75,7 @@ impl Unread {
         let Unreadable { place, version, flaw, .. } = unreadable;
         tracing::error!(
             revision = version.0,
-            "what is stored under {place} cannot be read: {flaw}; it stays as it is, and requests for it fail"
+            "the value stored under {place} cannot be read: {flaw}; it stays in etcd unchanged, and requests for it fail"
         );
     }
 

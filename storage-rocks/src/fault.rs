@@ -14,7 +14,7 @@ pub enum FolderFault {
     #[error("{}", making.told(path))]
     Unfinished { making: Making, path: PathBuf },
     /// A new log was to be made in a folder that is not empty.
-    #[error("{} {why}, and nothing is added to what is there", path.display())]
+    #[error("{} {why}: a new log cannot be made there", path.display())]
     Occupied { path: PathBuf, why: &'static str },
     #[error("{} holds no Holdfast log", path.display())]
     NoLog { path: PathBuf },

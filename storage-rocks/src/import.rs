@@ -41,7 +41,7 @@ impl Import {
             return Err(Fault::Unreadable {
                 what: format!(
                     "the import into {shown} was begun with an export of the log {}, and this is one of the log {}: \
-                     go on with the other, or remove the folder and begin anew",
+                     continue with the other, or remove the folder and start again",
                     id(&begun),
                     id(identity)
                 ),

@@ -390,7 +390,7 @@ pub(crate) fn check(folder: &Path) -> bool {
 
 pub(crate) fn family<'a>(db: &'a DB, name: &str) -> Result<&'a ColumnFamily, Fault> {
     db.cf_handle(name).ok_or_else(|| Fault::Unreadable {
-        what: format!("the log has no column family {name:?}: it is no Holdfast log"),
+        what: format!("the log has no column family {name:?}: it is not a Holdfast log"),
     })
 }
 

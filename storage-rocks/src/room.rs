@@ -129,13 +129,13 @@ impl Room {
         let told = || {
             let (free, mark, kept) = (mebibytes(free), mebibytes(self.mark), mebibytes(*self.reserve()));
             format!(
-                "the disk under the log is full but for {free} MiB (writes end below {mark} MiB) and {kept} MiB that \
-                 --disk-reserve keeps aside"
+                "the disk under the log has {free} MiB left (most writes are refused below {mark} MiB), besides {kept} \
+                 MiB that --disk-reserve keeps aside"
             )
         };
         if self.is_little.load(Ordering::Relaxed) {
-            let why =
-                "only what makes room is written, as deletes, and renewals of leases; old history is let go meanwhile";
+            let why = "only deletes, other writes that make room and renewals of Leases are accepted while old history \
+                       is removed";
             return Some(Lack::Now { why: format!("{}: {why}", told()) });
         }
         self.left_for_others(free).map(|left| Lack::Soon { left, why: told() })

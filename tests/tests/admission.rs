@@ -161,7 +161,7 @@ async fn policies_stand_in_everybodys_way_and_in_nobodys_for_long() {
         put(&wire, MAPS, &json!({"metadata": {"name": format!("m{count}")}})).await;
     }
     let refused = wire.post(SECRETS, &json!({"metadata": {"name": "many"}})).await.refused(403, "Forbidden");
-    assert!(refused["message"].to_string().contains("cost too much together"), "{refused}");
+    assert!(refused["message"].to_string().contains("cost too much for one request"), "{refused}");
     server.stop();
 }
 

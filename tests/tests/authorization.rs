@@ -128,7 +128,7 @@ async fn webhooks_decide_whatever_they_answer() {
     jane.post("/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", &role).await.expect(201);
 
     for (behaviour, why) in [
-        (json!({"raw": "rubbish", "contentType": "application/json"}), "the answer is no JSON"),
+        (json!({"raw": "rubbish", "contentType": "application/json"}), "the answer is not JSON"),
         (json!({"raw": "{\"kind\":\"TokenReview\",\"status\":{\"allowed\":true}}"}), "no SubjectAccessReview"),
         (json!({"raw": "{\"kind\":\"SubjectAccessReview\",\"status\":{\"allowed\":\"yes\"}}"}), "no boolean"),
         (json!({"http": 302, "raw": ""}), "the server responded with the status code 302"),

@@ -367,9 +367,9 @@ async fn a_controller_manager_works_from_elsewhere() {
 fn options_that_cannot_be_met_are_refused_by_name() {
     for (options, parts) in [
         (&["--controllers=jobs"][..], &["\"jobs\" is not in the list of known controllers"][..]),
-        (&["--allocate-node-cidrs"], &["--cluster-cidr must say from which addresses"]),
-        (&["--leader-migration-config=f"], &["--leader-migration-config", "nothing here would read it"]),
-        (&["--cloud-provider=gce"], &["no cloud is built in"]),
+        (&["--allocate-node-cidrs"], &["--allocate-node-cidrs needs --cluster-cidr"]),
+        (&["--leader-migration-config=f"], &["--leader-migration-config", "this server does not read it"]),
+        (&["--cloud-provider=gce"], &["\"gce\" is not built in"]),
         (&["--no-such-option"], &["--no-such-option"]),
     ] {
         fails(holdfast([&["controller-manager"], options].concat()), parts);

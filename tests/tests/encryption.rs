@@ -241,7 +241,7 @@ async fn keys_rotate_and_commands_read_with_them() {
         &both,
     ]));
     succeeds(holdfast(["log", "tail", "--data-dir", &data]));
-    fails(holdfast(["log", "export", "--data-dir", &data, &both]), &["of use with --plain alone"]);
+    fails(holdfast(["log", "export", "--data-dir", &data, &both]), &["--encryption-provider-config needs --plain"]);
     let plain = succeeds(holdfast(["log", "export", "--data-dir", &data, "--plain", &both]));
     assert!(plain.contains(&in_secret("first")));
     let run = ["run", "--from", &data, &both, "--", "sh", "-c", "kubectl get secret one -o jsonpath={.data.text}"];

@@ -244,14 +244,14 @@ async fn what_cannot_be_is_refused_by_name() {
     fails(server(other.path(), plane.port, other_etcd, &[]), &["listen on", "in use"]);
     fails(server(other.path(), port, plane.port, &[]), &["--etcd-servers", "no member answers"]);
     for (option, why) in [
-        ("--etcd-servers-overrides=/pods#http://127.0.0.1:1", "/pods must be where most resources are"),
+        ("--etcd-servers-overrides=/pods#http://127.0.0.1:1", "/pods must stay in the etcd of --etcd-servers"),
         ("--etcd-prefix=/a/../b", "it has a part"),
         ("--encryption-provider-config=/nowhere", "No such file"),
         ("--disable-admission-plugins=Nonsense", "plugin \"Nonsense\" is unknown"),
         ("--runtime-config=batch/v1=maybe", "maybe"),
         ("--feature-gates=NoSuchGate=true", "unrecognized feature gate: NoSuchGate"),
         ("--etcd-servers=https://127.0.0.1:1,http://127.0.0.1:2", "no member answers"),
-        ("--etcd-servers=ftp://127.0.0.1:1", "is no address of etcd"),
+        ("--etcd-servers=ftp://127.0.0.1:1", "is not an address of etcd"),
     ] {
         let name = option.split('=').next().expect("a name").trim_start_matches("--");
         fails(server(other.path(), port, other_etcd, &[option]), &[name, why]);

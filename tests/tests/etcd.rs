@@ -177,7 +177,10 @@ fn what_is_wrong_is_told_with_its_option() {
         let all = ["apiserver", "--secure-port=0", "--data-dir", &data].into_iter().chain(options.iter().copied());
         fails(holdfast(all), parts);
     };
-    refused(&["--etcd-servers=ftp://127.0.0.1:1"], &["--etcd-servers", "ftp://127.0.0.1:1", "is no address of etcd"]);
+    refused(
+        &["--etcd-servers=ftp://127.0.0.1:1"],
+        &["--etcd-servers", "ftp://127.0.0.1:1", "is not an address of etcd"],
+    );
     let nobody = "--etcd-servers=http://127.0.0.1:1,http://127.0.0.1:2";
     refused(&[nobody], &[nobody, "no member answers: http://127.0.0.1:1: ", "http://127.0.0.1:2: "]);
     refused(&["--etcd-prefix=/a"], &["--etcd-prefix is about etcd, and --etcd-servers names none"]);

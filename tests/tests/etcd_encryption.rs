@@ -351,7 +351,7 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
     check(&admin).await;
     let log = server.stderr();
     for key in ["configmaps/a/broken", "configmaps/b/sealed", "secrets/stray", "minions/a/b"] {
-        assert!(log.contains(&format!("what is stored under {} cannot be read: ", at(key))), "{key}: {log}");
+        assert!(log.contains(&format!("the value stored under {} cannot be read: ", at(key))), "{key}: {log}");
     }
     // The broken object is not overwritten.
     let broken = format!("{}/broken", maps("a"));

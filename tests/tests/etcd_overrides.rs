@@ -401,9 +401,9 @@ fn what_is_wrong_is_told_with_the_option() {
     refused(&[&servers, overrides], &[overrides, "no member answers: http://127.0.0.1:1: "]);
     for (text, why) in [
         ("/events/http://127.0.0.1:1", "it must have the form group/resource#servers"),
-        ("/nonsense#http://127.0.0.1:1", "/nonsense is no resource of this server"),
-        ("/namespaces#http://127.0.0.1:1", "/namespaces must be where most resources are"),
-        ("/events#tcp://127.0.0.1:1", "is no address of etcd"),
+        ("/nonsense#http://127.0.0.1:1", "/nonsense is not a resource of this server"),
+        ("/namespaces#http://127.0.0.1:1", "/namespaces must stay in the etcd of --etcd-servers"),
+        ("/events#tcp://127.0.0.1:1", "is not an address of etcd"),
     ] {
         refused(&[&servers, &format!("--etcd-servers-overrides={text}")], &["--etcd-servers-overrides", why]);
     }

@@ -275,6 +275,6 @@ async fn servers_share_a_kine() {
         let path = folder.path().display().to_string();
         succeeds(holdfast(["blame", "--data-dir", &path, "configmap", "second", "-n", "default"]))
     });
-    assert!(blamed[1].contains("maker") && !blamed[1].contains("another server"), "{}", blamed[1]);
-    assert!(blamed[0].contains("maker") && blamed[0].contains("another server wrote"), "{}", blamed[0]);
+    assert!(blamed[1].contains("maker") && !blamed[1].contains("another API server"), "{}", blamed[1]);
+    assert!(blamed[0].contains("maker") && blamed[0].contains("another API server"), "{}", blamed[0]);
 }

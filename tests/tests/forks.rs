@@ -302,7 +302,7 @@ async fn a_server_forks_for_its_administrators_alone() {
     assert_eq!((&verdict["last"], &verdict["id"]), (&json!(version), &made["id"]));
     let kubeconfig = server.kubeconfig().to_str().unwrap();
     let arguments = ["fork", "--server", "--kubeconfig", kubeconfig, "--data-dir", target.to_str().unwrap()];
-    fails(holdfast(arguments), &["is not empty", "nothing is added to what is there"]);
+    fails(holdfast(arguments), &["is not empty", "a new log cannot be made there"]);
     server.stop();
 }
 
@@ -319,11 +319,11 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
     for (at, parts) in [
         ("21", vec!["version 21 is in the future", "newest one is 20"]),
         ("2999-01-01T00:00:00Z", vec!["is in the future"]),
-        ("9", vec!["version 9 was let go", "oldest one that can still be told is 10"]),
-        ("2020-01-01T00:00:00Z", vec!["was let go", "is 10"]),
-        ("yesterday", vec!["is no moment", "2026-11-21T10:00:00Z"]),
+        ("9", vec!["version 9 is no longer in the history", "the oldest one is 10"]),
+        ("2020-01-01T00:00:00Z", vec!["is no longer in the history", "is 10"]),
+        ("yesterday", vec!["is not a moment", "2026-11-21T10:00:00Z"]),
         ("99999999999999999999", vec!["too large"]),
-        ("-15", vec!["is no moment"]),
+        ("-15", vec!["is not a moment"]),
     ] {
         for folder in [&target, &empty] {
             fails(fork(&source, folder, &["--at", at]), &parts);

@@ -150,9 +150,9 @@ fn bad_inputs(data: &Path, before: u64) {
     for (arguments, expected) in [
         (&["diff", "99999999"][..], "version 99999999 is in the future: the newest one is "),
         (&["diff", "99999999999999999999999"], "the number is too large"),
-        (&["diff", "yesterday"], "\"yesterday\" is no moment: give a version (42), a time"),
-        (&["diff", "-15x"], "\"-15x\" is no moment"),
-        (&["diff", "2026-11-21"], "\"2026-11-21\" is no moment"),
+        (&["diff", "yesterday"], "\"yesterday\" is not a moment: give a version (42), a time"),
+        (&["diff", "-15x"], "\"-15x\" is not a moment"),
+        (&["diff", "2026-11-21"], "\"2026-11-21\" is not a moment"),
         (&["diff", "2999-01-01T00:00:00Z"], "is in the future"),
         (&["diff", &from, "1"], "give the earlier moment first"),
         (&["diff", "1", "--kind", "deploymnts"], "did you mean deployments?"),
@@ -160,7 +160,7 @@ fn bad_inputs(data: &Path, before: u64) {
         (&["history", "deploy", "wep"], "deployments.apps/default/wep was never there: did you mean web?"),
         (&["history", "deploy", "web", "-n", "other"], "did you mean web -n default?"),
         (&["history", "deploy"], "name the object, too: deploy NAME or deploy/NAME"),
-        (&["history", "cm", "a/b"], "\"a/b\" is no name of an object"),
+        (&["history", "cm", "a/b"], "\"a/b\" is not a name of an object"),
         (&["blame", "cm", "gone"], "configmaps/default/gone is deleted, since version "),
         (&["blame", "subjectaccessreviews", "x"], "there is no kind \"subjectaccessreviews\""),
     ] {

@@ -169,8 +169,8 @@ fn bad_exports_are_refused_by_line() {
     let untouched = files.join("untouched");
     for (text, parts) in [
         ("", vec!["is empty"]),
-        ("hello\n", vec!["line 1 is no header"]),
-        ("{\"format\":\"other\",\"version\":1}\n", vec!["line 1 is no header"]),
+        ("hello\n", vec!["line 1 is not a header"]),
+        ("{\"format\":\"other\",\"version\":1}\n", vec!["line 1 is not a header"]),
         (changed(0, "\"version\":1", "\"version\":2").as_str(), vec!["line 1", "version 2", "newer release"]),
         (ranged.as_str(), vec!["begins with event 5", "without --from"]),
         ("{\"format\":", vec!["line 1 has no end"]),

@@ -65,7 +65,7 @@ fn objects(server: &Server) -> (BTreeMap<String, Value>, BTreeMap<String, u64>) 
 }
 
 fn number(version: &Value) -> u64 {
-    version.as_str().and_then(|version| version.parse().ok()).unwrap_or_else(|| panic!("{version} is no version"))
+    version.as_str().and_then(|version| version.parse().ok()).unwrap_or_else(|| panic!("{version} is not a version"))
 }
 
 fn newest(server: &Server) -> u64 {
@@ -156,7 +156,7 @@ fn a_cluster_moves_to_etcd_and_back() {
     assert_eq!(own.trim(), "", "nothing of the migration is left");
     let leased = etcd.ctl(&["lease", "list"]);
     assert_eq!(leased.lines().skip(1).filter(|line| !line.is_empty()).count(), 1, "Events have a lease: {leased}");
-    fails(migrate(text(&data), &urls, &[]), &[" is not empty: there are ", "/registry/", "Nothing is added"]);
+    fails(migrate(text(&data), &urls, &[]), &[" is not empty: there are ", "/registry/", "Empty the target first"]);
 
     let server = Server::start(&folder.join("copy"), &["--etcd-servers", &urls]);
     let (after, new) = objects(&server);
@@ -175,7 +175,7 @@ fn a_cluster_moves_to_etcd_and_back() {
     assert!(!back.exists(), "a dry run makes no folder");
     let moved = succeeds(migrate(&urls, text(&back), &[]));
     assert!(moved.contains("302 configmaps") && moved.contains("They have their versions"), "{moved}");
-    fails(migrate(&urls, text(&back), &[]), &[text(&back), "is not empty, and nothing is added to what is there"]);
+    fails(migrate(&urls, text(&back), &[]), &[text(&back), "is not empty: a new log cannot be made there"]);
     let server = Server::start(&back, &[]);
     assert_eq!(objects(&server), (before.clone(), versions.clone()));
     check_allocations(&server);
@@ -292,7 +292,7 @@ fn an_interrupted_migration_goes_on_and_nothing_else_uses_its_target() {
         let torn = folder.join(&format!("torn{nth}"));
         interrupted(&urls, text(&torn), &["--skip-unreadable"], || written(&torn) > 100_000);
         etcd.ctl(write);
-        let parts = ["the source was written to while it was read", told, "begin anew"];
+        let parts = ["the source changed while it was read", told, "start the migration again"];
         fails(migrate(&urls, text(&torn), &["--skip-unreadable"]), &parts);
         let refused = Server::try_start(&torn, &[]).err().expect("no server starts");
         assert!(refused.stderr.contains("is not finished"), "{}", refused.stderr);

@@ -209,8 +209,8 @@ async fn nothing_is_written(admin: &Wire, told: &Told) {
 async fn bad_moments(admin: &Wire, last: u64) {
     let future = format!("at={}", last + 1000);
     for (query, code, reason, says) in [
-        ("at=noon", 400, "BadRequest", "is no moment: give a version (42), a time"),
-        ("at=-15", 400, "BadRequest", "is no moment"),
+        ("at=noon", 400, "BadRequest", "is not a moment: give a version (42), a time"),
+        ("at=-15", 400, "BadRequest", "is not a moment"),
         ("at=2999-01-01T00:00:00Z", 400, "BadRequest", "is in the future"),
         (&future, 400, "BadRequest", "is in the future: the newest one is"),
         ("at=5&resourceVersion=5", 422, "Invalid", "both name a version"),

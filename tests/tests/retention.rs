@@ -159,7 +159,7 @@ fn a_closed_folder_is_compacted() {
     let before = on_disk(folder.path());
     for (arguments, complaint) in [
         (&[][..], "--history-retention 168h"),
-        (&["--history-max-bytes", "many"], "is no size"),
+        (&["--history-max-bytes", "many"], "is not a size"),
         (&["--history-retention", "soon"], "duration"),
     ] {
         let refused = holdfast([&["log", "compact", "--data-dir", path], arguments].concat());

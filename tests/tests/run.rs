@@ -69,7 +69,7 @@ fn ends_are_told_as_shells_tell_them() {
         (&["--at", "5", "--", "true"], 2, "--from"),
         (&[], 2, "CMD"),
         (&["true"], 2, "true"),
-        (&["--ssh-user", "x", "--", "true"], 1, "--ssh-user is not there any more"),
+        (&["--ssh-user", "x", "--", "true"], 1, "--ssh-user was removed"),
     ] {
         let output = run(files.path(), arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");

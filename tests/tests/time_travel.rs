@@ -79,7 +79,7 @@ async fn a_running_server_tells_what_its_folder_tells() {
         ),
         (&["history", "mc", "a", "--kubeconfig", &kubeconfig], &["there is no kind \"mc\""]),
         (&["diff", "9999999", "--kubeconfig", &kubeconfig], &["version 9999999 is in the future"]),
-        (&["diff", "yesterday", "--kubeconfig", &kubeconfig], &["\"yesterday\" is no moment"]),
+        (&["diff", "yesterday", "--kubeconfig", &kubeconfig], &["\"yesterday\" is not a moment"]),
         (&["log", "export", "--to", "9999999", "--kubeconfig", &kubeconfig], &["the log ends with event"]),
     ] {
         refused(arguments, parts);
@@ -164,9 +164,9 @@ async fn objects_are_put_back() {
     admin.send(Method::DELETE, &format!("{MAPS}/held"), &[], "").await.expect(200);
     fails(on(&["restore", "cm", "held", "--to", &held]), &["is being deleted since", "example.com/hold"]);
     for (arguments, parts) in [
-        (&["restore", "cm", "a", "--to", "1"][..], &["was not there yet at version 1: it was created at version"][..]),
+        (&["restore", "cm", "a", "--to", "1"][..], &["did not exist yet at version 1: it was created at version"][..]),
         (&["restore", "cm", "a", "--to", "99999"], &["version 99999 is in the future"]),
-        (&["restore", "cm", "a", "--to", "soon"], &["\"soon\" is no moment"]),
+        (&["restore", "cm", "a", "--to", "soon"], &["\"soon\" is not a moment"]),
         (&["restore", "cm", "nobody", "--to", "-1m"], &["was never there"]),
         (&["restore", "cn", "a", "--to", "-1m"], &["there is no kind \"cn\""]),
     ] {
@@ -309,7 +309,7 @@ async fn any_client_sees_the_past_and_bisect_searches_it() {
     assert_eq!(ran.status.code(), Some(7));
     fails(on(&["at", "-0s"], &["/no/such/command"]), &["run /no/such/command"]);
     for (moment, part) in
-        [("99999", "is in the future"), ("soon", "is no moment"), ("2999-01-01T00:00:00Z", "is in the future")]
+        [("99999", "is in the future"), ("soon", "is not a moment"), ("2999-01-01T00:00:00Z", "is in the future")]
     {
         fails(on(&["at", moment], &[]), &[part]);
     }
@@ -423,7 +423,7 @@ async fn a_log_is_replayed_into_another_server() {
     for (log, more, parts) in [
         (cut.as_str(), &[][..], &["cut short"][..]),
         ("/no/such/export", &[], &["there is no /no/such/export"]),
-        (&text_of(&folder.join("two/pki/ca.crt")), &[], &["is no log: give an export"]),
+        (&text_of(&folder.join("two/pki/ca.crt")), &[], &["is not a log: give an export"]),
         (&export, &["--from", "999999"], &["--from 999999 is behind the last event"]),
         (&export, &["--to", "999999"], &["--to 999999: the log ends with event"]),
         (&export, &["--speed", "fast"], &["how many times as fast"]),

@@ -62,7 +62,7 @@ fn finds(folder: &Path, problem: &str) {
     let (intact, verdict, stderr) = verify(folder);
     assert!(!intact, "{verdict}");
     assert!(stderr.contains(problem), "{problem:?} is not in: {stderr}");
-    assert!(stderr.contains("The way out:") || stderr.contains("newer one"), "{stderr}");
+    assert!(stderr.contains("from a backup") || stderr.contains("newer one"), "{stderr}");
     if !verdict.is_null() {
         assert_eq!(verdict["intact"], false, "{verdict}");
         assert!(verdict["problems"].to_string().contains(&problem.replace('"', "\\\"")), "{verdict}");
@@ -159,7 +159,7 @@ fn events_that_do_not_follow_are_found() {
         written(folder.path(), &records);
         finds(folder.path(), problem);
     }
-    for (object, problem) in [("{\"kind\":", "event 6 is no JSON"), ("", "event 6 is no JSON")] {
+    for (object, problem) in [("{\"kind\":", "event 6 is not JSON"), ("", "event 6 is not JSON")] {
         let folder = Folder::new();
         let mut records = log();
         records[5].object = object.into();

@@ -209,7 +209,7 @@ impl LiveTls {
                 self.current.store(Arc::new(tls));
                 tracing::info!("certificates have changed and are served from now on");
             }
-            Err(why) => tracing::error!(why, "certificates have changed and cannot be read: the old ones stay"),
+            Err(why) => tracing::error!(why, "certificates have changed and cannot be read: the old ones stay in use"),
         }
     }
 
@@ -262,7 +262,7 @@ impl Pem {
     pub fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
         let text = self.read()?;
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
-        let certificates = certificates.map_err(|error| format!("{self} is no PEM of certificates: {error}"))?;
+        let certificates = certificates.map_err(|error| format!("{self} is not PEM of certificates: {error}"))?;
         if certificates.is_empty() {
             return Err(format!("{self} holds no certificate"));
         }

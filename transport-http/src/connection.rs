@@ -275,7 +275,7 @@ where
                 }
                 // Requests are still being answered, and the client can end the connection only after them.
                 Deadline::Farewell => self.deadlines.set(Deadline::Farewell, now + self.bounds.unread),
-                Deadline::Taken => return late("the client did not read what it was sent"),
+                Deadline::Taken => return late("the client did not read its answer in time"),
                 Deadline::Read => self.let_unread_go(now),
             }
         }

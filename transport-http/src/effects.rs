@@ -51,14 +51,14 @@ impl Outside for Effects {
     async fn authorize(&self, question: &Question) -> Answer {
         match &self.authorities {
             Some(authorities) => authorities.ask(question).await,
-            None => Err("no webhook can be called from here".into()),
+            None => Err("no authorization webhook is configured".into()),
         }
     }
 
     async fn judge_images(&self, review: &Value) -> Result<Value, String> {
         match &self.images {
             Some(images) => images.judge(review).await,
-            None => Err("nobody is there to ask".into()),
+            None => Err("no image policy webhook is configured".into()),
         }
     }
 

@@ -95,7 +95,7 @@ where
                 () = stopped(&mut stopping) => break,
             };
             let Some(place) = self.guests.admit(client.ip()).map(Arc::new) else {
-                tracing::debug!(%client, "users have all connections");
+                tracing::debug!(%client, "a new connection was closed: there are --connections-max already");
                 continue;
             };
             let _ = stream.set_nodelay(true);

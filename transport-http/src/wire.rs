@@ -47,7 +47,7 @@ impl<T> Inner<T> {
         }
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.unread)));
         ready!(stalled.as_mut().poll(context));
-        Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client did not read what it was sent")))
+        Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client did not read its answer in time")))
     }
 }
 

@@ -503,7 +503,7 @@ impl Trial {
         let stamp = self.core_stamp();
         let decision = match pipeline::judge(&self.state, &self.settings, request, stamp, &Answers::default()) {
             Judgement::Done(decided, _) => decided?,
-            Judgement::Need(effect) => panic!("nobody is there to {}", effect.what()),
+            Judgement::Need(effect) => panic!("a trial cannot {}", effect.what()),
         };
         let mut entries = Vec::new();
         for write in decision.writes {

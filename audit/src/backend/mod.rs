@@ -177,7 +177,11 @@ impl Counted {
     /// Stores the held events if no request waits for them.
     fn release_all(&self, number: u64) {
         if let Err(why) = self.sink.release(number) {
-            tracing::error!(plugin = self.sink.name(), why, "audit events wait to be kept");
+            tracing::error!(
+                plugin = self.sink.name(),
+                why,
+                "audit events could not be written yet; they are kept for the next attempt"
+            );
         }
     }
 

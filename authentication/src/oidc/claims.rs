@@ -152,7 +152,7 @@ impl Mapping {
             match verified.as_bool() {
                 Some(true) => {}
                 Some(false) => return Err("oidc: email not verified".into()),
-                None => return Err("oidc: parse 'email_verified' claim: it is no boolean".into()),
+                None => return Err("oidc: parse 'email_verified' claim: it is not a boolean".into()),
             }
         }
         single(&self.username, claims).map_err(|why| format!("oidc: error evaluating username: {why}"))
@@ -194,7 +194,7 @@ fn single(source: &Source, claims: &Json) -> Result<String, String> {
         Source::Claim { name, prefix } => match &claims[name] {
             Json::String(text) => Ok(format!("{prefix}{text}")),
             Json::Null => Err(format!("the claim {name:?} is not there")),
-            _ => Err(format!("the claim {name:?} is no string")),
+            _ => Err(format!("the claim {name:?} is not a string")),
         },
     }
 }

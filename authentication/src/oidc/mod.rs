@@ -110,14 +110,17 @@ impl Issuer {
             "oidc: issuer did not match the issuer returned by provider, expected {:?} got {told:?}",
             self.settings.url
         );
-        let keys = document["jwks_uri"].as_str().context("oidc: the provider tells no jwks_uri")?.to_owned();
+        let keys = document["jwks_uri"]
+            .as_str()
+            .context("oidc: the provider's discovery document has no jwks_uri")?
+            .to_owned();
         *self.keys_url.write().unwrap_or_else(PoisonError::into_inner) = Some(keys);
         Ok(())
     }
 
     async fn get(&self, url: &str) -> Result<Value> {
         let text = self.fetch_text(url, None).await.with_context(|| format!("Get {url:?}"))?;
-        serde_json::from_slice(&text).with_context(|| format!("Get {url:?}: what is there is no JSON"))
+        serde_json::from_slice(&text).with_context(|| format!("Get {url:?}: the answer is not JSON"))
     }
 
     /// Fetches a URL, with a bearer token if given.

@@ -105,7 +105,7 @@ pub fn set_current(server: &Server, added_to: &Path, name: &str) -> Result<()> {
             }
         }
     }
-    bail!("{} is none of the kubeconfigs in use", added_to.display())
+    bail!("{} is not one of the kubeconfigs in use", added_to.display())
 }
 
 fn current(document: &Value) -> Option<&str> {
@@ -113,11 +113,11 @@ fn current(document: &Value) -> Option<&str> {
 }
 
 fn parse(text: &str, file: &Path) -> Result<Value> {
-    let value: Value = serde_yaml_ng::from_str(text).with_context(|| format!("{} is no YAML", file.display()))?;
+    let value: Value = serde_yaml_ng::from_str(text).with_context(|| format!("{} is not YAML", file.display()))?;
     match value {
         Value::Null => Ok(Value::Mapping(Mapping::new())),
         value @ Value::Mapping(_) => Ok(value),
-        _ => bail!("{} is no kubeconfig", file.display()),
+        _ => bail!("{} is not a kubeconfig", file.display()),
     }
 }
 
@@ -143,7 +143,7 @@ fn insert(document: &mut Value, list: &str, name: &str, field: &str, value: Valu
     if entries.is_null() {
         *entries = Value::Sequence(Vec::new());
     }
-    let entries = entries.as_sequence_mut().ok_or_else(|| anyhow!("{list} in the kubeconfig is no list"))?;
+    let entries = entries.as_sequence_mut().ok_or_else(|| anyhow!("{list} in the kubeconfig is not a list"))?;
     match entries.iter_mut().find(|entry| entry["name"].as_str() == Some(name)) {
         Some(old) => *old = entry,
         None => entries.push(entry),

@@ -24,14 +24,14 @@ pub struct Args {
     moment: String,
     #[command(flatten)]
     server: Server,
-    /// Add the context to this file, with its user [default: to the file that holds the context]; - writes a
-    /// kubeconfig of its own to standard output.
+    /// File to add the context and its user to [default: the file that has the original context]; - writes a separate
+    /// kubeconfig to standard output.
     #[arg(short, long, value_name = "FILE", conflicts_with = "command")]
     output: Option<PathBuf>,
-    /// Make it the current context.
+    /// Make the new context the current one.
     #[arg(long, conflicts_with_all = ["output", "command"])]
     set_current: bool,
-    /// Run a command on the context, and keep nothing of it.
+    /// Run a command with the context, and do not keep the context.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

@@ -22,7 +22,7 @@ pub struct Args {
 const VALUE_CHARACTERS_MAX: usize = 60;
 
 /// The note under a table in which a user is missing.
-const OF_OTHERS: &str = "no USER: another server wrote it, and no more is known than managed fields say";
+const OF_OTHERS: &str = "no USER: another API server made the change, and only its managed fields are known";
 
 pub fn run(args: &Args) -> Result<()> {
     args.common.run(&[args.named.kind()], |view| look(view, &args.named))

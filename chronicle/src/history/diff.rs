@@ -14,7 +14,7 @@ pub struct Args {
     /// A version (42), a time (2026-11-21T10:00:00Z) or how long ago (-15m, -2h, -3d).
     #[arg(allow_hyphen_values = true, value_name = "VERSION|TIME")]
     from: String,
-    /// The same; now if it is left out.
+    /// A later moment, in the same form [default: now].
     #[arg(allow_hyphen_values = true, value_name = "VERSION|TIME")]
     to: Option<String>,
     #[command(flatten)]
@@ -31,10 +31,10 @@ pub struct Filters {
     /// Only objects in this namespace.
     #[arg(short, long)]
     namespace: Option<String>,
-    /// Only objects of this name.
+    /// Only objects with this name.
     #[arg(long)]
     name: Option<String>,
-    /// Only objects that this user wrote in between.
+    /// Only objects that this user wrote between the two moments.
     #[arg(long)]
     user: Option<String>,
 }

@@ -39,7 +39,7 @@ pub struct Common {
     pub source: Source,
     #[command(flatten)]
     pub shown: Shown,
-    /// Count `metadata.managedFields` and `metadata.resourceVersion` as fields, too.
+    /// Also show `metadata.managedFields` and `metadata.resourceVersion`.
     #[arg(long)]
     show_managed_fields: bool,
 }
@@ -47,9 +47,10 @@ pub struct Common {
 /// The format of a report.
 #[derive(clap::Args, Clone)]
 pub struct Shown {
+    /// Format of the output.
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
-    /// Whether to colour text; auto colours on a terminal.
+    /// Whether to colour text; auto does so on a terminal.
     #[arg(long, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
     color: When,
 }
@@ -57,10 +58,10 @@ pub struct Shown {
 /// One object.
 #[derive(clap::Args)]
 pub struct Named {
-    /// The object, as kubectl takes it: `deploy web` or `deploy/web`.
+    /// The object, as for kubectl: `deploy web` or `deploy/web`.
     #[arg(value_names = ["KIND", "NAME"], num_args = 1..=2, required = true)]
     object: Vec<String>,
-    /// Its namespace [default: that of the kubeconfig's context, or default].
+    /// Namespace of the object [default: that of the kubeconfig's context, or default].
     #[arg(short, long)]
     namespace: Option<String>,
 }
@@ -165,7 +166,7 @@ impl<'l> LogView<'l> {
             _ => bail!("name one object: KIND NAME or KIND/NAME"),
         };
         if name.is_empty() || name.contains('/') {
-            bail!("{name:?} is no name of an object: give KIND NAME or KIND/NAME, and the namespace with -n");
+            bail!("{name:?} is not a name of an object: give KIND NAME or KIND/NAME, and the namespace with -n");
         }
         let kind = self.kind(kind)?;
         let namespace = named.namespace.as_deref().unwrap_or(self.log.namespace());
@@ -197,7 +198,10 @@ impl<'l> LogView<'l> {
             text.push_str(&format!(": did you mean {}?", elsewhere.join(" or ")));
         }
         if self.oldest > Offset::ZERO {
-            text.push_str(&format!(" (what was deleted before version {} was let go)", self.oldest));
+            text.push_str(&format!(
+                " (the history begins at version {}: objects deleted before that are not in it)",
+                self.oldest
+            ));
         }
         bail!(text)
     }
@@ -236,13 +240,13 @@ impl<'l> LogView<'l> {
 
     fn record(&self, offset: Offset) -> Result<Record> {
         let found = self.log.read(offset)?;
-        found.ok_or_else(|| anyhow!("event {offset} was let go while it was looked for: try again"))
+        found.ok_or_else(|| anyhow!("event {offset} was removed from the history during this command: try again"))
     }
 
     /// The object after an event; for a deletion its last state.
     pub fn document(&self, record: &Record) -> Result<Value> {
         let document = serde_json::from_slice(&record.object)
-            .map_err(|error| anyhow!("event {} holds an object that is no JSON: {error}", record.offset))?;
+            .map_err(|error| anyhow!("the object of event {} is not valid JSON: {error}", record.offset))?;
         Ok(if self.bookkeeping { document } else { without_bookkeeping(document) })
     }
 
@@ -264,8 +268,8 @@ impl<'l> LogView<'l> {
         if version < self.oldest {
             let meant = if text == version.to_string() { String::new() } else { format!(" (which {text} means)") };
             bail!(
-                "version {version}{meant} was let go: the oldest one that can still be told is {oldest}, {}; give that \
-                 or a later one",
+                "version {version}{meant} is no longer in the history: the oldest one is {oldest}, {}; name that or a \
+                 later one",
                 self.time_of(self.oldest)?,
                 oldest = self.oldest
             );
@@ -417,8 +421,8 @@ mod tests {
         assert_eq!(version("4"), Ok(4));
         for (text, meant) in [("3", "version 3"), ("-59m57s", "version 3 (which -59m57s means)")] {
             let expected = format!(
-                "{meant} was let go: the oldest one that can still be told is 4, of 2026-11-18T10:06:44.000Z; give that \
-                 or a later one"
+                "{meant} is no longer in the history: the oldest one is 4, of 2026-11-18T10:06:44.000Z; name that or a \
+                 later one"
             );
             assert_eq!(version(text), Err(expected), "{text}");
         }

@@ -18,11 +18,11 @@ use http::Method;
 /// The options for writing.
 #[derive(Clone, Copy, clap::Args)]
 pub struct Writing {
-    /// Show what would change, as the server judges it, and write nothing.
+    /// Show what would change, by a dry run on the server, and write nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// Write over what others have set since, and delete the object and create it anew where the server refuses to
-    /// change a field.
+    /// Overwrite fields that others have set since. If the server refuses to change a field, delete the object and
+    /// create it again.
     #[arg(long)]
     pub force: bool,
 }
@@ -147,9 +147,9 @@ impl<'a> Put<'a> {
         let after = after.as_ref().unwrap_or(&nothing);
         let kept = if event == "unchanged" { Vec::new() } else { difference(self.shape(), new, after) };
         if answer.is_some() && wanted.is_none() {
-            notes.push("it goes once its finalizers let it".into());
+            notes.push("the object is deleted when its finalizers are removed".into());
         } else {
-            notes.extend(kept.iter().map(|change| format!("the server has its own {}", change.path)));
+            notes.extend(kept.iter().map(|change| format!("the server sets {} itself", change.path)));
         }
         let version = |document: Option<&Value>| document?["metadata"]["resourceVersion"].as_str()?.parse().ok();
         let is_written = event != "unchanged" && !self.writing.dry_run;
@@ -200,7 +200,7 @@ impl<'a> Put<'a> {
                     return self.replace(now, wanted).map(|answer| ("recreated", Some(answer)));
                 }
                 Err(Failure::Refused(refused)) if refused.code == 422 => {
-                    bail!("{refused}. With --force it is deleted and created anew")
+                    bail!("{refused}. With --force the object is deleted and created again")
                 }
                 Err(failure) => return Err(self.explained(failure)),
             }
@@ -217,7 +217,10 @@ impl<'a> Put<'a> {
     /// Deletes the object and creates it again, because the server refuses to change an immutable field.
     fn replace(&self, now: &Value, wanted: &Value) -> Result<Value> {
         if now["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty()) {
-            bail!("{} has finalizers, so that it cannot be deleted and created anew at once", self.title);
+            bail!(
+                "{} has finalizers, so it cannot be deleted and created again in one step: delete it first",
+                self.title
+            );
         }
         if self.writing.dry_run {
             return Ok(wanted.clone());

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 pub struct Args {
     #[command(flatten)]
     named: Named,
-    /// The moment that it is put back to: a version (42), a time (2026-11-21T10:00:00Z) or how long ago (-15m).
+    /// The moment to restore: a version (42), a time (2026-11-21T10:00:00Z) or how long ago (-15m).
     #[arg(long, allow_hyphen_values = true, value_name = "VERSION|TIME")]
     to: String,
     #[command(flatten)]
@@ -47,7 +47,7 @@ impl Goal {
         let Some(newest) = newest else {
             let first = view.record(versions[0])?;
             bail!(
-                "{title} was not there yet at version {version}: it was created at version {}, {}, by {}",
+                "{title} did not exist yet at version {version}: it was created at version {}, {}, by {}",
                 first.offset,
                 shown_time(first.time_ms),
                 by(&first)

@@ -18,13 +18,13 @@ use std::path::PathBuf;
 pub struct Args {
     /// The pod.
     pod: String,
-    /// Its namespace [default: that of the kubeconfig's context, or default].
+    /// Namespace of the object [default: that of the kubeconfig's context, or default].
     #[arg(short, long)]
     namespace: Option<String>,
-    /// A version (42), a time (2026-11-21T10:00:00Z) or how long ago (-15m, -2h, -3d); now if it is left out.
+    /// A version (42), a time (2026-11-21T10:00:00Z) or how long ago (-15m, -2h, -3d) [default: now].
     #[arg(long, allow_hyphen_values = true, value_name = "VERSION|TIME")]
     at: Option<String>,
-    /// The scheduler's configuration, where it is not the default one.
+    /// The scheduler's configuration file [default: the default configuration].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -71,10 +71,10 @@ fn look(view: &LogView, args: &Args, configuration: &Configuration) -> Result<To
     let snapshot = state(view, at, configuration)?;
     let (namespace, name) = holdfast_core::object::meta::split_key(&place.key);
     let key = Key::new(namespace.unwrap_or_default(), name);
-    let pod = snapshot.pod(&key).ok_or_else(|| anyhow!("{title} has finished: it is not scheduled"))?;
+    let pod = snapshot.pod(&key).ok_or_else(|| anyhow!("{title} has finished, so it is not scheduled"))?;
     let scheduler = &pod.template.scheduler_name;
     let profile = configuration.profile(scheduler).ok_or_else(|| {
-        anyhow!("{title} names the scheduler {scheduler}, of which nothing is known here: give its configuration with --config")
+        anyhow!("{title} names the scheduler {scheduler}, whose configuration is unknown: give it with --config")
     })?;
     Ok(Told { pod: title, at, bound, explained: explain(&snapshot, profile, pod) })
 }
@@ -99,7 +99,7 @@ fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset
         let told = Status::of(&pod);
         match &before {
             None if !node.is_empty() => {
-                bail!("the pod was created with its node {node}: nobody had to decide");
+                bail!("the pod was created with spec.nodeName {node}: no scheduler chose the node");
             }
             Some(_) if decision.is_none() && !node.is_empty() => {
                 let set_out = way.take().filter(|way| way.node == node && way.by == record.actor.user);
@@ -388,6 +388,6 @@ mod tests {
     #[test]
     fn nobody_decided_about_a_pod_that_came_with_its_node() {
         let error = told(&[node(1, "a", 0, "1"), pod(2, 0, Some("a"))], None).map(|_| ()).unwrap_err();
-        assert!(format!("{error:#}").contains("nobody had to decide"), "{error:#}");
+        assert!(format!("{error:#}").contains("no scheduler chose the node"), "{error:#}");
     }
 }

@@ -59,8 +59,8 @@ impl Event {
             replaces => match view.log.read(Offset(replaces))? {
                 Some(before) => Some(view.document(&before)?),
                 None => bail!(
-                    "event {version} changed {title}, and what it was before, version {replaces}, was let go: it can \
-                     only be changed by hand"
+                    "event {version} changed {title}, but the version before, {replaces}, is no longer in the history: \
+                     change the object by hand"
                 ),
             },
         };
@@ -130,7 +130,10 @@ fn wanted(view: &LogView, put: &Put, event: &Event, now: Option<&Value>) -> Resu
         (Some(before), Some(after), Some(now)) => {
             let is_deletion = |document: &Value| document["metadata"].get("deletionTimestamp").is_some();
             if is_deletion(after) && !is_deletion(before) {
-                bail!("{} began a deletion, which went its way", event.told(&put.title));
+                bail!(
+                    "{} started a deletion, which cannot be undone once it has begun: restore the object when it is gone",
+                    event.told(&put.title)
+                );
             }
             let sides = [before, after, now].map(|document| settable(document.clone()));
             let Reverted { document, mut conflicts } = revert(put.shape(), &sides[0], &sides[1], &sides[2]);
@@ -145,7 +148,9 @@ fn wanted(view: &LogView, put: &Put, event: &Event, now: Option<&Value>) -> Resu
             bail!("{}, which was deleted since: undo that first, with `holdfast undo {gone}`", event.told(&put.title))
         }
         (None, _, None) => (None, Vec::new()),
-        (None, None, Some(_)) => bail!("{} deleted what was never there", event.told(&put.title)),
+        (None, None, Some(_)) => {
+            bail!("{} deleted an object that did not exist: there is nothing to undo", event.told(&put.title))
+        }
     };
     Ok(wanted)
 }

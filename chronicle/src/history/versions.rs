@@ -15,7 +15,7 @@ pub struct Args {
     /// Show what changed from each version to the next.
     #[arg(short = 'p', long)]
     diff: bool,
-    /// Only so many of the newest versions.
+    /// Maximum number of versions to show, the newest ones.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     #[command(flatten)]
@@ -144,7 +144,7 @@ impl Report for History {
             let versions = if self.left_out == 1 { "version is" } else { "versions are" };
             out.push_str(&format!("{} older {versions} left out by --limit\n", self.left_out));
         } else if self.versions.first().is_some_and(|first| first.changes.is_none()) {
-            out.push_str(&format!("older versions were let go: the log is whole from version {} on\n", self.oldest));
+            out.push_str(&format!("older versions were removed: the history begins at version {}\n", self.oldest));
         }
         out
     }

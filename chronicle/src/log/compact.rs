@@ -21,10 +21,10 @@ pub struct Args {
 /// How much history is kept: a server takes these options, too.
 #[derive(clap::Args, Debug, Clone)]
 pub struct HistoryArgs {
-    /// How long old versions can be read and watched from: 168h, 7d; 0 for ever.
+    /// How long old versions are kept for reading and watching, such as 168h or 7d; 0 keeps them for ever.
     #[arg(long, default_value = "0", value_parser = parse_age, value_name = "DURATION")]
     pub history_retention: Duration,
-    /// How much the log may take before the oldest versions go: 10Gi; 0 for any size.
+    /// Size of the log, such as 10Gi, above which the oldest versions are removed; 0 for no limit.
     #[arg(long, default_value = "0", value_parser = parse_bytes, value_name = "SIZE")]
     pub history_max_bytes: u64,
 }
@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> Result<()> {
     let retention = args.history.retention();
     ensure!(
         retention != Retention::default(),
-        "say how much history is to be kept: --history-retention 168h, --history-max-bytes 10Gi, or both"
+        "give --history-retention (such as 168h), --history-max-bytes (such as 10Gi), or both"
     );
     // Opening it as a reader first fails for a folder without a log; `RocksLog::open` would create one.
     drop(LogReader::open(folder)?);
@@ -53,11 +53,11 @@ pub fn run(args: &Args) -> Result<()> {
     log.compact(true)?;
     let after = log.size()?.bytes;
     out::line(&format!(
-        "{} events were let go; history is kept from version {} on; {before} bytes became {after}",
+        "{} events were removed; the history begins at version {}; the log shrank from {before} bytes to {after}",
         pass.let_go.let_go_events, pass.oldest
     ))?;
     if pass.too_large {
-        out::line("what is current alone takes more than --history-max-bytes: no history is left")?;
+        out::line("the current objects alone take more than --history-max-bytes: no history is left")?;
     }
     Ok(())
 }

@@ -30,14 +30,14 @@ pub struct Args {
     /// The last event to write [default: the log's last].
     #[arg(long, value_name = "OFFSET")]
     to: Option<u64>,
-    /// Where to write [default: standard output]. The file must not exist; until it is whole it is FILE.part.
+    /// The file to write [default: standard output]. It must not exist; until it is complete its name is FILE.part.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Go on with the FILE.part that an interrupted export left.
+    /// Continue the FILE.part of an interrupted export.
     #[arg(long, requires = "output", conflicts_with_all = ["from", "to"])]
     resume: bool,
-    /// Write values in plain that the log keeps encrypted. Without it they are written as a data folder keeps them, and
-    /// a server that encrypts, which tells them in plain, is not asked for them.
+    /// Decrypt encrypted values. Without this, a data folder's values are written encrypted, and the log of a running
+    /// server that encrypts is not exported, because a server returns values decrypted.
     #[arg(long)]
     plain: bool,
 }
@@ -78,14 +78,14 @@ fn open(args: &Args) -> Result<Box<dyn Followed>> {
         let log = source.open()?;
         ensure!(
             args.plain || !log.tells_in_plain(),
-            "the server keeps values encrypted, and tells them in plain: give --plain to have them so in the export, or \
-             export its data folder (--data-dir), as it is kept"
+            "the server stores values encrypted, but returns them decrypted: give --plain to export them decrypted, or \
+             export the server's data folder (--data-dir) to keep them encrypted"
         );
         return Ok(log);
     }
     ensure!(
         !source.encryption.is_given(),
-        "--encryption-provider-config is of use with --plain alone: without it values are exported as they are kept"
+        "--encryption-provider-config needs --plain: without it values are exported as they are stored"
     );
     source.open_kept()
 }
@@ -139,8 +139,8 @@ impl Output<'_> {
                 let _ = std::fs::remove_file(&self.part);
                 return error.context(format!("write {}", self.file.display()));
             }
-            let way_out = if error.is::<LetGo>() { "remove it" } else { "go on with --resume, or remove it" };
-            error.context(format!("{shown} is not finished ({way_out})"))
+            let way_out = if error.is::<LetGo>() { "remove it" } else { "continue with --resume, or remove it" };
+            error.context(format!("the export {shown} is incomplete: {way_out}"))
         })
     }
 }
@@ -157,9 +157,9 @@ impl std::fmt::Display for LetGo {
         let LetGo { oldest, at } = self;
         write!(
             f,
-            "history was let go up to event {oldest} while the export was at event {at}, so that events between are \
-             missing. Export again; where history is let go all the time, export a fork (`holdfast fork`), or the data \
-             folder of the server (--data-dir), which is read as it is at one moment"
+            "old history up to event {oldest} was removed while the export was at event {at}, so that events between \
+             are missing. Export again; if history is removed all the time, export a fork (`holdfast fork`), or the \
+             server's data folder (--data-dir), which is read as it is at one moment"
         )
     }
 }

@@ -118,10 +118,10 @@ impl Header {
     }
 
     pub fn parse(line: &[u8]) -> Result<Header> {
-        let header: Header = serde_json::from_slice(line)
-            .ok()
-            .filter(|header: &Header| header.format == FORMAT)
-            .ok_or_else(|| anyhow!("line 1 is no header of a Holdfast log: this is no export of `holdfast log`"))?;
+        let header: Header =
+            serde_json::from_slice(line).ok().filter(|header: &Header| header.format == FORMAT).ok_or_else(|| {
+                anyhow!("line 1 is not a header of a Holdfast log: this is not an export of `holdfast log`")
+            })?;
         ensure!(
             (1..=VERSION).contains(&header.version),
             "line 1: the export has version {}, which a newer release wrote; this release reads up to version {VERSION}: \
@@ -175,14 +175,14 @@ pub fn parse_event(line: &[u8]) -> Result<Record> {
         None => (line.to_vec(), None),
         Some(at) => {
             let object = line[at + OBJECT.len()..].strip_suffix(b"}").context("the line has no end")?;
-            ensure!(is_line(object), "its object is no JSON, or not the last member");
+            ensure!(is_line(object), "its object is not JSON, or not the last member");
             ([&line[..at], b"}"].concat(), Some([object, b"\n"].concat()))
         }
     };
     let head: Head = serde_json::from_slice(&head)?;
     let object = match (object, head.raw) {
         (Some(object), None) => object,
-        (None, Some(raw)) => STANDARD.decode(raw).context("its raw object is no base64")?,
+        (None, Some(raw)) => STANDARD.decode(raw).context("its raw object is not base64")?,
         _ => bail!("an event has either an object or a raw one"),
     };
     let named = |name: &str| !name.is_empty() && !name.contains('\0');
@@ -209,7 +209,7 @@ pub fn parse_event(line: &[u8]) -> Result<Record> {
         object: object.into(),
     };
     if !Keyring::is_sealed(&record) {
-        serde_json::from_slice::<IgnoredAny>(&record.object).context("its object is no JSON")?;
+        serde_json::from_slice::<IgnoredAny>(&record.object).context("its object is not JSON")?;
     }
     Ok(record)
 }

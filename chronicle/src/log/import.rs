@@ -31,7 +31,7 @@ pub struct Args {
     // All values are encrypted by this configuration, however the export has them; without it they stay as they are.
     #[command(flatten)]
     encryption: EncryptionArgs,
-    /// Go on with an import that was interrupted, after its last durable event.
+    /// Continue an interrupted import after its last durable event.
     #[arg(long)]
     resume: bool,
 }
@@ -45,7 +45,7 @@ pub fn run(args: Args) -> Result<()> {
         (Box::new(file), size)
     };
     let mut lines = Lines::new(input, size);
-    let first = lines.next_line()?.ok_or_else(|| anyhow!("{} is empty: it is no export", args.file.display()))?;
+    let first = lines.next_line()?.ok_or_else(|| anyhow!("{} is empty: it is not an export", args.file.display()))?;
     let header = Header::parse(&first)?;
     ensure!(
         header.from <= 1,
@@ -66,7 +66,7 @@ pub fn run(args: Args) -> Result<()> {
     let events = read(&import, &header, &mut lines, values.as_ref()).with_context(|| {
         let folder = args.folder.data_dir.display();
         format!(
-            "the import into {folder} is not finished (go on with an intact copy and --resume, or remove the folder)"
+            "the import into {folder} is not finished: continue with an intact copy and --resume, or remove the folder"
         )
     })?;
     import.finish(Offset(header.oldest), Offset(header.repaired))?;
@@ -203,7 +203,7 @@ impl Lines {
         let number = self.number;
         ensure!(
             line.pop() == Some(b'\n'),
-            "line {number} has no end: the export was cut short, or it is none; export again"
+            "line {number} has no line feed at its end: the file is not an export, or is incomplete; export again"
         );
         Ok(Some(line))
     }

@@ -29,29 +29,29 @@ const LINE_MAX: u64 = 64 << 20;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Print events, one a line: offset, time, what was done to which object, and by whom.
+    /// Print events, one on each line: version, time, verb, object and user.
     Tail {
         #[command(flatten)]
         source: Source,
-        /// Go on with new events as they come.
+        /// Also print new events as they happen.
         #[arg(short, long)]
         follow: bool,
-        /// How many of the last events to begin with; 0 for all.
+        /// How many of the last events to print first; 0 for all.
         #[arg(short = 'n', long, default_value_t = 0)]
         lines: u64,
     },
-    /// Read the whole log, and prove that it gives the state that is served. Works beside a running server.
+    /// Read the whole log, and verify that it gives exactly the state that is served. The server may be running.
     Verify(verify::Args),
-    /// Write the log as lines of JSON. Works beside a running server.
+    /// Write the log as lines of JSON. The server may be running.
     Export(export::Args),
-    /// Make a data folder from an export.
+    /// Make a new data folder from an export.
     Import(import::Args),
-    /// Count events and bytes by kind, by actor and by hour. Works beside a running server.
+    /// Count events and bytes by kind, by user and by hour. The server may be running.
     Stats(stats::Args),
-    /// Let old history go, and give the disk its room back. The server must be stopped; one that runs does it by itself
-    /// with the same options.
+    /// Remove old history and free its disk space. The server must be stopped; a running server does this itself if it
+    /// has the same options.
     Compact(compact::Args),
-    /// Put objects whose newest event is damaged back to their last intact version. The server must be stopped.
+    /// Restore objects whose newest event is damaged to their last intact version. The server must be stopped.
     Repair {
         #[command(flatten)]
         folder: Folder,
@@ -62,7 +62,7 @@ pub enum Command {
 
 #[derive(clap::Args)]
 pub struct Folder {
-    /// Folder of the event log.
+    /// Data folder with the event log.
     #[arg(long, default_value = "./holdfast-data", value_name = "DIR")]
     data_dir: PathBuf,
 }

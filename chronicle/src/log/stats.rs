@@ -17,6 +17,7 @@ use std::ops::ControlFlow;
 pub struct Args {
     #[command(flatten)]
     source: Source,
+    /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
 }

@@ -26,9 +26,10 @@ pub struct Args {
     folder: Folder,
     #[command(flatten)]
     encryption: EncryptionArgs,
-    /// Print the digest of the state after every so many events, too.
+    /// Also print the digest of the state after every so many events.
     #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..))]
     every: Option<u64>,
+    /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -89,7 +90,7 @@ pub fn run(args: Args) -> Result<()> {
     match verdict.fold.problems.as_slice() {
         [] => Ok(()),
         [first, ..] => bail!(
-            "the log has {} problems, the first: {first}. The way out: restore the folder from a backup, or from an \
+            "the log has {} problems, the first: {first}. Restore the folder from a backup, or from an \
              export with `holdfast log import`",
             verdict.fold.problems.len()
         ),
@@ -182,7 +183,7 @@ impl Fold {
             self.problems.push(format!("event {offset} has operation {}, which is unknown", record.operation));
         }
         serde_json::from_slice::<IgnoredAny>(&record.object).map_err(|error| {
-            anyhow!("the object of event {offset} is no JSON, so nothing behind it can be told: {error}")
+            anyhow!("the object of event {offset} is not JSON, so later events cannot be verified: {error}")
         })?;
         self.events += 1;
         let replaced = replay(&mut self.state, record)
@@ -204,14 +205,14 @@ impl Fold {
         let mut text = String::new();
         if self.oldest > Offset::ZERO {
             text.push_str(&format!(
-                "what was replaced or deleted up to event {} was let go: the log is verified from there on, and before \
-                 it only what is left\n",
+                "old history up to event {} was removed: the log is verified completely after that event, and before it \
+                 only for the events that are left\n",
                 self.oldest
             ));
         }
         let is_numbered_elsewhere = self.told_of == NUMBERED_ELSEWHERE;
         if is_numbered_elsewhere {
-            text.push_str("the events have the numbers of etcd's revisions, which leave gaps\n");
+            text.push_str("the events are numbered by etcd's revisions, so numbers are missing in between\n");
         }
         let told = |after: Offset| !is_numbered_elsewhere && after >= self.oldest && after < self.told_of;
         for (after, before) in self.gaps.iter().filter(|(after, _)| told(*after)) {

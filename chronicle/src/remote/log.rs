@@ -74,7 +74,7 @@ impl RemoteLog {
     fn about(&self) -> Result<Value, Failure> {
         let about = self.client.get(&self.path(""))?;
         if about["kind"] != "Log" {
-            return Err(Failure::Unanswered(anyhow!("{} is no Holdfast", self.client.server)));
+            return Err(Failure::Unanswered(anyhow!("{} is not a Holdfast server", self.client.server)));
         }
         Ok(about)
     }
@@ -87,7 +87,7 @@ impl RemoteLog {
                 "{server} shows the past, which has no log of its own: name the context of the present with --context"
             ),
             Failure::Refused(refused) if refused.code == 404 => anyhow!(
-                "{server} is no Holdfast, or an older one: it has no {PATH}. Name a Holdfast server with --kubeconfig or \
+                "{server} is not a Holdfast server, or an older one: it has no {PATH}. Name a Holdfast server with --kubeconfig or \
                  --context, or a data folder with --data-dir"
             ),
             Failure::Refused(refused) if matches!(refused.code, 401 | 403) => anyhow!(

@@ -28,7 +28,7 @@ const FOLLOW_PERIOD: Duration = Duration::from_millis(100);
 
 #[derive(clap::Args, Clone)]
 pub struct Source {
-    /// The data folder of a server, which may be running, rather than a server.
+    /// Read this data folder instead of asking a server. Its server may be running.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "context"])]
     pub data_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -40,10 +40,10 @@ pub struct Source {
 /// A running server.
 #[derive(clap::Args, Clone, Default)]
 pub struct Server {
-    /// The kubeconfig of a running server [default: $KUBECONFIG, or ~/.kube/config].
+    /// Kubeconfig of a running server [default: $KUBECONFIG, or ~/.kube/config].
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's context [default: its current one].
+    /// Context of the kubeconfig [default: its current one].
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
 }
@@ -161,7 +161,7 @@ impl Server {
         if let Some(files) = std::env::var_os("KUBECONFIG").filter(|files| !files.is_empty()) {
             return Ok(std::env::split_paths(&files).filter(|file| !file.as_os_str().is_empty()).collect());
         }
-        let home = std::env::home_dir().context("nobody knows the home folder: give --kubeconfig FILE")?;
+        let home = std::env::home_dir().context("the home folder is unknown: give --kubeconfig FILE")?;
         Ok(vec![home.join(".kube/config")])
     }
 }

@@ -71,7 +71,7 @@ pub async fn drive(source: Source, target: Target, speed: Speed, concurrency: us
         }
         if shared.unanswered.load(Ordering::Acquire) >= UNANSWERED_MAX {
             let example = shared.summary().last_unanswered.clone();
-            bail!("stopped at event {offset}, because the server is gone: {example}");
+            bail!("stopped at event {offset}, because the server does not answer: {example}");
         }
         let stands_alone = work.stands_alone();
         if stands_alone {
@@ -81,7 +81,7 @@ pub async fn drive(source: Source, target: Target, speed: Speed, concurrency: us
         shared.open.fetch_add(1, Ordering::AcqRel);
         // All events of an object go to one worker, which keeps their order.
         let queue = &queues[place(&work.object, queues.len())];
-        queue.send(Task { work, due }).await.context("a worker is gone")?;
+        queue.send(Task { work, due }).await.context("a worker has stopped")?;
         if stands_alone {
             shared.drained().await;
         }

@@ -19,19 +19,19 @@ use target::Target;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// What is replayed: an export of `holdfast log`, a data folder, or the kubeconfig of a running Holdfast.
+    /// The log to replay: a file of `holdfast log export`, a data folder, or the kubeconfig of a running Holdfast.
     #[arg(value_name = "LOG")]
     log: PathBuf,
     #[command(flatten)]
     encryption: EncryptionArgs,
-    /// The server that is written to: a kubeconfig, or a URL; credentials are those by which $KUBECONFIG or
-    /// ~/.kube/config knows that URL, or none.
+    /// The server to write to: a kubeconfig, or a URL. Credentials for a URL come from $KUBECONFIG or ~/.kube/config if
+    /// it is in there; otherwise none are sent.
     #[arg(long, value_name = "KUBECONFIG|URL")]
     against: String,
-    /// That kubeconfig's context [default: its current one].
+    /// Context of that kubeconfig [default: its current one].
     #[arg(long, value_name = "NAME")]
     against_context: Option<String>,
-    /// How many times as fast as it was: 1, 0.5, 60; max is as fast as it goes.
+    /// Speed relative to the recording, such as 1, 0.5 or 60; max for as fast as possible.
     #[arg(long, value_name = "X", default_value = "1")]
     speed: Speed,
     /// The first event.
@@ -40,10 +40,10 @@ pub struct Args {
     /// The last event [default: the log's last].
     #[arg(long, value_name = "VERSION")]
     to: Option<u64>,
-    /// How many requests are on their way at once; those about one object never are.
+    /// Maximum number of requests at the same time. Requests for one object are always sent one after another.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
-    /// Succeed although the server refused something.
+    /// Exit with 0 even if the server refused some requests.
     #[arg(long)]
     tolerate: bool,
     #[command(flatten)]

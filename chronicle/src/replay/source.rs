@@ -53,7 +53,7 @@ impl Source {
             return Source::of_log(Box::new(RemoteLog::open(client)?), Some(server), from, to);
         }
         bail!(
-            "{} is no log: give an export of `holdfast log export`, a data folder, or the kubeconfig of a running \
+            "{} is not a log: give an export of `holdfast log export`, a data folder, or the kubeconfig of a running \
              Holdfast",
             path.display()
         )
@@ -197,8 +197,8 @@ mod tests {
         let header = r#"{"format":"holdfast-log","version":1,"from":1,"to":1}"#;
         for (text, expected) in [
             (None, "there is no "),
-            (Some(""), "is no log: give an export"),
-            (Some("hello\n"), "is no log: give an export"),
+            (Some(""), "is not a log: give an export"),
+            (Some("hello\n"), "is not a log: give an export"),
             (Some("{}\n"), "no header of a Holdfast log"),
             (Some(&format!("{header}\n")), "ends after line 1 without its footer: it was cut short"),
             (Some(&format!("{header}\n{{\"off")), "line 2 has no end"),

@@ -103,7 +103,7 @@ impl Target {
         } else {
             let file = PathBuf::from(against);
             if !file.exists() {
-                bail!("--against {against}: there is no such kubeconfig, and it is no URL (https://HOST:PORT)");
+                bail!("--against {against}: this is neither an existing kubeconfig nor a URL (https://HOST:PORT)");
             }
             let server = Server { kubeconfig: Some(file), context: context.map(str::to_owned) };
             client::connect(&server).await?
@@ -116,16 +116,16 @@ impl Target {
     async fn is_kubernetes(&self) -> Result<()> {
         match client::send(&self.client, &self.server, Method::GET, "/version", None).await {
             Ok(version) if version["gitVersion"].is_string() => {}
-            Ok(_) => bail!("{} is no Kubernetes API: its /version tells none", self.server),
+            Ok(_) => bail!("{} is not a Kubernetes API: its /version has no version", self.server),
             Err(Failure::Refused(refused)) if refused.code == 404 => {
-                bail!("{} is no Kubernetes API: it has no /version", self.server)
+                bail!("{} is not a Kubernetes API: it has no /version", self.server)
             }
             Err(Failure::Unanswered(error)) => return Err(error),
             Err(failure) => return Err(failure.into()),
         }
         // A user who may not even list its groups cannot replay anything.
         client::send(&self.client, &self.server, Method::GET, "/api/v1", None).await.map_err(|failure| {
-            anyhow!("{} does not tell what it serves: {:#}", self.server, anyhow::Error::from(failure))
+            anyhow!("{} does not serve its list of APIs (/api/v1): {:#}", self.server, anyhow::Error::from(failure))
         })?;
         Ok(())
     }

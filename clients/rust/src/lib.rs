@@ -97,7 +97,7 @@ impl Cluster {
     /// Where the cluster was not there yet.
     pub async fn fork_of(&self, moment: &str) -> Cluster {
         let found = self.engine().moment(moment).await;
-        let at = found.unwrap_or_else(|refusal| panic!("{moment} is no moment of this cluster: {refusal:?}"));
+        let at = found.unwrap_or_else(|refusal| panic!("{moment} is not a moment of this cluster: {refusal:?}"));
         self.fork_at(Some(at)).await
     }
 

@@ -59,7 +59,7 @@ impl External {
         let hello = external.hello().await.map_err(|fault| format!("{}: {fault}", configuration.endpoint))?;
         let valid = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '.';
         if hello.provider.is_empty() || hello.provider.len() > 63 || !hello.provider.chars().all(valid) {
-            return Err(format!("{}: {:?} is no name of a provider", configuration.endpoint, hello.provider));
+            return Err(format!("{}: {:?} is not a name of a provider", configuration.endpoint, hello.provider));
         }
         external.offers = offers(&hello);
         external.name = hello.provider;

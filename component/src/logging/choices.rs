@@ -45,7 +45,7 @@ impl FromStr for Severity {
             .into_iter()
             .find(named)
             .or(numbered)
-            .ok_or_else(|| format!("{text:?} is no severity: expect 0 to 3, INFO, WARNING, ERROR or FATAL"))
+            .ok_or_else(|| format!("{text:?} is not a severity: expect 0 to 3, INFO, WARNING, ERROR or FATAL"))
     }
 }
 

@@ -325,7 +325,7 @@ fn wrong_values_are_refused_with_the_reason() {
         ("--logtostderr=maybe", "strconv.ParseBool: parsing \"maybe\": invalid syntax"),
         ("--log-backtrace-at=nowhere", "syntax error: expect file.rs:234"),
         ("--vmodule=engine", "syntax error: expect comma-separated list of filename=N"),
-        ("--stderrthreshold=LOUD", "no severity"),
+        ("--stderrthreshold=LOUD", "not a severity"),
         ("--log-flush-frequency=5", "missing unit in duration"),
         ("--log-file-max-size=-1", "--log-file-max-size"),
         ("-v=x", "invalid digit"),

@@ -42,7 +42,7 @@ impl Shown {
     pub fn allow_file(&mut self, file: &Path) -> Result<(), String> {
         let text = std::fs::read_to_string(file).map_err(|error| format!("read {}: {error}", file.display()))?;
         let read = decode::yaml(text.as_bytes()).map_err(|error| format!("{}: {error}", file.display()))?;
-        let rows = read.value.as_object().ok_or_else(|| format!("{} is no map", file.display()))?;
+        let rows = read.value.as_object().ok_or_else(|| format!("{} is not a map", file.display()))?;
         rows.iter().try_for_each(|(key, values)| {
             let values = values.as_str().ok_or_else(|| format!("{}: {key}: expected a text", file.display()))?;
             self.allow_values(key, values).map_err(|why| format!("{}: {why}", file.display()))

@@ -146,7 +146,7 @@ impl Socket {
                 Some(status(StatusCode::FORBIDDEN, "Forbidden", &message))
             }
             Err(error) => {
-                tracing::error!(%error, "nobody could tell whether a request is allowed");
+                tracing::error!(%error, "the API server could not be asked whether a request is allowed");
                 let message = format!("Internal Server Error: {path:?}: {error}");
                 Some(status(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message))
             }

@@ -232,7 +232,7 @@ fn debug(asked: &Asked<'_>) -> Answer {
         }
         Err(_) => Answer::text(
             StatusCode::BAD_REQUEST,
-            format!("error setting klog.logging.verbosity to {text}: {text:?} is no number\n"),
+            format!("error setting klog.logging.verbosity to {text}: {text:?} is not a number\n"),
         ),
     }
 }

@@ -28,7 +28,7 @@ pub struct Requested {
 impl Requested {
     /// Decodes PEM in base64, as in objects.
     pub fn decode(text: &str) -> Result<Requested, String> {
-        let pem = decode(text).ok_or("it is no base64")?;
+        let pem = decode(text).ok_or("it is not base64")?;
         let (_, block) = parse_x509_pem(&pem).map_err(|fault| fault.to_string())?;
         if block.label != "CERTIFICATE REQUEST" {
             return Err("PEM block type must be CERTIFICATE REQUEST".into());

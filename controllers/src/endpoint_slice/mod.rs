@@ -239,7 +239,7 @@ fn within_bounds(offers: Vec<Offer<'_>>, max: usize) -> Result<Vec<Offer<'_>>, S
     let told = offers.iter().map(|offer| offer.ports.len().saturating_mul(offer.pods.len().div_ceil(max)));
     match told.fold(0usize, usize::saturating_add) {
         0..=PORTS_MAX => Ok(offers),
-        _ => Err(format!("its slices would tell of more than {PORTS_MAX} ports")),
+        _ => Err(format!("its slices would have more than {PORTS_MAX} ports")),
     }
 }
 

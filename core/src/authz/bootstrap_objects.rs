@@ -189,7 +189,7 @@ fn flow_subject(word: &str) -> Value {
 }
 
 fn number(word: &str) -> i64 {
-    word.parse().unwrap_or_else(|_| panic!("{word} is no number"))
+    word.parse().unwrap_or_else(|_| panic!("{word} is not a number"))
 }
 
 #[cfg(test)]

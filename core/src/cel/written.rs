@@ -109,7 +109,7 @@ fn number(value: f64) -> Result<Json, String> {
     if value.fract() == 0.0 && value.abs() < 9.0e15 {
         return Ok((value as i64).into());
     }
-    serde_json::Number::from_f64(value).map(Json::Number).ok_or_else(|| format!("{value} is no number of JSON"))
+    serde_json::Number::from_f64(value).map(Json::Number).ok_or_else(|| format!("{value} is not a number of JSON"))
 }
 
 fn no_name(key: &Key<'_>) -> String {

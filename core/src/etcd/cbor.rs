@@ -61,7 +61,7 @@ impl Reader<'_> {
                 let header = reader.pull()?;
                 reader.value(header)
             }),
-            Header::Break => Err("cbor: an end of nothing".into()),
+            Header::Break => Err("cbor: a break outside of a list, map or string".into()),
         }
     }
 

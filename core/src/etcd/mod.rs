@@ -54,7 +54,7 @@ fn shown(text: &str, bytes_max: usize) -> String {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Fault { key, problem } = self;
-        write!(f, "what is stored under {key} cannot be read: {problem}")
+        write!(f, "the value stored under {key} cannot be read: {problem}")
     }
 }
 

@@ -30,8 +30,8 @@ impl Ports {
         let (stored, own) = (document["range"].as_str().unwrap_or_default(), ports.range());
         if stored != own {
             let problem = format!(
-                "it is of the node ports {stored}, and this server's are {own}: --service-node-port-range must be the \
-                 same on all servers"
+                "it is for the node ports {stored}, and this server uses {own}: set the same --service-node-port-range \
+                 on all servers"
             );
             return Err(fault(&problem));
         }

@@ -42,7 +42,7 @@ pub(super) fn read_custom(key: &str, value: &[u8]) -> Result<Value, Fault> {
     let fault = |problem: String| Fault::new(key.as_bytes(), &problem);
     let document = plain(value, true).map_err(fault)?;
     if ["apiVersion", "kind"].iter().any(|field| document[*field].as_str().unwrap_or_default().is_empty()) {
-        return Err(fault("it does not say of which version and kind it is".into()));
+        return Err(fault("it has no apiVersion or no kind".into()));
     }
     finished(document).map_err(fault)
 }
@@ -105,7 +105,7 @@ fn formed(value: &[u8], is_custom: bool) -> Result<Value, String> {
     };
     match document.is_object() {
         true => Ok(document),
-        false => Err("it is no object".into()),
+        false => Err("it is not an object".into()),
     }
 }
 
@@ -203,10 +203,10 @@ mod tests {
             (b"k8s:enc:", "it is encrypted (k8s:enc), and no key of"),
             (b"k8s\0\x0a\x05", "unexpected EOF"),
             (b"k8s\0\x0a\x0e\x0a\x02v1\x12\x08Strange!", "no kind \"Strange!\" is registered for version \"v1\""),
-            (b"\xd9\xd9\xf7\xff", "cbor: an end of nothing"),
+            (b"\xd9\xd9\xf7\xff", "cbor: a break outside of a list, map or string"),
             (b"{", "unexpected end of JSON input"),
-            (b"[]", "it is no object"),
-            (b"no", "it is no object"),
+            (b"[]", "it is not an object"),
+            (b"no", "it is not an object"),
             (b"\xff\xfe", "yaml"),
             (b"{}", "it is \"\" of version \"\", where Secret should be"),
             (br#"{"apiVersion":"v1","kind":"Pod"}"#, "it is \"Pod\" of version \"v1\", where Secret should be"),
@@ -214,7 +214,7 @@ mod tests {
             (br#"{"apiVersion":"v1","kind":"Secret","data":[]}"#, "cannot unmarshal array into Go"),
         ] {
             let fault = read(kind, "/registry/secrets/a/b", value).expect_err(problem).to_string();
-            assert!(fault.starts_with("what is stored under /registry/secrets/a/b cannot be read: "), "{fault}");
+            assert!(fault.starts_with("the value stored under /registry/secrets/a/b cannot be read: "), "{fault}");
             assert!(fault.contains(problem), "{fault}");
         }
         let long = [br#"{"apiVersion":""#.as_slice(), &b"v".repeat(1 << 20), br#"","kind":"Secret"}"#].concat();

@@ -33,10 +33,10 @@ impl fmt::Display for Unclear {
         match self {
             Self::Malformed(text) => write!(
                 f,
-                "{text:?} is no moment: give a version (42), a time (2026-11-21T10:00:00Z) or how long ago (-15m, -2h, \
+                "{text:?} is not a moment: give a version (42), a time (2026-11-21T10:00:00Z) or how long ago (-15m, -2h, \
                  -3d, -1h30m)"
             ),
-            Self::TooLarge(text) => write!(f, "{text:?} is no version and no time ago: the number is too large"),
+            Self::TooLarge(text) => write!(f, "{text:?} is neither a version nor a duration: the number is too large"),
             Self::Future(time) => {
                 write!(f, "the time {time} is in the future: give one that has been, or leave it out for now")
             }

@@ -11,13 +11,13 @@ impl Registry {
             kind.resource == resource && kind.versions.iter().any(|version| version.group == group)
         };
         let found = self.iter().find(|(_, kind)| has(kind));
-        let (id, kind) = found.ok_or_else(|| format!("{} is no resource of this server", shown()))?;
+        let (id, kind) = found.ok_or_else(|| format!("{} is not a resource of this server", shown()))?;
         let hub = &kind.hub().group;
         if hub != group {
-            return Err(format!("the objects of {} are stored as those of {hub}/{resource}: name that", shown()));
+            return Err(format!("the objects of {} are stored under {hub}/{resource}: name that resource", shown()));
         }
         match self.tie(id) {
-            Some(why) => Err(format!("{} must be where most resources are: {why}", shown())),
+            Some(why) => Err(format!("{} must stay in the etcd of --etcd-servers: {why}", shown())),
             None => Ok(id),
         }
     }
@@ -27,23 +27,23 @@ impl Registry {
     fn tie(&self, id: KindId) -> Option<&'static str> {
         let kind = self.get(id);
         if !kind.stored {
-            Some("it is not stored")
+            Some("its objects are not stored")
         } else if kind.custom.is_some() || kind.stored_as_json {
             Some("overrides are for the resources of kube-apiserver itself")
         } else if self.known(known::IP_ADDRESS).is_some_and(|(address, _)| address == id) {
-            Some("an address of a Service is given out by it")
+            Some("the server reserves the addresses of Services with it")
         } else if id == self.namespaces() {
-            Some("objects are created only where the namespace exists")
+            Some("every create checks that its namespace exists")
         } else if id == self.quotas() {
             Some("quotas limit the bytes that a namespace stores")
         } else if kind.role.is_some() {
-            Some("it says who may do what")
+            Some("authorization decides by it")
         } else if kind.relation.is_some() {
-            Some("the node authorizer judges by it")
+            Some("the Node authorizer decides by it")
         } else if kind.registers.is_some() {
-            Some("admission judges by it")
+            Some("admission decides by it")
         } else if kind.hooks.claims.is_some() {
-            Some("no two objects may have the same address or port")
+            Some("the server checks that no two objects have the same address or port")
         } else {
             None
         }
@@ -62,17 +62,21 @@ mod tests {
             ("apps", "deployments", None),
             ("networking.k8s.io", "ingresses", None),
             ("", "configmaps", None),
-            ("events.k8s.io", "events", Some("the objects of events.k8s.io/events are stored as those of /events")),
-            ("apps", "events", Some("apps/events is no resource of this server")),
-            ("example.com", "gadgets", Some("example.com/gadgets is no resource")),
-            ("", "bindings", Some("it is not stored")),
-            ("networking.k8s.io", "ipaddresses", Some("an address of a Service is given out by it")),
-            ("", "namespaces", Some("/namespaces must be where most resources are: objects are created only where")),
+            (
+                "events.k8s.io",
+                "events",
+                Some("the objects of events.k8s.io/events are stored under /events: name that"),
+            ),
+            ("apps", "events", Some("apps/events is not a resource of this server")),
+            ("example.com", "gadgets", Some("example.com/gadgets is not a resource")),
+            ("", "bindings", Some("its objects are not stored")),
+            ("networking.k8s.io", "ipaddresses", Some("the server reserves the addresses of Services with it")),
+            ("", "namespaces", Some("/namespaces must stay in the etcd of --etcd-servers: every create checks")),
             ("", "resourcequotas", Some("quotas limit")),
-            ("", "services", Some("no two objects may have the same address")),
-            ("", "pods", Some("the node authorizer judges by it")),
-            ("rbac.authorization.k8s.io", "roles", Some("it says who may do what")),
-            ("admissionregistration.k8s.io", "validatingwebhookconfigurations", Some("admission judges by it")),
+            ("", "services", Some("no two objects have the same address")),
+            ("", "pods", Some("the Node authorizer decides by it")),
+            ("rbac.authorization.k8s.io", "roles", Some("authorization decides by it")),
+            ("admissionregistration.k8s.io", "validatingwebhookconfigurations", Some("admission decides by it")),
             ("apiextensions.k8s.io", "customresourcedefinitions", Some("of kube-apiserver itself")),
             ("apiregistration.k8s.io", "apiservices", Some("of kube-apiserver itself")),
         ] {

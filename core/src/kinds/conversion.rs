@@ -102,7 +102,7 @@ impl Unfit {
 
 fn one(found: &Value, object: &Value, to: &str) -> Result<Document, Unfit> {
     let (Value::Object(found), Value::Object(object)) = (found, object) else {
-        return Err(Unfit::Type("it is no object".into()));
+        return Err(Unfit::Type("it is not an object".into()));
     };
     let version = text(found, "apiVersion");
     if version != to {

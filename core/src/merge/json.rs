@@ -17,7 +17,7 @@ const COPIED_BYTES_MAX: usize = 3 << 20;
 /// Ten thousand operations on a list of ten thousand elements stay far below this.
 const EFFORT_MAX: usize = 20_000_000;
 /// Kubernetes limits only the number of operations and the copies, so there is no message of its own for the rest.
-const TOO_MUCH: &str = "the operations ask for too much";
+const TOO_MUCH: &str = "the operations of the patch take too much work: send fewer operations at once";
 
 /// Decodes a patch of either format from a request body.
 pub fn decode(body: &[u8]) -> Result<Value, Refusal> {

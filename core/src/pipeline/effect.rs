@@ -36,8 +36,8 @@ impl Effect {
     pub fn what(&self) -> &'static str {
         match self {
             Self::Authorize(_) => "call authorization webhooks",
-            Self::Convert(_) => "convert by webhook",
-            Self::Images(_) => "ask about images",
+            Self::Convert(_) => "call conversion webhooks",
+            Self::Images(_) => "call the image policy webhook",
             Self::Limit(_) => "count Events",
             Self::Review(_) => "call admission webhooks",
             Self::Sign(_) => "sign a token",

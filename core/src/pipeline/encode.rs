@@ -105,7 +105,7 @@ fn check_room(context: &Context, write: &Write, old: Option<&Old>) -> Result<(),
         }
         None => format!(
             "exceeded --namespace-bytes, requested: {more}, used by namespace {namespace}: {used}, limited: {limit}; a \
-             ResourceQuota that limits {BYTES} sets another limit for the namespace"
+             ResourceQuota for {BYTES} sets another limit for its namespace"
         ),
     };
     let name = meta::split_key(&write.key).1;

@@ -220,7 +220,7 @@ fn checked(context: &Context, patched: Patched) -> Result<Value, Stop> {
     let checked = (version == own).then_some(patched.live);
     patched.check(documents::layout(context.kind, version)?, checked)?;
     if !patched.document.is_object() {
-        return Err(patched.fault("the patched object is no object").into());
+        return Err(patched.fault("the result of the patch is not an object").into());
     }
     context.converted(patched.document, version, own)
 }

@@ -328,12 +328,13 @@ impl Display for Expired {
             Self::List(version) => write!(f, "The provided resource version {version} is too old to be listed at."),
             Self::LetGo { asked, oldest } => write!(
                 f,
-                "too old resource version: {asked} ({oldest}): what was before version {oldest} has been let go, so ask \
-                 for that one or a later one"
+                "too old resource version: {asked} ({oldest}): the history begins at version {oldest}; request that \
+                 version or a later one"
             ),
             Self::BeforeNamespace { asked, namespace, start } => write!(
                 f,
-                "too old resource version: {asked} ({start}): the namespace {namespace:?} of now began at version {start}"
+                "too old resource version: {asked} ({start}): the present namespace {namespace:?} was created at version \
+                 {start}"
             ),
             Self::ForeignContinue => f.write_str(
                 "The provided continue parameter is not one that this server gave out: start a new list without the \
@@ -418,16 +419,16 @@ impl Display for Internal {
             Self::AuditNotStored => f.write_str("failed to store audit event"),
             Self::Panicked => f.write_str("this request caused the server to panic: look in its log for details"),
             Self::NoMessage { message } => write!(f, "the schema has no message {message}"),
-            Self::NoReview { kind } => write!(f, "{kind} is no review of access"),
-            Self::NotStored { kind } => write!(f, "{kind} is not stored, so nothing is decided on it"),
-            Self::NoDecision { verb } => write!(f, "{verb} is not a decision"),
-            Self::NobodyToAsk { what } => write!(f, "nobody is there to {what}"),
-            Self::BodyIsNoObject => f.write_str("a checked body is no object"),
-            Self::StoredIsNoDocument => f.write_str("a stored object is no document"),
+            Self::NoReview { kind } => write!(f, "{kind} is not an access review"),
+            Self::NotStored { kind } => write!(f, "objects of kind {kind} are not stored, so they cannot be written"),
+            Self::NoDecision { verb } => write!(f, "{verb} is not a write"),
+            Self::NobodyToAsk { what } => write!(f, "the server cannot {what} for this request"),
+            Self::BodyIsNoObject => f.write_str("a body that passed the checks is not an object"),
+            Self::StoredIsNoDocument => f.write_str("a stored object cannot be decoded"),
             Self::NoReplicas { path } => write!(f, "the spec replicas field \".{path}\" does not exist"),
             Self::NoSigningKey => f.write_str("the server has no key to sign tokens with"),
-            Self::NothingConverted => f.write_str("the webhook converted nothing"),
-            Self::StaleDecision => f.write_str("a stale decision is decided again"),
+            Self::NothingConverted => f.write_str("the conversion webhook returned no object"),
+            Self::StaleDecision => f.write_str("the request was decided on an old state: please try again"),
             Self::UnknownBuiltIn { name } => write!(f, "no kind for the built-in object {name}"),
             Self::ImpersonationWithoutUser { header } => {
                 write!(f, "requested {header} without impersonating a user")

@@ -166,7 +166,7 @@ impl World {
                     let converted = (self.webhook)(&conversion);
                     answers.converted(*conversion, Ok(converted.as_object().expect("a converted object").clone()));
                 }
-                Judgement::Need(effect) => panic!("nobody is there to {}", effect.what()),
+                Judgement::Need(effect) => panic!("this test cannot {}", effect.what()),
                 Judgement::Done(decided, _) => break decided?,
             }
         };

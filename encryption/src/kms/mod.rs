@@ -261,7 +261,7 @@ impl Kms {
             .map_err(|failure| failure.to_string())?;
         match answer.plain == source.secret {
             true => Ok(()),
-            false => Err("the KMS plug-in decrypts what it has encrypted to something else".into()),
+            false => Err("the KMS plug-in does not decrypt what it has encrypted to the same text".into()),
         }
     }
 

@@ -16,7 +16,7 @@ pub enum Fault {
     #[error("too old resource version: {asked} ({oldest})")]
     Forgotten { asked: Offset, oldest: Offset },
     /// No error: the kind was redefined or deleted, so that watches must begin anew.
-    #[error("the kind is no longer what it was")]
+    #[error("the kind was redefined or deleted")]
     Redefined,
     #[error("{what}")]
     Unreadable { what: String },
@@ -27,7 +27,7 @@ pub enum Fault {
     #[error("the log cannot be reached: {why}")]
     Unreachable { why: String },
     /// A write was sent and got no answer: it may be in the log now, or later, or never.
-    #[error("it is not known whether the log took a write: {why}")]
+    #[error("a write may or may not be in the log: {why}")]
     Unknown { why: String },
     /// The message contains the cause, so `source()` must not return it, or it would be printed twice.
     #[error("the log cannot {operation}: {cause}")]

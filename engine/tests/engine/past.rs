@@ -160,7 +160,7 @@ fn a_moment_is_a_version_a_time_or_a_time_ago() {
         ("2026-11-21T10:01:00Z", Ok(first + 1)),
         ("99", Err("version 99 is in the future: the newest one is 4")),
         ("2026-11-22T00:00:00Z", Err("the time 2026-11-22T00:00:00Z is in the future")),
-        ("noon", Err("\"noon\" is no moment")),
+        ("noon", Err("\"noon\" is not a moment")),
     ] {
         match (at_once(stage.engine.moment(text)), expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found, Offset(expected), "{text}"),

@@ -225,7 +225,7 @@ impl Connection {
         let expected = &PREFACE[self.preface..];
         let (begin, rest) = input.split_at(expected.len().min(input.len()));
         if begin != &expected[..begin.len()] {
-            self.fail(Reason::PROTOCOL_ERROR, "this is no HTTP/2");
+            self.fail(Reason::PROTOCOL_ERROR, "this is not HTTP/2");
             return &[];
         }
         self.preface += begin.len();

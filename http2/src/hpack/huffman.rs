@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(decoded(b"\x06"), None, "another bit");
         assert_eq!(decoded(b"\x00"), None, "zeros");
         assert_eq!(decoded(b"\x07\xff"), None, "a byte and more");
-        assert_eq!(decoded(b"\xff\xff\xff\xff"), None, "the end of text is no symbol");
+        assert_eq!(decoded(b"\xff\xff\xff\xff"), None, "the end of text is not a symbol");
         assert_eq!(decoded(b"\xff\xff\xff\xfc\x07"), None);
     }
 

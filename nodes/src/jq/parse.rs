@@ -48,7 +48,7 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
         } else if first.is_ascii_digit() {
             let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '.')).unwrap_or(rest.len());
             let number =
-                rest[..end].parse().map_err(|_| format!("{:?} in query {text:?} is no number", &rest[..end]))?;
+                rest[..end].parse().map_err(|_| format!("{:?} in query {text:?} is not a number", &rest[..end]))?;
             tokens.push(Token::Number(number));
             end
         } else if first.is_ascii_alphabetic() || first == '_' {

@@ -240,7 +240,9 @@ impl Stage {
         let about = About::new(&api_group, &kind);
         let (_, version) = about.group_version();
         if !version.starts_with('v') || version.contains('/') {
-            return Err(format!("spec.resourceRef.apiGroup: {api_group:?} is no version, and no group with a version"));
+            return Err(format!(
+                "spec.resourceRef.apiGroup: {api_group:?} is neither a version nor a group with a version"
+            ));
         }
         if kind.is_empty() {
             return Err("spec.resourceRef.kind: is empty".into());

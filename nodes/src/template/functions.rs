@@ -52,7 +52,7 @@ const TABLE: &[(&str, usize, usize, Body)] = &[
                     let place = usize::try_from(integer(key)?).map_err(|_| "the index is negative")?;
                     items.get(place).ok_or_else(|| format!("index {place} out of {} elements", items.len()))?
                 }
-                _ => return Err("wants a list or a map".into()),
+                _ => return Err("needs a list or a map".into()),
             };
         }
         Ok(value.clone())
@@ -349,7 +349,7 @@ fn order(one: &Value, other: &Value) -> Result<Ordering, String> {
 fn integer(value: &Value) -> Result<i64, String> {
     match value {
         Value::Number(number) => Ok(number.as_i64().unwrap_or_else(|| number.as_f64().unwrap_or(0.0) as i64)),
-        Value::String(text) => text.trim().parse().map_err(|_| format!("{text:?} is no number")),
+        Value::String(text) => text.trim().parse().map_err(|_| format!("{text:?} is not a number")),
         Value::Bool(value) => Ok(i64::from(*value)),
         Value::Null => Ok(0),
         _ => Err("wants a number".into()),
@@ -359,7 +359,7 @@ fn integer(value: &Value) -> Result<i64, String> {
 fn number(value: &Value) -> Result<f64, String> {
     match value {
         Value::Number(number) => Ok(number.as_f64().unwrap_or(0.0)),
-        Value::String(text) => text.trim().parse().map_err(|_| format!("{text:?} is no number")),
+        Value::String(text) => text.trim().parse().map_err(|_| format!("{text:?} is not a number")),
         other => integer(other).map(|number| number as f64),
     }
 }

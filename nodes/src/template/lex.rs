@@ -123,7 +123,7 @@ pub fn tokens(action: &str) -> Result<Vec<Token>, String> {
                 let length = rest[1..]
                     .find(|c: char| !(c.is_ascii_alphanumeric() || c == '.'))
                     .map_or(rest.len(), |end| end + 1);
-                let number = rest[..length].parse().map_err(|_| format!("{:?} is no number", &rest[..length]))?;
+                let number = rest[..length].parse().map_err(|_| format!("{:?} is not a number", &rest[..length]))?;
                 push(&mut tokens, Token::Number(number), length)
             }
             _ => {

@@ -211,7 +211,7 @@ impl Run<'_> {
                 (0..count).map(|place| (place.into(), place.into())).collect()
             }
             Value::Null => Vec::new(),
-            _ => return Err("range wants a list or a map".into()),
+            _ => return Err("range needs a list or a map".into()),
         };
         if items.is_empty() {
             self.nodes(otherwise, scope)?;

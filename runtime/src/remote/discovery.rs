@@ -26,7 +26,7 @@ pub(super) async fn discover(client: &Client, known: &[Resource]) -> Result<Foun
             let is_preferred = version == preferred;
             let Err(refusal) = found.add(client, &group.name, version, is_preferred).await else { continue };
             let (group, why) = (&group.name, &refusal.message);
-            tracing::warn!(group, version, why, "a group of the API does not say what it has");
+            tracing::warn!(group, version, why, "the resources of an API group cannot be listed");
             if is_preferred {
                 found.resources.extend(known.iter().filter(|known| known.group() == group).cloned());
             }

@@ -82,7 +82,7 @@ impl RemoteFeed {
         let Found { resources, served } = match found {
             Ok(found) => found,
             Err(refusal) => {
-                tracing::warn!(why = refusal.message, "the API server does not say what it has");
+                tracing::warn!(why = refusal.message, "the API server's resources cannot be listed");
                 self.discover_at = Some(Instant::now() + AGAIN);
                 return Vec::new();
             }

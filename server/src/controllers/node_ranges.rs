@@ -11,22 +11,22 @@ use holdfast_controllers::node_ipam::NodeRanges;
 #[group(skip)]
 #[command(next_help_heading = "Addresses of pods")]
 pub struct Args {
-    /// Give each node a range of addresses for its pods.
+    /// Allocate a pod CIDR to each node.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     allocate_node_cidrs: bool,
-    /// The addresses of all pods: a range, or one of each family.
+    /// IP ranges of all pods: one CIDR, or one of each family.
     #[arg(long, value_delimiter = ',', value_name = "RANGES")]
     cluster_cidr: Vec<String>,
-    /// The addresses of Services, which no pod gets: a range, or one of each family.
+    /// IP ranges of Services, which no pod gets: one CIDR, or one of each family.
     #[arg(long, value_delimiter = ',', value_name = "RANGES")]
     service_cluster_ip_range: Vec<String>,
-    /// How many bits the ranges of nodes have in common in a cluster of one family; 0 for 24 (of IPv4) or 64 (of IPv6).
+    /// Prefix length of a node's pod CIDR, in a cluster of one IP family; 0 for 24 (IPv4) or 64 (IPv6).
     #[arg(long, default_value_t = 0, value_name = "BITS")]
     node_cidr_mask_size: u32,
-    /// The same for IPv4; 0 for 24.
+    /// Prefix length of a node's IPv4 pod CIDR; 0 for 24.
     #[arg(long, default_value_t = 0, value_name = "BITS")]
     node_cidr_mask_size_ipv4: u32,
-    /// The same for IPv6; 0 for 64.
+    /// Prefix length of a node's IPv6 pod CIDR; 0 for 64.
     #[arg(long, default_value_t = 0, value_name = "BITS")]
     node_cidr_mask_size_ipv6: u32,
 }
@@ -41,7 +41,7 @@ impl Args {
         if !self.allocate_node_cidrs {
             return Ok(());
         }
-        ensure!(!cluster.is_empty(), "--allocate-node-cidrs: --cluster-cidr must say from which addresses");
+        ensure!(!cluster.is_empty(), "--allocate-node-cidrs needs --cluster-cidr, the addresses to allocate from");
         (settings.node_bits_v4, settings.node_bits_v6) = self.bits(&cluster)?;
         NodeRanges::new(settings).map(drop).map_err(|why| anyhow!("--cluster-cidr: {why}"))
     }

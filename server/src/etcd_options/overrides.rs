@@ -136,10 +136,10 @@ mod tests {
             ("", form),
             ("/events#", "it names no servers"),
             ("/events#;", "it names no servers"),
-            ("/events#http://a", "\"http://a\" is no address of etcd"),
-            ("/events#http://a:1;ftp://a:1", "\"ftp://a:1\" is no address of etcd"),
-            ("/nonsense#http://a:1", "/nonsense is no resource of this server"),
-            ("/namespaces#http://a:1", "/namespaces must be where most resources are"),
+            ("/events#http://a", "\"http://a\" is not an address of etcd"),
+            ("/events#http://a:1;ftp://a:1", "\"ftp://a:1\" is not an address of etcd"),
+            ("/nonsense#http://a:1", "/nonsense is not a resource of this server"),
+            ("/namespaces#http://a:1", "/namespaces must stay in the etcd of --etcd-servers"),
         ] {
             let faults = told(&[text]).expect_err(text);
             assert!(faults.len() == 1 && faults[0].starts_with("--etcd-servers-overrides"), "{text}: {faults:?}");

@@ -20,7 +20,7 @@ const COLLECT_PERIOD: Duration = Duration::from_secs(30 * 60);
 pub async fn run(service: Arc<Service>, term: Term, period: Duration) {
     loop {
         if let Err(fault) = coordinate(&service, &term, period).await {
-            tracing::warn!(%fault, "candidates for leases are followed anew");
+            tracing::warn!(%fault, "the watch of LeaseCandidates ended and starts again");
         }
         sleep(RETRY).await;
     }

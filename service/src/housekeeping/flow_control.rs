@@ -29,7 +29,7 @@ pub async fn ensure(service: &Arc<Service>, fairness: &Fairness) {
 pub async fn run(service: Arc<Service>, fairness: Arc<Fairness>) {
     loop {
         if let Err(fault) = keep(&service, &fairness).await {
-            tracing::warn!(%fault, "flow schemas and priority levels are followed anew");
+            tracing::warn!(%fault, "the watch of flow schemas and priority levels ended and starts again");
         }
         tokio::time::sleep(RETRY).await;
     }

@@ -109,7 +109,10 @@ impl Work {
                 // A namespace is removed only once it is empty, and the removal is not compared with versions in other
                 // logs. So this server first reads them up to their present end.
                 if let Err(refusal) = service.engine().catch_parts_up().await {
-                    tracing::debug!(?refusal, "namespaces wait for what is in other logs");
+                    tracing::debug!(
+                        ?refusal,
+                        "namespaces are not removed yet: the other etcds are not read up to their ends"
+                    );
                     return Some(PARTS_PERIOD);
                 }
                 snapshot = service.engine().snapshot();

@@ -39,7 +39,10 @@ impl Presence {
         match announced.unwrap_or_else(|error| Err(error.to_string())) {
             Ok(servers) => settings.servers = servers,
             Err(why) => {
-                tracing::warn!(why, "which API servers there are cannot be told: the endpoints stay as they are");
+                tracing::warn!(
+                    why,
+                    "the list of running API servers is unavailable: the endpoints of the Service kubernetes stay as they are"
+                );
                 settings.reconciler = Reconciler::Nobody;
             }
         }
@@ -51,7 +54,10 @@ impl Presence {
         let Some((address, servers)) = self.told() else { return };
         let withdrawn = tokio::task::spawn_blocking(move || servers.withdraw(&address)).await;
         if let Err(why) = withdrawn.unwrap_or_else(|error| Err(error.to_string())) {
-            tracing::warn!(why, "other API servers will take this one for gone only in some seconds");
+            tracing::warn!(
+                why,
+                "this API server could not be removed from the list of running ones: its entry expires in some seconds"
+            );
         }
     }
 

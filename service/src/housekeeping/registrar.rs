@@ -72,7 +72,7 @@ impl Registrar {
     pub async fn run(mut self, service: Arc<Service>) {
         loop {
             if let Err(fault) = self.follow(&service).await {
-                tracing::warn!(%fault, "custom resource definitions are followed anew");
+                tracing::warn!(%fault, "the watch of CustomResourceDefinitions ended and starts again");
             }
             tokio::time::sleep(RETRY).await;
             match ensure(&service).await {
@@ -134,13 +134,18 @@ pub async fn keep_trust(service: Arc<Service>, trust: Trust) {
                 let followed = followed.offset_of(selection.kind);
                 engine.of(selection.kind).watch(selection, WatchStart::After(followed))
             }
-            Err(fault) => return tracing::warn!(%fault, "nobody is told whom to trust"),
+            Err(fault) => {
+                return tracing::warn!(%fault, "the ConfigMap extension-apiserver-authentication is not kept up to date");
+            }
         };
         loop {
             if let Some(Step { request }) = trust::plan(&engine.snapshot(), &trust)
                 && let Err(refusal) = service.act(request).await
             {
-                tracing::debug!(?refusal, "whom to trust could not be told");
+                tracing::debug!(
+                    ?refusal,
+                    "the ConfigMap extension-apiserver-authentication could not be written; it is tried again"
+                );
                 tokio::time::sleep(RETRY).await;
                 continue;
             }

@@ -53,7 +53,7 @@ pub fn named(verb: Verb, path: &str, body: &Value) -> Named {
     let (group, version, rest) = match parts.as_slice() {
         ["api", version, rest @ ..] => ("", *version, rest),
         ["apis", group, version, rest @ ..] => (*group, *version, rest),
-        _ => panic!("{path} is no resource"),
+        _ => panic!("{path} is not a resource"),
     };
     let (namespace, within, rest) = match rest {
         ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, true, rest),

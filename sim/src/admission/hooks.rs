@@ -122,7 +122,7 @@ impl Outside for Hooks {
     }
 
     async fn authorize(&self, _: &Question) -> Answer {
-        Err("nobody is there to ask".into())
+        Err("no authorization webhook is configured".into())
     }
 
     async fn sign(&self, _: &TokenClaims) -> Result<SignedToken, Refusal> {

@@ -109,7 +109,7 @@ impl Follower {
         let txn = plain(mod_revision, Operation::Put { key, value, lease });
         for answer in self.shared.etcd.transact(vec![txn]) {
             if let Err(fault) = answer {
-                tracing::warn!(%fault, "a value that can be read now is not shown yet");
+                tracing::warn!(%fault, "a value can be read again, but rewriting it for clients failed: they do not see it yet");
             }
         }
     }

@@ -23,7 +23,7 @@ const WINDOW_BYTES: u32 = 8 << 20;
 pub struct Address(http::Uri);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no address of etcd: it has the form http://HOST:PORT or https://HOST:PORT")]
+#[error("{0:?} is not an address of etcd: it has the form http://HOST:PORT or https://HOST:PORT")]
 pub struct BadAddress(String);
 
 impl Address {

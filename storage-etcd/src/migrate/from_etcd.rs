@@ -39,8 +39,8 @@ impl FromEtcd {
     fn compacted(&self, why: Fault) -> Stopped {
         match why {
             Fault::Compacted(_) => Stopped::Refused(format!(
-                "the source has compacted its revision {}, at which it is read: empty the target, and begin anew, with \
-                 no server and no compaction on the source",
+                "revision {}, at which the source is read, was compacted. Stop all servers and compaction on the \
+                 source, empty the target, and start the migration again",
                 self.revision
             )),
             other => fault(other).into(),
@@ -88,7 +88,7 @@ impl FromEtcd {
         let plain = match keyring.open_value(resource, key, &found.value) {
             Ok(Cow::Borrowed(_)) => None,
             Ok(Cow::Owned(plain)) => Some(plain),
-            Err(why) => return Err(format!("what is stored under {key} cannot be decrypted: {why}").into()),
+            Err(why) => return Err(format!("the value stored under {key} cannot be decrypted: {why}").into()),
         };
         Ok(match plain {
             Some(plain) => KeyValue { value: plain.into(), ..found },
@@ -180,7 +180,7 @@ impl Source for FromEtcd {
                 let part = done as f64 / whole.max(1) as f64;
                 let told = String::from_utf8_lossy(&found.key).into_owned();
                 if told.as_bytes() != &*found.key {
-                    let why = format!("the key {told} is no text").into();
+                    let why = format!("the key {told} is not text").into();
                     visit(Found { place: String::new(), part, resource: String::new(), object: Err(why) })?;
                     continue;
                 }
@@ -207,8 +207,8 @@ impl Source for FromEtcd {
         })?;
         let refused = |what: &str| {
             Err(Stopped::Refused(format!(
-                "the source was written to while it was read: {what} since its revision {}. Stop all servers on it, \
-                 empty the target, and begin anew",
+                "the source changed while it was read: {what} since its revision {}. Stop all servers on it, empty the \
+                 target, and start the migration again",
                 self.revision
             )))
         };

@@ -53,8 +53,8 @@ impl Source for FromFolder {
             return Ok(());
         }
         Err(Stopped::Refused(format!(
-            "the migration began when the source was at version {version}, and it is at {} now: empty the target, and \
-             begin anew",
+            "the source has changed since the migration began: it was at version {version}, and is at {} now. Empty \
+             the target, and start the migration again",
             self.version
         )))
     }

@@ -181,7 +181,7 @@ pub enum Stopped {
     #[error("an object cannot be moved (--dry-run shows all that cannot, --skip-unreadable leaves them out)")]
     Unreadable(#[source] Unmovable),
     /// The writing thread has stopped, and its result says why.
-    #[error("nobody writes")]
+    #[error("the thread that writes to the target has stopped")]
     Ended,
 }
 
@@ -200,7 +200,8 @@ pub fn run<T: Destination>(
         }
         Some(note) => {
             return Err(Stopped::Refused(format!(
-                "{} is being filled from {}, and this is {}: nothing is added to what is there",
+                "{} has an unfinished migration from {}, and the source named now is {}: continue with the same \
+                 source, or empty the target",
                 target.name(),
                 note.source,
                 source.id()

@@ -208,7 +208,7 @@ impl Destination for ToEtcd {
         if let Some(found) = self.etcd.range(&Range::of(Keys::one(key.clone()))).map_err(fault)?.found.first() {
             let unreadable = |_| {
                 let key = String::from_utf8_lossy(&key);
-                Stopped::Refused(format!("what {} has under {key} is no note of a migration", self.name))
+                Stopped::Refused(format!("the value of {key} in {} is not the record of a migration", self.name))
             };
             let note = Note::decode(&*found.value).map_err(unreadable)?;
             self.noted.store(found.mod_revision, Ordering::Relaxed);
@@ -219,7 +219,7 @@ impl Destination for ToEtcd {
         match there.found.first() {
             None => Ok(None),
             Some(found) => Err(Stopped::Refused(format!(
-                "{} is not empty: there are {} keys, the first of which is {}. Nothing is added to what is there",
+                "{} is not empty: there are {} keys, the first of which is {}. Empty the target first",
                 self.name,
                 there.count,
                 String::from_utf8_lossy(&found.key)

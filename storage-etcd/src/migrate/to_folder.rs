@@ -56,7 +56,7 @@ fn event(pair: StoredPair) -> Result<Option<Record>, Unmovable> {
         Meaning::Derived(_) => return Ok(None),
         Meaning::Unknown(why) => {
             let key = String::from_utf8_lossy(&pair.found.key).into_owned();
-            return Err(format!("what is stored under {key} cannot be read: {why}").into());
+            return Err(format!("the value stored under {key} cannot be read: {why}").into());
         }
     };
     let stored = String::from_utf8_lossy(&pair.found.key);

@@ -100,7 +100,7 @@ async fn gates_turn_what_they_say() {
     let refused = Server::try_start(folder.path(), &one).err().expect("a refusal").stderr;
     assert!(
         refused.contains(
-            "cannot set feature gate StrictIPCIDRValidation to true: addresses may be written as they always"
+            "cannot set feature gate StrictIPCIDRValidation to true: addresses are validated as in older releases"
         ),
         "{refused}"
     );

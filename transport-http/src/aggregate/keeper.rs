@@ -133,7 +133,7 @@ impl Aggregator {
         let mut start = start;
         loop {
             if let Err(fault) = self.follow(&service, start).await {
-                tracing::warn!(%fault, "APIServices are followed anew");
+                tracing::warn!(%fault, "the watch of APIServices ended and starts again");
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
             self.prime(service.engine());

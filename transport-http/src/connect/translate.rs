@@ -135,7 +135,7 @@ async fn run(mut session: Session, behind: Behind, wanted: Wanted) {
 
 async fn finish(session: Session, outcome: &Outcome) {
     if let Err(error) = session.finish(outcome).await {
-        tracing::debug!(%error, "the outcome of a command could not be told");
+        tracing::debug!(%error, "the outcome of a command could not be sent to the client");
     }
 }
 

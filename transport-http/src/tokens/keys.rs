@@ -38,7 +38,7 @@ pub fn signing_key(pem: &str) -> Result<Signing, String> {
 pub fn verifying_keys(pem: &str) -> Result<Vec<Verifying>, String> {
     let mut keys = Vec::new();
     for block in Pem::iter_from_buffer(pem.as_bytes()) {
-        let block = block.map_err(|error| format!("a service account key file is no PEM: {error}"))?;
+        let block = block.map_err(|error| format!("a service account key file is not PEM: {error}"))?;
         let public = public_key(&block.label, block.contents);
         let public = public.map_err(|why| format!("a {} in a service account key file: {why}", block.label))?;
         keys.extend(public.map(|public| public.verifying()));

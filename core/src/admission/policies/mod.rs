@@ -61,7 +61,8 @@ impl Attributes<'_> {
     pub(super) fn spend(&self, whole: u64, rest: &Budget) -> Result<(), Stop> {
         self.spent.set(self.spent.get().saturating_add(whole.saturating_sub(rest.left)));
         match self.spent.get() > COST_OF_ALL_MAX {
-            true => Err(self.forbidden("the expressions of its policies and webhooks cost too much together")),
+            true => Err(self
+                .forbidden("the expressions of all its policies and webhooks together cost too much for one request")),
             false => Ok(()),
         }
     }

@@ -76,7 +76,7 @@ impl<'v> Entries<'v> {
         if fields.is_null() {
             return None;
         }
-        let Some(list) = fields.as_array() else { return Some("managed fields are no list".into()) };
+        let Some(list) = fields.as_array() else { return Some("metadata.managedFields is not a list".into()) };
         list.iter().enumerate().find_map(|(at, value)| Entry::fault(value, at))
     }
 

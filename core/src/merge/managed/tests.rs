@@ -349,7 +349,7 @@ fn lists_that_nobody_can_read_are_told_of() {
         (Value::Null, None),
         (json!([]), None),
         (entry(json!({})), None),
-        (json!({}), Some("managed fields are no list")),
+        (json!({}), Some("metadata.managedFields is not a list")),
         (entry(json!({"operation": "Delete"})), Some("operation must be `Apply` or `Update`")),
         (entry(json!({"apiVersion": ""})), Some("apiVersion must not be empty")),
         (entry(json!({"fieldsType": null})), Some("missing fieldsType in managed fields entry 0")),

@@ -97,7 +97,7 @@ impl Display for BadRequest {
                 write!(f, "cannot convert to []int32: strconv.ParseUint: parsing {}: {}", quoted(text), no_number(text))
             }
             Self::MissingParameter(name) => write!(f, "the parameter {name} is missing"),
-            Self::NoCount { parameter, text } => write!(f, "{parameter}: {text:?} is no number"),
+            Self::NoCount { parameter, text } => write!(f, "{parameter}: {text:?} is not a number"),
             Self::TooManyOffsets { found, count_max } => write!(f, "offsets: {found} are more than {count_max}"),
             Self::WebSocket(fault) => write!(f, "the WebSocket cannot be opened: {fault}"),
             Self::Fork(fault) => write!(f, "{fault}"),
@@ -185,7 +185,7 @@ impl Display for ContinueFault {
         match self {
             Self::NotBase64 { at } => write!(f, "illegal base64 data at input byte {at}"),
             Self::NotJson(fault) => write!(f, "{fault}"),
-            Self::OtherRelease => f.write_str("it is of another release"),
+            Self::OtherRelease => f.write_str("it was issued by another release of this server: start a new list"),
             Self::UnknownApi(api) => write!(f, "server does not recognize this encoded version {}", quoted(api)),
             Self::NoVersion => f.write_str("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"),
             Self::NoStart => f.write_str("encoded start key empty (version meta.k8s.io/v1)"),
@@ -211,13 +211,15 @@ impl Display for ForkFault {
                 write!(f, "expected {{\"at\": \"MOMENT\", \"idleSeconds\": 60}}, or a \"folder\" beside \"at\": {fault}")
             }
             Self::RelativeFolder(folder) => {
-                write!(f, "{folder} is no absolute path: the server has a folder of its own")
+                write!(f, "folder {folder} is not an absolute path: the server does not know the client's directory")
             }
             Self::Folder(fault) => write!(f, "{fault}"),
             Self::NoneInMemory => f.write_str(
                 "this server makes no forks in memory: start it with --forks-max, or name the folder of a fork on its disk",
             ),
-            Self::TooDeep { depth_max } => write!(f, "this fork is one of {depth_max} made of one another: fork an earlier one"),
+            Self::TooDeep { depth_max } => {
+                write!(f, "forks of forks are limited to {depth_max} levels: fork one of a lower level")
+            }
         }
     }
 }
