@@ -27,14 +27,14 @@ impl Issuer {
         let fetched = fetched.and_then(|text| Ok(String::from_utf8(text)?));
         let fetched = fetched.map_err(|error| wrong(format!("{endpoint:?}: {error:#}")))?;
         let token = Token::read(fetched.trim()).ok_or_else(|| wrong(format!("{endpoint:?} answers no token")))?;
-        let issuer = self.other(token.claims()["iss"].as_str().unwrap_or(""));
+        let issuer = self.other(token.claims["iss"].as_str().unwrap_or(""));
         if !issuer.is_known() {
             issuer.try_discover().await.map_err(|error| wrong(format!("{error:#}")))?;
         }
         // Boxed, because verifying one issuer's token can lead to verifying another's.
         Box::pin(issuer.verify(&token)).await.map_err(wrong)?;
         self.keep(issuer);
-        match token.claims().get(name) {
+        match token.claims.get(name) {
             Some(value) => claims[name] = value.clone(),
             None => return Err(wrong(format!("the token of {endpoint:?} has no claim {name:?}"))),
         }

@@ -138,16 +138,16 @@ impl Issuer {
     /// The user of a token, if the token names this issuer.
     async fn ask(&self, text: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
         let Some(mut token) = Token::read(text) else { return Ok(None) };
-        let issuer = token.claims()["iss"].as_str().unwrap_or("");
+        let issuer = token.claims["iss"].as_str().unwrap_or("");
         let alike = issuer == WITHOUT_SCHEME && self.settings.url == format!("https://{WITHOUT_SCHEME}");
         if issuer != self.settings.url && !alike {
             return Ok(None);
         }
         self.verify(&token).await?;
         if let Some(Source::Claim { name, .. }) = &self.settings.mapping.groups {
-            self.gather(token.claims_mut(), name).await?;
+            self.gather(&mut token.claims, name).await?;
         }
-        let user = self.settings.mapping.user(token.claims(), &self.settings.rules)?;
+        let user = self.settings.mapping.user(&token.claims, &self.settings.rules)?;
         Ok(Some(Reviewed { user: Arc::new(user), audiences: audiences.to_vec() }))
     }
 
@@ -170,10 +170,10 @@ impl Issuer {
         if token.seconds("nbf").is_some_and(|begin| begin > now + NOT_BEFORE_LEEWAY) {
             return Err("oidc: verify token: oidc: current time is before the nbf (not before) time".into());
         }
-        if !algorithms.iter().any(|known| known == token.algorithm()) {
+        if !algorithms.contains(&token.algorithm) {
             return Err(format!(
                 "oidc: verify token: oidc: id token signed with unsupported algorithm, expected {algorithms:?} got {:?}",
-                token.algorithm()
+                token.algorithm
             ));
         }
         if token.is_signed_by(&self.known_keys()) {

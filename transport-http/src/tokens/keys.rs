@@ -1,41 +1,47 @@
 //! The keys of service account tokens, in all forms in which they may be given.
 
+use super::signatures::install;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use holdfast_tls::jwt::{Algorithm, PublicKey as Verifier, SigningKey};
 use holdfast_tls::keys::{Kind, in_pkcs8, private_key, public_info};
 use holdfast_value::{Value, json};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey};
+use ring::rand::SystemRandom;
+use ring::signature::{self as rings, EcdsaKeyPair, KeyPair, RsaKeyPair};
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 use sha2::Digest;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::{FromDer, Pem, SubjectPublicKeyInfo};
 use x509_parser::public_key::{PublicKey, RSAPublicKey};
 
-/// A signing key, and the id by which tokens name it.
-pub struct Signing {
-    pub id: String,
-    pub key: SigningKey,
-}
-
+/// A signing key: the algorithm, the key's id, and the key.
+pub type Signing = (Algorithm, String, EncodingKey);
 /// A verifying key.
 pub struct Verifying {
     pub algorithm: Algorithm,
     pub id: String,
-    pub key: Verifier,
+    pub key: DecodingKey,
     /// The key as a JWK, as it is published.
     pub published: Value,
 }
 
 /// The first private key in a PEM text.
 pub fn signing_key(pem: &str) -> Result<Signing, String> {
+    install();
     let key = in_pkcs8(&private_key(pem.as_bytes())?)?;
-    let key = SigningKey::of_pkcs8(key.secret_pkcs8_der())?;
-    Ok(Signing { id: key_id(key.algorithm, key.public()), key })
+    let key = key.secret_pkcs8_der();
+    let Public { algorithm, key: public } = public_half(key)?;
+    let signing = match algorithm {
+        Algorithm::RS256 => EncodingKey::from_rsa_der(key),
+        _ => EncodingKey::from_ec_der(key),
+    };
+    Ok((algorithm, key_id(algorithm, &public), signing))
 }
 
 /// The public keys in a PEM text: given as such, in certificates, or as parts of private keys. Other blocks are
 /// skipped.
 pub fn verifying_keys(pem: &str) -> Result<Vec<Verifying>, String> {
+    install();
     let mut keys = Vec::new();
     for block in Pem::iter_from_buffer(pem.as_bytes()) {
         let block = block.map_err(|error| format!("a service account key file is not PEM: {error}"))?;
@@ -52,7 +58,7 @@ pub fn verifying_keys(pem: &str) -> Result<Vec<Verifying>, String> {
 fn public_key(label: &str, der: Vec<u8>) -> Result<Option<Public>, String> {
     let private = match label {
         "PUBLIC KEY" => return described(&der).map(Some),
-        "RSA PUBLIC KEY" => return Ok(Some(Public { algorithm: Algorithm::Rs256, key: der })),
+        "RSA PUBLIC KEY" => return Ok(Some(Public { algorithm: Algorithm::RS256, key: der })),
         "CERTIFICATE" => {
             let (_, certificate) = X509Certificate::from_der(&der).map_err(|error| error.to_string())?;
             return described(certificate.public_key().raw).map(Some);
@@ -73,12 +79,11 @@ struct Public {
 
 impl Public {
     fn published(&self, id: &str) -> Value {
-        let mut published = json!({"use": "sig", "kid": id, "alg": self.algorithm.name()});
+        let algorithm = format!("{:?}", self.algorithm);
+        let mut published = json!({"use": "sig", "kid": id, "alg": algorithm});
         let mut say = |field: &str, bytes: &[u8]| published[field] = URL_SAFE_NO_PAD.encode(bytes).into();
         let curve = match self.algorithm {
-            Algorithm::Es256 => "P-256",
-            Algorithm::Es384 => "P-384",
-            _ => {
+            Algorithm::RS256 => {
                 if let Ok((_, key)) = RSAPublicKey::from_der(&self.key) {
                     // A leading zero only says that the number is not negative.
                     let plain = |bytes: &[u8]| bytes.strip_prefix(&[0]).unwrap_or(bytes).to_vec();
@@ -88,6 +93,8 @@ impl Public {
                 published["kty"] = "RSA".into();
                 return published;
             }
+            Algorithm::ES256 => "P-256",
+            _ => "P-384",
         };
         // The point is uncompressed: a byte that says so, and both coordinates.
         let (x, y) = self.key.split_at_checked(self.key.len() / 2 + 1).unwrap_or_default();
@@ -99,21 +106,32 @@ impl Public {
     }
 
     fn verifying(self) -> Verifying {
+        let key = match self.algorithm {
+            Algorithm::RS256 => DecodingKey::from_rsa_der(&self.key),
+            _ => DecodingKey::from_ec_der(&self.key),
+        };
         let id = key_id(self.algorithm, &self.key);
         let published = self.published(&id);
-        let key = match self.algorithm {
-            Algorithm::Es256 => Verifier::P256(self.key),
-            Algorithm::Es384 => Verifier::P384(self.key),
-            _ => Verifier::RsaDer(self.key),
-        };
         Verifying { algorithm: self.algorithm, id, key, published }
     }
 }
 
 /// The public key of a private key in PKCS #8.
 fn public_half(key: &[u8]) -> Result<Public, String> {
-    let key = SigningKey::of_pkcs8(key)?;
-    Ok(Public { algorithm: key.algorithm, key: key.public().to_vec() })
+    let random = SystemRandom::new();
+    let curves = [
+        (Algorithm::ES256, &rings::ECDSA_P256_SHA256_FIXED_SIGNING),
+        (Algorithm::ES384, &rings::ECDSA_P384_SHA384_FIXED_SIGNING),
+    ];
+    for (algorithm, curve) in curves {
+        if let Ok(pair) = EcdsaKeyPair::from_pkcs8(curve, key, &random) {
+            return Ok(Public { algorithm, key: pair.public_key().as_ref().to_vec() });
+        }
+    }
+    match RsaKeyPair::from_pkcs8(key) {
+        Ok(pair) => Ok(Public { algorithm: Algorithm::RS256, key: pair.public_key().as_ref().to_vec() }),
+        Err(why) => Err(format!("the private key is neither RSA of 2048 to 4096 bits nor on P-256 or P-384: {why}")),
+    }
 }
 
 /// The key of a SubjectPublicKeyInfo.
@@ -121,10 +139,10 @@ fn described(der: &[u8]) -> Result<Public, String> {
     let (_, info) = SubjectPublicKeyInfo::from_der(der).map_err(|error| error.to_string())?;
     let key = info.subject_public_key.data.to_vec();
     let algorithm = match info.parsed().map_err(|error| error.to_string())? {
-        PublicKey::RSA(_) => Algorithm::Rs256,
+        PublicKey::RSA(_) => Algorithm::RS256,
         PublicKey::EC(point) => match point.key_size() {
-            256 => Algorithm::Es256,
-            384 => Algorithm::Es384,
+            256 => Algorithm::ES256,
+            384 => Algorithm::ES384,
             size => return Err(format!("a key on a curve of {size} bits cannot be used: use P-256 or P-384")),
         },
         _ => return Err("it is neither RSA nor on an elliptic curve".into()),
@@ -135,9 +153,9 @@ fn described(der: &[u8]) -> Result<Public, String> {
 /// The id of a public key: the digest of its SubjectPublicKeyInfo.
 fn key_id(algorithm: Algorithm, public: &[u8]) -> String {
     let info = match algorithm {
-        Algorithm::Es256 => public_info(Kind::P256, public),
-        Algorithm::Es384 => public_info(Kind::P384, public),
-        _ => public_info(Kind::Rsa, public),
+        Algorithm::RS256 => public_info(Kind::Rsa, public),
+        Algorithm::ES256 => public_info(Kind::P256, public),
+        _ => public_info(Kind::P384, public),
     };
     URL_SAFE_NO_PAD.encode(sha2::Sha256::digest(info))
 }

@@ -12,6 +12,7 @@ use holdfast_core::object::meta;
 use holdfast_core::state::State;
 use holdfast_service::housekeeping::legacy_tokens::Used;
 use holdfast_value::Value;
+use jsonwebtoken::Header;
 use serde::Deserialize;
 
 pub(super) const ISSUER: &str = "kubernetes/serviceaccount";
@@ -36,8 +37,13 @@ struct Claims {
 
 /// Signs such a token with the first private key in a PEM text.
 pub fn sign(pem: &str, claims: &Value) -> Result<String, String> {
-    let signing = signing_key(pem)?;
-    signing.key.sign(&signing.id, claims)
+    // A controller manager signs without a server that would have called this.
+    super::signatures::install();
+    let (algorithm, id, key) = signing_key(pem)?;
+    let mut header = Header::new(algorithm);
+    header.typ = None;
+    header.kid = Some(id);
+    jsonwebtoken::encode(&header, claims, &key).map_err(|error| error.to_string())
 }
 
 /// What records the use of a token.
