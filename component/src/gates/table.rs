@@ -272,7 +272,12 @@ pub const GATES: &[Gate] = &[
     gate("PodDeletionCost", NONE, BETA, Always("controllers mind what a pod costs")),
     gate("PodDisruptionBudget", BETA, NONE, Elsewhere),
     gate("PodLevelResources", NONE, BETA, Switch(34, "pods may say resources of their own")),
-    gate("PodLogsQuerySplitStreams", NONE, ALPHA, Never("a log is all that a container puts out")),
+    gate(
+        "PodLogsQuerySplitStreams",
+        NONE,
+        ALPHA,
+        Switch(18, "a request for a log may select its standard output or its standard error"),
+    ),
     gate("PodOverhead", BETA, NONE, Switch(18, "pods and runtime classes may say an overhead")),
     gate("PodReadyToStartContainersCondition", NONE, BETA, Elsewhere),
     gate("PodTopologyLabelsAdmission", NONE, BETA, Switch(35, "pods get the topology labels of their nodes")),
