@@ -5,6 +5,7 @@ use crate::identity::Identity;
 use crate::trust::{ServerVerifier, TlsTrust};
 use crate::{Resolver, words};
 use holdfast_engine::Engine;
+use holdfast_tls::suites;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
@@ -24,7 +25,7 @@ use tower::Service;
 const DIAL_MAX: Duration = Duration::from_secs(30);
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// How much may be on the way to a server of this process, or back.
-const INSIDE_BYTES: usize = 64 << 10;
+pub(crate) const INSIDE_BYTES: usize = 64 << 10;
 
 /// Takes the other end of a connection: the server of a Service that this very process answers for.
 pub type Inside = Arc<dyn Fn(&Arc<Engine>, DuplexStream) + Send + Sync>;
@@ -58,8 +59,9 @@ pub struct ServerTls {
 /// Whom to trust, and what is shown, for connections that others make.
 pub fn client_config(trust: &TlsTrust, identity: Option<&Identity>) -> Result<ClientConfig, String> {
     let verifier = Arc::new(ServerVerifier::new(trust)?);
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
+    let mut provider = rustls::crypto::ring::default_provider();
+    suites::by_cost(&mut provider);
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
         .dangerous()

@@ -13,5 +13,5 @@ pub mod made;
 pub mod peer;
 pub mod server;
 pub mod signatures;
-mod suites;
+pub mod suites;
 pub mod trouble;
