@@ -226,6 +226,36 @@ def gets(front, count, kept):
     return work
 
 
+def handshakes(front, count):
+    def work():
+        for _ in range(count):
+            front.connect().close()
+        return count
+    return work
+
+
+def measure_simulated(server):
+    """The same command in a pod of a simulated node, whose kubelet is in the server's process."""
+    pods, pod = "/api/v1/namespaces/default/pods", {"metadata": {"name": "web"}, "spec": {
+        "automountServiceAccountToken": False,
+        "containers": [{"name": "c", "image": "i", "command": ["sleep", "infinity"]}]}}
+    server.ask(pods, pod)
+    while server.ask(f"{pods}/web")["status"].get("phase") != "Running":
+        time.sleep(0.1)
+    front = Front(server.address, server.connect()._context, [server.process.pid], f"{pods}/web")
+    commands(front, 10)()
+    count, seconds = 300, 2
+    one = front.cost_of(commands(front, count))
+    # What the server and its controllers do anyway.
+    before = seconds_of(front.pids)
+    time.sleep(seconds)
+    rest = (seconds_of(front.pids) - before) / seconds
+    rows = {"command on a simulated node: ms": one * 1e3, "the same server at rest: share of a processor": rest}
+    get = front.cost_of(gets(front, count, False))
+    rows["command on a simulated node: gets with a connection each"] = one / get
+    return rows
+
+
 def http2_get(connection, path):
     """Asks over HTTP/2 as simply as it goes: no field is compressed."""
     def field(name, value):
@@ -288,6 +318,8 @@ def main():
         try:
             with Server(given.holdfast, f"{folder}/data", "--controllers=-*", "--nodes=0") as server:
                 rows = measure(given, server, nginx, nginx_port, address, node_port)
+            with Server(given.holdfast, f"{folder}/simulated", "--nodes=1") as server:
+                rows |= measure_simulated(server)
         finally:
             nginx.terminate()
             process.terminate()
@@ -338,10 +370,13 @@ def measure(given, server, nginx, nginx_port, address, node_port):
     rows["port by a tunnel: times nginx"] = sums["port by a tunnel, holdfast"] / sums["port, nginx"]
     count = 300
     rows["command: ms"] = holdfast.cost_of(commands(holdfast, count)) * 1e3
+    rows["handshake: ms"] = holdfast.cost_of(handshakes(holdfast, count)) * 1e3
     rows["get, a connection each: ms"] = holdfast.cost_of(gets(holdfast, count, False)) * 1e3
     rows["get, one connection: ms"] = holdfast.cost_of(gets(holdfast, 10 * count, True)) * 1e3
     rows["command: gets with a connection each"] = rows["command: ms"] / rows["get, a connection each: ms"]
     rows["command: gets on one connection"] = rows["command: ms"] / rows["get, one connection: ms"]
+    beyond = rows["command: ms"] - rows["handshake: ms"]
+    rows["command beyond its handshake: gets on one connection"] = beyond / rows["get, one connection: ms"]
     kibibytes, share = idle_follows(quiet, given.follows, 10, True)
     rows["idle follow by HTTP/2: KiB"] = kibibytes
     rows["idle follows: share of a processor"] = share

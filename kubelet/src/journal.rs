@@ -14,6 +14,8 @@ const LINE_BYTES: usize = 40;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     pub time_ms: i64,
+    /// Whether it was written to stderr.
+    pub is_error: bool,
     /// Including the line break, if it has come.
     pub bytes: Vec<u8>,
 }
@@ -33,7 +35,7 @@ impl Journal {
     pub fn put(&mut self, time_ms: i64, is_error: bool, bytes: &[u8]) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let open = &mut self.open[usize::from(is_error)];
-            let line = open.get_or_insert_with(|| Line { time_ms, bytes: Vec::new() });
+            let line = open.get_or_insert_with(|| Line { time_ms, is_error, bytes: Vec::new() });
             line.bytes.extend_from_slice(piece);
             if piece.ends_with(b"\n") || line.bytes.len() >= LINE_BYTES_MAX {
                 self.close(is_error);

@@ -35,6 +35,8 @@ pub struct Options {
     since_ms: Option<i64>,
     tail: Option<usize>,
     limit: Option<u64>,
+    /// Only stderr, or only stdout.
+    only_errors: Option<bool>,
 }
 
 impl Options {
@@ -57,10 +59,18 @@ impl Options {
         };
         let (limit, seconds) = (number("limitBytes")?, number("sinceSeconds")?);
         let time = query.first("sinceTime").map(|text| Time::parse(text).ok_or(undecoded)).transpose()?;
+        let stream = match query.first("stream") {
+            None | Some("All") => Some(None),
+            Some("Stdout") => Some(Some(false)),
+            Some("Stderr") => Some(Some(true)),
+            Some(_) => None,
+        };
         let is_wrong = tail.is_some_and(|tail| tail < 0)
             || limit.is_some_and(|limit| limit < 1)
             || seconds.is_some_and(|seconds| seconds < 1)
-            || seconds.is_some() && time.is_some();
+            || seconds.is_some() && time.is_some()
+            || stream.is_none()
+            || stream.flatten().is_some() && tail.is_some();
         if is_wrong {
             return Err(invalid);
         }
@@ -72,6 +82,7 @@ impl Options {
             since_ms: since_ms.or(time.map(Time::millis)),
             tail: tail.and_then(|tail| usize::try_from(tail).ok()),
             limit: limit.and_then(|limit| u64::try_from(limit).ok()),
+            only_errors: stream.flatten(),
         })
     }
 
@@ -85,18 +96,20 @@ impl Options {
     }
 }
 
-/// Sends lines to the reader, up to the byte limit.
+/// Sends lines of the selected streams to the reader, up to the byte limit.
 struct Writer {
     to: mpsc::Sender<Bytes>,
     timestamps: bool,
     left: Option<u64>,
+    only_errors: Option<bool>,
 }
 
 impl Writer {
     /// Returns whether more is wanted.
     async fn write(&mut self, lines: impl IntoIterator<Item = Line>) -> bool {
         let mut piece = Vec::new();
-        for line in lines {
+        let only = self.only_errors;
+        for line in lines.into_iter().filter(|line| only.is_none_or(|only| line.is_error == only)) {
             if self.timestamps {
                 piece.extend(stamp(line.time_ms).bytes());
                 piece.push(b' ');
@@ -171,7 +184,7 @@ impl Template {
             line = line.replace(name, value);
         }
         line.push('\n');
-        Line { time_ms, bytes: line.into_bytes() }
+        Line { time_ms, is_error: false, bytes: line.into_bytes() }
     }
 
     /// How many lines there are by now.
@@ -211,7 +224,8 @@ pub async fn answer(containers: &Containers, told: &Told, pod: &Value, target: &
     // Times in a status are whole seconds, so the container may have ended up to 999 ms after the written time.
     let end_ms = end.map(|end| time_ms(end).unwrap_or(begin_ms).saturating_add(999));
     let (to, pieces) = mpsc::channel(PIECES_MAX);
-    let writer = Writer { to, timestamps: options.timestamps, left: options.limit };
+    let Options { timestamps, limit: left, only_errors, .. } = options;
+    let writer = Writer { to, timestamps, left, only_errors };
     let behaviour = Behaviour::of(name, told, &Told::of(pod));
     if let Some(template) = Template::of(&behaviour, pod, name, begin_ms, end_ms) {
         // Following ends when the container ends.
@@ -251,7 +265,7 @@ fn note(container: &crate::containers::Container, unknown: Option<&str>, begin_m
         None => format!("what image {image:?} starts"),
     };
     let line = format!("simulated by Holdfast: no container runs here, and {what} is not run\n");
-    Line { time_ms: begin_ms, bytes: line.into_bytes() }
+    Line { time_ms: begin_ms, is_error: true, bytes: line.into_bytes() }
 }
 
 /// All lines, with the note if nothing was run.
@@ -334,11 +348,34 @@ mod tests {
         let of = |query: &str| Options::of(&Query::of(Some(query)));
         let options = of("follow=true&tailLines=5&timestamps=true&limitBytes=10").expect("options");
         assert!(options.follow && options.timestamps && options.tail == Some(5) && options.limit == Some(10));
-        for (query, code) in
-            [("tailLines=-1", 422), ("limitBytes=0", 422), ("tailLines=x", 400), ("sinceSeconds=0", 422)]
-        {
+        assert_eq!(of("stream=Stderr").expect("options").only_errors, Some(true));
+        assert_eq!(of("stream=All&tailLines=1").expect("options").only_errors, None);
+        for (query, code) in [
+            ("tailLines=-1", 422),
+            ("limitBytes=0", 422),
+            ("tailLines=x", 400),
+            ("sinceSeconds=0", 422),
+            ("stream=stdout", 422),
+            ("stream=Stdout&tailLines=1", 422),
+        ] {
             assert_eq!(of(query).map(|_| 200).unwrap_or_else(|(code, _)| code.as_u16()), code, "{query}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_template_without_end_is_an_answer_with_an_end() {
+        let behaviour = Behaviour { log: Some("{n}".into()), log_every: Span::Millis(1), ..Behaviour::default() };
+        // A line each millisecond since 1970.
+        let template = Template::of(&behaviour, &Value::Null, "c", 0, None).expect("a template");
+        let (to, mut pieces) = mpsc::channel(PIECES_MAX);
+        let writer = Writer { to, timestamps: false, left: None, only_errors: None };
+        let writing = tokio::spawn(write_template(writer, template, Options::default(), None));
+        let mut lines = 0;
+        while let Some(piece) = pieces.recv().await {
+            lines += piece.iter().filter(|byte| **byte == b'\n').count();
+        }
+        writing.await.expect("no panic");
+        assert_eq!(i64::try_from(lines), Ok(TEMPLATE_LINES_MAX));
     }
 
     #[test]

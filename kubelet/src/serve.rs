@@ -25,6 +25,7 @@ use rustls::pki_types::UnixTime;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 
 /// The most connections.
@@ -58,15 +59,34 @@ impl Server {
         .await;
     }
 
+    /// Serves a connection of this process as this user, without TLS.
+    pub fn connect(&self, socket: DuplexStream, user: Arc<User>) {
+        let server = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = server.talk(socket, move || Peer::Internal(user.clone())).await {
+                tracing::debug!(error, "a connection to a simulated node ended");
+            }
+        });
+    }
+
     async fn connection(self, stream: TcpStream, place: &Place) -> Result<(), String> {
         let (stream, presented) = serving::shake_hands(stream, &self.tls, self.bounds, place).await?;
+        self.talk(stream, move || presented.peer(UnixTime::now())).await
+    }
+
+    /// Speaks HTTP/1.1. `peer` identifies the client at each request.
+    async fn talk(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: impl Fn() -> Peer,
+    ) -> Result<(), String> {
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
             .header_read_timeout(self.bounds.head)
             .max_buf_size(self.bounds.head_bytes_max as usize);
         let service = service_fn(move |request| {
-            let (server, peer) = (self.clone(), presented.peer(UnixTime::now()));
+            let (server, peer) = (self.clone(), peer());
             async move { Ok::<_, Infallible>(server.answer(request, peer).await) }
         });
         let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();

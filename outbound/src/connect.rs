@@ -5,6 +5,7 @@ use crate::identity::Identity;
 use crate::trust::{ServerVerifier, TlsTrust};
 use crate::{Resolver, words};
 use holdfast_engine::Engine;
+use holdfast_tls::suites;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
@@ -24,7 +25,7 @@ use tower::Service;
 const DIAL_MAX: Duration = Duration::from_secs(30);
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// The most bytes in transit to a server in this process, and back.
-const INSIDE_BYTES: usize = 64 << 10;
+pub(crate) const INSIDE_BYTES: usize = 64 << 10;
 
 /// Serves the other end of a connection: for a Service that this process answers itself.
 pub type Inside = Arc<dyn Fn(&Arc<Engine>, DuplexStream) + Send + Sync>;
@@ -58,8 +59,9 @@ pub struct ServerTls {
 /// The rustls configuration with these trusted authorities and client certificate, for other crates' connections.
 pub fn client_config(trust: &TlsTrust, identity: Option<&Identity>) -> Result<ClientConfig, String> {
     let verifier = Arc::new(ServerVerifier::new(trust)?);
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
+    let mut provider = rustls::crypto::ring::default_provider();
+    suites::by_cost(&mut provider);
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
         .dangerous()

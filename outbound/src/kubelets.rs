@@ -2,10 +2,9 @@
 //! options.
 //!
 //! Users with write access to Nodes control the addresses, so addresses of this machine and link-local ones are
-//! refused. The kubelets of nodes that this process simulates are reached only through the listener that the process
-//! registered.
+//! refused. The kubelets of nodes that this process simulates are reached within the process.
 
-use crate::connect::{Link, ServerTls, shown};
+use crate::connect::{INSIDE_BYTES, Link, ServerTls, shown};
 use crate::egress::Dialer;
 use crate::{IDLE_MAX, Identity, OutBody, TlsTrust, words};
 use holdfast_core::kinds::{Machine, is_global};
@@ -17,6 +16,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+use tokio::io::DuplexStream;
 
 /// How long a kubelet may take to begin its answer.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -73,32 +73,24 @@ struct Trusted {
     tls: ServerTls,
 }
 
-/// The kubelets of the nodes that this process simulates. They share a listener, which registers here.
+/// The kubelets of the nodes that this process simulates. One server answers for all of them.
 #[derive(Default)]
-pub struct Simulated(OnceLock<Listener>);
+pub struct Simulated(OnceLock<SimulatedServer>);
 
-struct Listener {
-    /// The port in Nodes, which may differ from the port of `address`.
+struct SimulatedServer {
+    /// The port in the Nodes.
     port: u16,
-    address: SocketAddr,
-    tls: ServerTls,
+    accept: Accept,
 }
 
+/// Takes the server's end of a new connection, over which HTTP/1.1 is spoken.
+pub type Accept = Box<dyn Fn(DuplexStream) + Send + Sync>;
+
 impl Simulated {
-    /// Registers the listener of all simulated Nodes with this port: it is at `address`, over TLS. `authorities` (PEM)
-    /// have signed its certificate, which is for the address, and `identity` is the client certificate. The header
-    /// `Host` tells the listener which node is meant: `NODE:PORT`.
-    pub fn listen(
-        &self,
-        port: u16,
-        address: SocketAddr,
-        authorities: Vec<u8>,
-        identity: &Identity,
-    ) -> Result<(), String> {
-        let trust = TlsTrust { authorities, insecure: false, identified: true };
-        let tls = ServerTls::new(&address.ip().to_string(), &trust, Some(identity))?.speaking(&[HTTP1]);
-        _ = self.0.set(Listener { port, address, tls });
-        Ok(())
+    /// Sets the server of all simulated Nodes with this port. The header `Host` tells it which node is meant:
+    /// `NODE:PORT`. Connections to it stay in this process, so they need no TLS.
+    pub fn serve(&self, port: u16, accept: Accept) {
+        _ = self.0.set(SimulatedServer { port, accept });
     }
 }
 
@@ -128,7 +120,7 @@ pub struct Kubelet<'a> {
 }
 
 enum Place {
-    /// Behind the listener of this process.
+    /// In this process.
     Inside,
     /// Elsewhere.
     Elsewhere,
@@ -151,7 +143,7 @@ impl Kubelets {
     /// The kubelet of a node, or another server on the node at the kubelet's port.
     pub fn find(&self, machine: &Machine) -> Result<Kubelet<'_>, Unreached> {
         let port = machine.port.unwrap_or(self.settings.port);
-        if machine.is_simulated && self.simulated.0.get().is_some_and(|listener| listener.port == port) {
+        if machine.is_simulated && self.simulated.0.get().is_some_and(|server| server.port == port) {
             return Ok(Kubelet { kubelets: self, place: Place::Inside, host: machine.name.clone(), port });
         }
         let of_type = |wanted: &String| machine.addresses.iter().find(|(kind, _)| kind == wanted);
@@ -285,11 +277,10 @@ impl Kubelet<'_> {
     /// A connection for HTTP/1.1. `is_insecure`: any server certificate is accepted.
     pub async fn dial(&self, is_insecure: bool) -> Result<Link, Unreached> {
         let Kubelet { kubelets, place, host, port } = self;
-        if let (Place::Inside, Some(listener)) = (place, kubelets.simulated.0.get()) {
-            let Listener { address, tls, .. } = listener;
-            let wire = Dialer::Direct.dial(&address.ip().to_string(), address.port()).await;
-            let spoken = tls.speak(wire.map_err(|error| Unreached::NotDialled(error.0))?).await;
-            return spoken.map(|stream| Link::Tls(Box::new(stream))).map_err(|error| Unreached::NotDialled(error.0));
+        if let (Place::Inside, Some(server)) = (place, kubelets.simulated.0.get()) {
+            let (ours, theirs) = tokio::io::duplex(INSIDE_BYTES);
+            (server.accept)(theirs);
+            return Ok(Link::Inside(ours));
         }
         let tls = kubelets.settings.is_secure.then(|| kubelets.tls(host, is_insecure).map_err(Unreached::NotDialled));
         kubelets.dial(host, *port, tls.transpose()?).await
@@ -330,6 +321,7 @@ pub async fn send(
 mod tests {
     use super::*;
     use http_body_util::BodyExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     fn machine(addresses: &[(&str, &str)]) -> Machine {
         Machine {
@@ -374,40 +366,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn simulated_nodes_are_found_behind_the_listener_of_this_process() {
-        use holdfast_tls::made::self_signed;
-        use rustls::pki_types::pem::PemObject;
-        use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-        use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let made = self_signed("kubelets", &[], &[address.ip()]).expect("a certificate");
-        let chain = vec![CertificateDer::from_pem_slice(made.certificate.as_bytes()).expect("PEM")];
-        let key = PrivateKeyDer::from_pem_slice(made.key.as_bytes()).expect("PEM");
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("versions")
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .expect("a server");
-        let serving = tokio::spawn(async move {
-            let (stream, _) = listener.accept().await.expect("a connection");
-            let mut stream = tokio_rustls::TlsAcceptor::from(Arc::new(config)).accept(stream).await.expect("TLS");
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                head.push(stream.read_u8().await.expect("a request"));
-            }
-            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.expect("an answer");
-            String::from_utf8(head).expect("text")
-        });
+    async fn simulated_nodes_are_found_in_this_process() {
         let kubelets = kubelets();
-        let own = self_signed("client", &["client".to_owned()], &[]).expect("a certificate");
-        let identity = Identity::from_pem(own.certificate.as_bytes(), own.key.as_bytes()).expect("an identity");
-        let authorities = made.certificate.clone().into_bytes();
-        kubelets.simulated().listen(address.port(), address, authorities, &identity).expect("it is told of");
-        let simulated = Machine { is_simulated: true, port: Some(address.port()), ..machine(&[]) };
+        let (heads, mut served) = tokio::sync::mpsc::unbounded_channel();
+        let accept = move |mut stream: DuplexStream| {
+            let heads = heads.clone();
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.expect("a request"));
+                }
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.expect("an answer");
+                heads.send(String::from_utf8(head).expect("text")).expect("it is waited for");
+            });
+        };
+        kubelets.simulated().serve(7, Box::new(accept));
+        let simulated = Machine { is_simulated: true, port: Some(7), ..machine(&[]) };
         // Other nodes are not reached through it, whatever their port.
         let other = Machine { is_simulated: false, ..simulated.clone() };
         assert!(kubelets.find(&other).is_err());
@@ -420,11 +394,8 @@ mod tests {
         *request.uri_mut() = "/pods".parse().expect("a path");
         let response = send(link, Some(&kubelet.authority()), request, false).await.expect("an answer");
         assert_eq!(response.status(), 200);
-        let head = serving.await.expect("it ends").to_lowercase();
-        assert!(
-            head.starts_with("get /pods http/1.1") && head.contains(&format!("host: n:{}", address.port())),
-            "{head}"
-        );
+        let head = served.recv().await.expect("it was asked").to_lowercase();
+        assert!(head.starts_with("get /pods http/1.1") && head.contains("host: n:7"), "{head}");
     }
 
     #[test]

@@ -293,12 +293,14 @@ impl Components {
     fn answer(&self, transport: &Arc<Transport>, tasks: &mut JoinSet<()>) {
         let listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(listening) = listening.filter(|_| self.nodes > 0) else { return };
-        if let Err(error) = listening.introduce(transport.kubelets().simulated(), self.node_template.port) {
-            tracing::error!(%error, "simulated nodes cannot be reached for logs and exec");
-        }
         let (api, template) = (simulated_kubelets::inside(transport), Arc::new(self.node_template.clone()));
+        let ready = match listening.ready(api, template) {
+            Ok(ready) => ready,
+            Err(error) => return tracing::error!(%error, "simulated nodes are not reached"),
+        };
+        ready.introduce(transport.kubelets().simulated(), self.node_template.port);
         tasks.spawn(async move {
-            if let Err(error) = listening.serve(api, template).await {
+            if let Err(error) = ready.serve().await {
                 tracing::error!(%error, "simulated nodes stopped answering requests for logs and exec");
             }
         });

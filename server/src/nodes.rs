@@ -53,9 +53,9 @@ pub fn run(args: Args) -> Result<()> {
         if let Some(address) = args.kubelet_address {
             let listening = Listening::at(address, args.kubelet_port)?;
             (template.address, template.port) = (Some(address), listening.address()?.port());
-            let serving = listening.serve(Api::new(client.clone()), Arc::new(template.clone()));
+            let ready = listening.ready(Api::new(client.clone()), Arc::new(template.clone()))?;
             tokio::spawn(async move {
-                if let Err(error) = serving.await {
+                if let Err(error) = ready.serve().await {
                     tracing::error!(%error, "simulated nodes do not answer");
                 }
             });

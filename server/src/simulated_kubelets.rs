@@ -8,13 +8,13 @@ use holdfast_component::serving::{self, Guard};
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_kubelet::{Cluster, Server};
 use holdfast_nodes::{ACCOUNT, Template};
-use holdfast_outbound::Identity;
 use holdfast_outbound::kubelets::Simulated;
 use holdfast_tls::front_proxy::RequestHeaders;
 use holdfast_tls::made::{self, CERTIFICATE_DAYS, alternatives, params};
+use holdfast_tls::peer::authenticated;
 use holdfast_tls::server::{LiveTls, Options, Pem};
 use holdfast_transport_http::{Transport, memory};
-use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
+use rcgen::{ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +25,9 @@ const TOKEN_TIME: Duration = Duration::from_secs(120);
 const ALLOWED_TIME: Duration = Duration::from_secs(300);
 const REFUSED_TIME: Duration = Duration::from_secs(30);
 
+/// The user as whom the API server in this process calls the nodes.
+const CALLER: &str = "kube-apiserver-kubelet-client";
+
 /// A listener and the certificate that it shows.
 pub struct Listening {
     listener: TcpListener,
@@ -32,8 +35,16 @@ pub struct Listening {
     key: String,
     /// The authorities of clients; `None`: read from the API server.
     clients: Option<String>,
-    /// The certificate and key of the API server in this process, as a client.
-    shown: Option<(String, String)>,
+}
+
+/// A server of simulated nodes that does not serve yet.
+pub struct Ready {
+    server: Arc<Server>,
+    listener: TcpListener,
+    api: Arc<Api>,
+    tls: Arc<LiveTls>,
+    authenticator: Arc<Authenticator>,
+    knows_clients: bool,
 }
 
 impl Listening {
@@ -42,43 +53,27 @@ impl Listening {
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let vouched = std::fs::read_to_string(authority).with_context(|| format!("read {}", authority.display()))?;
         let issuer = Issuer::from_ca_cert_pem(&vouched, crate::pki::key_pair(authority_key)?)?;
-        let issue = |params: CertificateParams| -> Result<(String, String)> {
-            let pair = KeyPair::generate()?;
-            Ok((params.signed_by(&pair, &issuer)?.pem(), pair.serialize_pem()))
-        };
         let mut server = params("simulated-nodes", CERTIFICATE_DAYS);
         server.subject_alt_names = alternatives(&["localhost".to_owned()], &[address])?;
         server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let (certificate, key) = issue(server)?;
-        let mut client = params("kube-apiserver-kubelet-client", CERTIFICATE_DAYS);
-        client.distinguished_name.push(DnType::OrganizationName, PRIVILEGED_GROUP);
-        client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let shown = Some(issue(client)?);
-        let listener = listen(address, port, true)?;
-        Ok(Listening { listener, certificate, key, clients: Some(vouched), shown })
+        let pair = KeyPair::generate()?;
+        let (certificate, key) = (server.signed_by(&pair, &issuer)?.pem(), pair.serialize_pem());
+        Ok(Listening { listener: listen(address, port, true)?, certificate, key, clients: Some(vouched) })
     }
 
     /// On an address that other machines reach, with a self-signed certificate.
     pub fn at(address: IpAddr, port: u16) -> Result<Listening> {
         let made = made::self_signed("simulated-nodes", &["localhost".to_owned()], &[address])?;
         let listener = listen(address, port, false)?;
-        Ok(Listening { listener, certificate: made.certificate, key: made.key, clients: None, shown: None })
+        Ok(Listening { listener, certificate: made.certificate, key: made.key, clients: None })
     }
 
     pub fn address(&self) -> Result<SocketAddr> {
         Ok(self.listener.local_addr()?)
     }
 
-    /// Tells the API server in this process how to reach its nodes, which name this port.
-    pub fn introduce(&self, simulated: &Simulated, port: u16) -> Result<()> {
-        let (Some(clients), Some((certificate, key))) = (&self.clients, &self.shown) else { return Ok(()) };
-        let identity = Identity::from_pem(certificate.as_bytes(), key.as_bytes()).map_err(|why| anyhow!(why))?;
-        let told = simulated.listen(port, self.address()?, clients.clone().into_bytes(), &identity);
-        told.map_err(|why| anyhow!(why))
-    }
-
-    /// Serves requests; never ends.
-    pub async fn serve(self, api: Api, template: Arc<Template>) -> Result<()> {
+    pub fn ready(self, api: Api, template: Arc<Template>) -> Result<Ready> {
+        let knows_clients = self.clients.is_some();
         let options = Options {
             certificate: Pem::Text(self.certificate),
             key: Pem::Text(self.key),
@@ -87,7 +82,7 @@ impl Listening {
             curves: Vec::new(),
             min_version: String::new(),
             http2: false,
-            client_authorities: self.clients.iter().cloned().map(Pem::Text).collect(),
+            client_authorities: self.clients.into_iter().map(Pem::Text).collect(),
             front_proxy_authorities: Vec::new(),
             front_proxy_names: Vec::new(),
             certificate_uids: true,
@@ -98,15 +93,37 @@ impl Listening {
         let headers =
             RequestHeaders { usernames: Vec::new(), uids: Vec::new(), groups: Vec::new(), extra_prefixes: Vec::new() };
         let authenticator = Arc::new(Authenticator::new(Some(shared.clone()), TOKEN_TIME, headers));
-        if self.clients.is_none() {
+        let authorizer = Authorizer::new(Some(shared.clone()), Vec::new(), ALLOWED_TIME, REFUSED_TIME);
+        let guard = Guard { authenticator: authenticator.clone(), authorizer };
+        let server = Arc::new(Server::new(Cluster { api, template }, tls.clone(), guard));
+        Ok(Ready { server, listener: self.listener, api: shared, tls, authenticator, knows_clients })
+    }
+}
+
+impl Ready {
+    /// Lets the API server in this process reach its nodes, which name this port.
+    pub fn introduce(&self, simulated: &Simulated, port: u16) {
+        // The API server must not keep a server that uses the API server itself.
+        let server = Arc::downgrade(&self.server);
+        let caller = Arc::new(authenticated(User::new(CALLER, &[PRIVILEGED_GROUP])));
+        let accept = move |socket| {
+            if let Some(server) = server.upgrade() {
+                server.connect(socket, caller.clone());
+            }
+        };
+        simulated.serve(port, Box::new(accept));
+    }
+
+    /// Serves requests from elsewhere; never ends.
+    pub async fn serve(self) -> Result<()> {
+        let Ready { server, listener, api, tls, authenticator, knows_clients } = self;
+        if !knows_clients {
             let wanted = Wanted { client_authorities: true, front_proxies: false };
-            let looked = look_up(shared.clone(), wanted, &tls, &authenticator.headers, true).await;
+            let looked = look_up(api, wanted, &tls, &authenticator.headers, true).await;
             looked.map_err(|why| anyhow!(why))?;
         }
         tokio::spawn(serving::follow(Arc::downgrade(&tls)));
-        let authorizer = Authorizer::new(Some(shared), Vec::new(), ALLOWED_TIME, REFUSED_TIME);
-        let listener = tokio::net::TcpListener::from_std(self.listener)?;
-        Server::new(Cluster { api, template }, tls, Guard { authenticator, authorizer }).serve(listener).await;
+        Server::clone(&server).serve(tokio::net::TcpListener::from_std(listener)?).await;
         Ok(())
     }
 }

@@ -42,6 +42,7 @@
 //! }
 //! ```
 
+mod deaf;
 pub mod forward;
 pub mod pipe;
 pub mod remote;

@@ -4,12 +4,12 @@
 use bytes::{Buf, Bytes};
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::sync::PollSemaphore;
+use tokio_util::sync::{CancellationToken, DropGuard, PollSemaphore};
 
 /// The most that is written at once.
 pub const WRITE_BYTES_MAX: usize = 16 << 10;
@@ -135,18 +135,24 @@ impl<T> Outgoing<T> {
 pub struct Outbox<T> {
     queue: UnboundedSender<Outgoing<T>>,
     room: Room,
+    unused: CancellationToken,
+    /// Cancels the token with the last outbox.
+    users: Arc<DropGuard>,
 }
 
 impl<T> Clone for Outbox<T> {
     fn clone(&self) -> Outbox<T> {
-        Outbox { queue: self.queue.clone(), room: self.room.clone() }
+        let (queue, room) = (self.queue.clone(), self.room.clone());
+        Outbox { queue, room, unused: self.unused.clone(), users: self.users.clone() }
     }
 }
 
 impl<T> Outbox<T> {
     pub fn new(room: &Room) -> (Outbox<T>, UnboundedReceiver<Outgoing<T>>) {
         let (queue, outgoing) = unbounded_channel();
-        (Outbox { queue, room: room.clone() }, outgoing)
+        let unused = CancellationToken::new();
+        let users = Arc::new(unused.clone().drop_guard());
+        (Outbox { queue, room: room.clone(), unused, users }, outgoing)
     }
 
     /// Sends when there is room.
@@ -168,6 +174,11 @@ impl<T> Outbox<T> {
         &self.room
     }
 
+    /// Cancelled when no outbox of the connection is left: what is queued then is the last.
+    pub fn unused(&self) -> CancellationToken {
+        self.unused.clone()
+    }
+
     /// Sends if there is room now.
     pub fn try_send(&self, what: T, bytes: usize) {
         if let Some(room) = self.room.try_take(bytes) {
@@ -186,18 +197,22 @@ impl<T> Outbox<T> {
 
     /// An outbox that does not keep the connection open.
     pub fn weak(&self) -> WeakOutbox<T> {
-        WeakOutbox { queue: self.queue.downgrade(), room: self.room.clone() }
+        let users = Arc::downgrade(&self.users);
+        WeakOutbox { queue: self.queue.downgrade(), room: self.room.clone(), unused: self.unused.clone(), users }
     }
 }
 
 pub struct WeakOutbox<T> {
     queue: WeakUnboundedSender<Outgoing<T>>,
     room: Room,
+    unused: CancellationToken,
+    users: Weak<DropGuard>,
 }
 
 impl<T> WeakOutbox<T> {
     pub fn open(&self) -> Option<Outbox<T>> {
-        Some(Outbox { queue: self.queue.upgrade()?, room: self.room.clone() })
+        let (queue, users) = (self.queue.upgrade()?, self.users.upgrade()?);
+        Some(Outbox { queue, room: self.room.clone(), unused: self.unused.clone(), users })
     }
 }
 

@@ -1,5 +1,6 @@
 //! WebSockets: with messages whose first byte is the channel, and with a single stream of bytes.
 
+use crate::deaf::Deaf;
 use crate::pipe::{Feeder, Outbox, Outgoing, Reader, Room, Writer};
 use crate::{Limits, Socket};
 use base64::Engine as _;
@@ -9,7 +10,7 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use std::collections::HashMap;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -131,7 +132,9 @@ impl Channels {
 
 /// A WebSocket from which nothing has been read yet.
 pub struct Started<S> {
-    socket: WebSocketStream<S>,
+    socket: WebSocketStream<Deaf<S>>,
+    /// Cancelled when the other side reads no more.
+    deaf: CancellationToken,
     outgoing: UnboundedReceiver<Outgoing<Message>>,
     room: Room,
     limits: Limits,
@@ -139,6 +142,8 @@ pub struct Started<S> {
 
 /// The server's side of an upgraded connection. Register the channels first, then call [`Started::run`].
 pub async fn channels<S: Socket>(socket: S, form: Form, limits: Limits) -> (Channels, Started<S>) {
+    let deaf = CancellationToken::new();
+    let socket = Deaf::new(socket, deaf.clone());
     let socket = WebSocketStream::from_raw_socket(socket, Role::Server, Some(configuration())).await;
     let room = Room::new(limits.outgoing_bytes);
     let (outbox, outgoing) = Outbox::new(&room);
@@ -150,7 +155,7 @@ pub async fn channels<S: Socket>(socket: S, form: Form, limits: Limits) -> (Chan
         feeders: HashMap::new(),
         known: Vec::new(),
     };
-    (channels, Started { socket, outgoing, room, limits })
+    (channels, Started { socket, deaf, outgoing, room, limits })
 }
 
 impl<S: Socket> Started<S> {
@@ -158,7 +163,7 @@ impl<S: Socket> Started<S> {
     /// writers are dropped and everything is written.
     pub fn run(self, channels: Channels) -> Open {
         let Channels { form, outbox, closed, feeders, known, .. } = channels;
-        let Started { socket, outgoing, room, limits } = self;
+        let Started { socket, deaf, outgoing, room, limits } = self;
         let (sink, stream) = socket.split();
         let moved = tokio::sync::watch::Sender::new(());
         let reading = Reading { stream, form, feeders, known, pong: Pong { period: limits.pong, payload: None } };
@@ -166,10 +171,20 @@ impl<S: Socket> Started<S> {
         let own = closed.clone();
         tokio::spawn(async move {
             let (mut reading, mut writing) = (reading, Writing { sink, outgoing });
-            let end = tokio::select! {
-                read = reading.run(&weak, &moved) => read.unwrap_or(End::Broken),
-                written = writing.run(&moved) => written.map_or(End::Broken, |()| End::Ours),
-                () = idle(moved.subscribe(), limits.idle) => End::Broken,
+            let end = {
+                let mut read = pin!(reading.run(&weak, &moved));
+                tokio::select! {
+                    read = &mut read => read.unwrap_or(End::Broken),
+                    written = writing.run(&moved) => written.map_or(End::Broken, |()| End::Ours),
+                    () = idle(moved.subscribe(), limits.idle) => End::Broken,
+                    // What the other side has sent before it stopped reading is still delivered.
+                    () = deaf.cancelled() => {
+                        own.cancel();
+                        room.close();
+                        _ = timeout(limits.drain, read).await;
+                        End::Broken
+                    }
+                }
             };
             own.cancel();
             room.close();
@@ -229,7 +244,7 @@ struct Pong {
 }
 
 struct Reading<S> {
-    stream: SplitStream<WebSocketStream<S>>,
+    stream: SplitStream<WebSocketStream<Deaf<S>>>,
     form: Form,
     feeders: HashMap<u8, Feeder>,
     known: Vec<u8>,
@@ -264,7 +279,7 @@ impl<S: Socket> Reading<S> {
             let Some(feeder) = self.feeders.get(&channel) else { continue };
             // While the reader has no room, no pings are read. So the last one is answered again and again: clients end
             // a connection whose pings get no answer.
-            let mut feeding = std::pin::pin!(feeder.feed(bytes));
+            let mut feeding = pin!(feeder.feed(bytes));
             loop {
                 tokio::select! {
                     () = &mut feeding => break,
@@ -281,7 +296,7 @@ impl<S: Socket> Reading<S> {
 }
 
 struct Writing<S> {
-    sink: SplitSink<WebSocketStream<S>, Message>,
+    sink: SplitSink<WebSocketStream<Deaf<S>>, Message>,
     outgoing: UnboundedReceiver<Outgoing<Message>>,
 }
 
@@ -316,7 +331,7 @@ pub async fn send_all<S: Socket>(socket: S, form: Form, mut source: impl AsyncRe
 
 /// The byte stream in a WebSocket's binary messages, whose boundaries have no meaning.
 pub struct Tunnel<S> {
-    socket: WebSocketStream<S>,
+    socket: WebSocketStream<Deaf<S>>,
     arrived: Bytes,
     ended: bool,
     /// Whether this side has sent its close message.
@@ -326,10 +341,18 @@ pub struct Tunnel<S> {
 impl<S: Socket> Tunnel<S> {
     /// The server's side of an upgraded connection.
     pub async fn server(socket: S) -> Tunnel<S> {
-        Tunnel::new(WebSocketStream::from_raw_socket(socket, Role::Server, Some(configuration())).await)
+        Tunnel::new(socket, Role::Server).await
     }
 
-    pub fn new(socket: WebSocketStream<S>) -> Tunnel<S> {
+    /// The client's side.
+    pub async fn client(socket: S) -> Tunnel<S> {
+        Tunnel::new(socket, Role::Client).await
+    }
+
+    async fn new(socket: S, role: Role) -> Tunnel<S> {
+        // What the other side no longer reads is dropped. It is noticed when it sends no more.
+        let socket = Deaf::new(socket, CancellationToken::new());
+        let socket = WebSocketStream::from_raw_socket(socket, role, Some(configuration())).await;
         Tunnel { socket, arrived: Bytes::new(), ended: false, closing: false }
     }
 }

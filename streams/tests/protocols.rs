@@ -199,6 +199,44 @@ async fn sizes_of_a_terminal_come_one_by_one() {
     assert_eq!(sizes.next().await, None, "no end of it");
 }
 
+/// A client resizes its terminal when it likes: also while nobody reads its sizes, or after rubbish.
+#[tokio::test]
+async fn sizes_of_a_closed_terminal_are_dropped() {
+    const SIZE: &[u8] = b"\x04{\"Width\":80,\"Height\":24}";
+    let wanted = Wanted { stdin: true, stdout: true, stderr: false, tty: true };
+    for protocol in ["v5.channel.k8s.io", "v4.channel.k8s.io"] {
+        let (near, far) = duplex(1 << 20);
+        let agreed = agreed(Wire::WebSocket, protocol);
+        let accepting = tokio::spawn(async move { Session::accept(far, &agreed, wanted, Limits::default()).await });
+        let mut socket = client(near).await;
+        let mut session = accepting.await.expect("no panic").expect("a session");
+        session.resize = None;
+        // More than is held of what nobody reads.
+        for _ in 0..20_000 {
+            socket.send(Message::Binary(Bytes::from_static(SIZE))).await.expect("sent");
+        }
+        socket.send(Message::Binary(Bytes::from_static(b"\0hello"))).await.expect("sent");
+        let mut five = [0; 5];
+        session.stdin.take().expect("stdin").read_exact(&mut five).await.expect("read");
+        assert_eq!(&five, b"hello", "{protocol}");
+    }
+    let (near, far) = duplex(1 << 20);
+    let agreed = agreed(Wire::Spdy, "v4.channel.k8s.io");
+    let accepting = tokio::spawn(async move { Session::accept(far, &agreed, wanted, Limits::default()).await });
+    let mut remote = Remote::open(near, Version::V4, wanted, Limits::default()).await.expect("streams");
+    let mut session = accepting.await.expect("no panic").expect("a session");
+    session.resize = None;
+    let mut resize = remote.resize.take().expect("a terminal has a size");
+    for _ in 0..20_000 {
+        // The stream was reset, which the client may notice.
+        _ = resize.write_all(&SIZE[1..]).await;
+    }
+    remote.stdin.take().expect("stdin").write_all(b"hello").await.expect("sent");
+    let mut five = [0; 5];
+    session.stdin.take().expect("stdin").read_exact(&mut five).await.expect("read");
+    assert_eq!(&five, b"hello");
+}
+
 #[tokio::test]
 async fn a_client_that_opens_too_few_streams_is_not_waited_for() {
     let (near, far) = duplex(4096);
@@ -272,7 +310,7 @@ async fn ports_are_forwarded_over_spdy() {
 async fn ports_are_forwarded_in_a_tunnel() {
     let (near, far) = duplex(4096);
     let serving = tokio::spawn(ports(far, agreed(Wire::WebSocket, "SPDY/3.1+portforward.k8s.io"), &[]));
-    let (spdy, _) = Spdy::client(Tunnel::new(client(near).await), Limits::default());
+    let (spdy, _) = Spdy::client(Tunnel::client(near).await, Limits::default());
     forwards(&spdy).await;
     drop(spdy);
     timeout(Duration::from_secs(30), serving).await.expect("it ends").expect("no panic");
@@ -334,6 +372,39 @@ async fn a_client_that_says_goodbye_is_answered() {
         last = Some(message.expect("an end as both sides have agreed"));
     }
     assert!(matches!(last, Some(Message::Close(_))), "{last:?}");
+}
+
+#[tokio::test]
+async fn what_was_sent_before_the_other_side_left_is_read() {
+    // More than is held here at a time.
+    const PIECES: usize = 60;
+    for (protocol, says_goodbye) in
+        [("v4.channel.k8s.io", true), ("v4.channel.k8s.io", false), ("v5.channel.k8s.io", false)]
+    {
+        let (near, far) = duplex(1 << 20);
+        let agreed = agreed(Wire::WebSocket, protocol);
+        let accepting = tokio::spawn(async move { Session::accept(far, &agreed, ALL, Limits::default()).await });
+        let mut socket = client(near).await;
+        let mut session = accepting.await.expect("no panic").expect("a session");
+        let piece = Bytes::from([&[0][..], &[b'x'; 10_000]].concat());
+        for _ in 0..PIECES {
+            socket.send(Message::Binary(piece.clone())).await.expect("sent");
+        }
+        // The answer to this comes to nobody.
+        socket.send(Message::Ping(Bytes::from_static(b"there?"))).await.expect("sent");
+        socket.send(Message::Binary(Bytes::from_static(b"\0end"))).await.expect("sent");
+        if says_goodbye {
+            socket.send(Message::Close(None)).await.expect("sent");
+        }
+        drop(socket);
+        session.stdout.take().expect("stdout").write_all(b"output").await.expect("queued");
+        if !says_goodbye {
+            session.closed().cancelled().await;
+        }
+        let mut all = Vec::new();
+        session.stdin.take().expect("stdin").read_to_end(&mut all).await.expect("an end");
+        assert_eq!(all.len(), PIECES * 10_000 + 3, "{protocol} {says_goodbye}");
+    }
 }
 
 #[tokio::test]

@@ -40,6 +40,8 @@ struct Shared {
     upgraded: CancellationToken,
     /// The number of open connections.
     open: watch::Sender<usize>,
+    /// The input of each `count`, in bytes.
+    counted: watch::Sender<Vec<usize>>,
 }
 
 trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -117,6 +119,12 @@ impl Kubelet {
         self.shared.seen.lock().unwrap().clone()
     }
 
+    /// Waits until so many `count` have ended; returns how many bytes each of them has read.
+    pub async fn counted(&self, commands: usize) -> Vec<usize> {
+        let mut counted = self.shared.counted.subscribe();
+        counted.wait_for(|counted| counted.len() >= commands).await.expect("the kubelet runs").clone()
+    }
+
     /// Waits until no connection is open, except upgraded ones.
     pub async fn is_left(&self) {
         let mut open = self.shared.open.subscribe();
@@ -160,6 +168,21 @@ async fn answer(shared: Arc<Shared>, mut request: Request<Incoming>) -> Result<R
         ["containerLogs", _, "waiting", _] => full(400, "container \"c\" in pod \"waiting\" is waiting to start: x"),
         ["containerLogs", _, "broken", _] => full(500, "it is broken"),
         ["containerLogs", _, "gone", _] => full(404, "pod \"gone\" does not exist"),
+        [_, _, "endless", ..] => {
+            let mut response = Response::new(
+                StreamBody::new(stream::repeat_with(|| {
+                    Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[b'x'; 1000])))
+                }))
+                .boxed_unsync(),
+            );
+            *response.status_mut() = StatusCode::IM_A_TEAPOT;
+            response
+        }
+        [_, _, "headers", ..] => {
+            let mut response = full(200, "");
+            response.headers_mut().insert("x-long", "x".repeat(2 << 20).parse().unwrap());
+            response
+        }
         ["containerLogs", _, "quiet", _] => {
             let line = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"a line\n")))]);
             Response::new(StreamBody::new(line.chain(stream::pending())).boxed_unsync())
@@ -220,8 +243,8 @@ fn rubbish(shared: &Shared, request: &mut Request<Incoming>) -> Response<Body> {
     switched(answer)
 }
 
-/// `cat` echoes its input, `size` prints the first size of the terminal, `flood N` writes N bytes; any other command is
-/// printed. `fail` ends with 3.
+/// `cat` echoes its input, `size` prints the first size of the terminal, `flood N` writes N bytes, `count` writes and then
+/// reads all input; any other command is printed. `fail` ends with 3.
 fn command(shared: &Shared, request: &mut Request<Incoming>, query: &str) -> Response<Body> {
     let pairs: Vec<(String, String)> = query
         .split('&')
@@ -236,6 +259,7 @@ fn command(shared: &Shared, request: &mut Request<Incoming>, query: &str) -> Res
         Err(refusal) => return refused(refusal),
     };
     let upgraded = hyper::upgrade::on(request);
+    let own = shared.clone();
     shared.go_on(async move {
         let socket = TokioIo::new(upgraded.await.expect("upgraded"));
         let Ok(mut session) = Session::accept(socket, &agreed, wanted, Limits::default()).await else { return };
@@ -262,6 +286,15 @@ fn command(shared: &Shared, request: &mut Request<Incoming>, query: &str) -> Res
                     }
                     left -= piece;
                 }
+                Outcome::success()
+            }
+            ["count"] => {
+                let mut stdin = stdin.unwrap_or_else(|| Box::new(tokio::io::empty()));
+                // The client may have gone by now.
+                _ = stdout.write_all(&[b'x'; 200_000]).await;
+                let mut all = Vec::new();
+                _ = stdin.read_to_end(&mut all).await;
+                own.counted.send_modify(|counted| counted.push(all.len()));
                 Outcome::success()
             }
             ["fail"] => {

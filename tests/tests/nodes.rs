@@ -3,17 +3,21 @@
 
 use base64::Engine as _;
 use futures_util::{SinkExt, StreamExt};
+use holdfast_streams::Limits;
+use holdfast_streams::remote::{Remote, Version, Wanted};
 use holdfast_tests::authority::Authority;
 use holdfast_tests::kubelet::{Kubelet, address};
 use holdfast_tests::wire::Wire;
 use holdfast_tests::{Folder, Server, clients, eventually};
 use http::Method;
 use http_body_util::BodyExt;
+use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
@@ -87,7 +91,8 @@ impl Cluster {
     /// A user who may read what others run, and nothing else.
     async fn let_read(&self, user: &str) {
         let rules = json!([
-            {"apiGroups": [""], "resources": ["pods/exec", "pods/log", "nodes/proxy"], "verbs": ["get"]},
+            {"apiGroups": [""], "resources": ["pods/attach", "pods/exec", "pods/portforward", "pods/log", "nodes/proxy"],
+                "verbs": ["get"]},
         ]);
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": "reader"}, "rules": rules});
@@ -120,11 +125,7 @@ impl Cluster {
     }
 
     /// A WebSocket to a path with this protocol.
-    async fn websocket(
-        &self,
-        path: &str,
-        protocol: &str,
-    ) -> WebSocketStream<hyper_util::rt::TokioIo<hyper::upgrade::Upgraded>> {
+    async fn websocket(&self, path: &str, protocol: &str) -> WebSocketStream<TokioIo<hyper::upgrade::Upgraded>> {
         self.websocket_with(path, protocol, &[]).await
     }
 
@@ -134,7 +135,7 @@ impl Cluster {
         path: &str,
         protocol: &str,
         more: &[(&str, &str)],
-    ) -> WebSocketStream<hyper_util::rt::TokioIo<hyper::upgrade::Upgraded>> {
+    ) -> WebSocketStream<TokioIo<hyper::upgrade::Upgraded>> {
         let mut headers = websocket_headers(protocol);
         headers.extend(more);
         let response = self.admin.open(Method::GET, path, &headers, Default::default()).await.expect("an answer");
@@ -144,7 +145,7 @@ impl Cluster {
             protocol
         );
         let upgraded = hyper::upgrade::on(response).await.expect("upgraded");
-        WebSocketStream::from_raw_socket(hyper_util::rt::TokioIo::new(upgraded), Role::Client, None).await
+        WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await
     }
 }
 
@@ -199,6 +200,18 @@ async fn logs_are_read_and_followed() {
         ("web/log?container=x", 400, "BadRequest", "container x is not valid for pod web"),
         ("none/log", 404, "NotFound", "pods \"none\" not found"),
         (
+            "web/log?limitBytes=0",
+            422,
+            "Invalid",
+            "PodLogOptions \"web\" is invalid: limitBytes: Invalid value: 0: must be greater than 0",
+        ),
+        (
+            "web/log?sinceSeconds=0",
+            422,
+            "Invalid",
+            "PodLogOptions \"web\" is invalid: sinceSeconds: Invalid value: 0: must be greater than 0",
+        ),
+        (
             "web/log?tailLines=-1",
             422,
             "Invalid",
@@ -223,14 +236,27 @@ async fn logs_are_read_and_followed() {
     drop(follow);
     tokio::time::timeout(PATIENCE, cluster.kubelet.is_left()).await.expect("the kubelet is left alone");
 
-    let mut socket = cluster.websocket(&format!("{PODS}/web/log"), "base64.binary.k8s.io").await;
-    let mut text = Vec::new();
-    while let Some(Ok(message)) = socket.next().await {
-        if let Message::Text(piece) = message {
-            text.extend(base64::engine::general_purpose::STANDARD.decode(piece.as_str()).expect("base64"));
+    for protocol in ["", "binary.k8s.io", "base64.binary.k8s.io"] {
+        let mut socket = cluster.websocket(&format!("{PODS}/web/log"), protocol).await;
+        let mut text = Vec::new();
+        while let Some(Ok(message)) = socket.next().await {
+            match message {
+                Message::Binary(piece) => text.extend(piece),
+                Message::Text(piece) => {
+                    text.extend(base64::engine::general_purpose::STANDARD.decode(piece.as_str()).expect("base64"));
+                }
+                _ => {}
+            }
         }
+        assert_eq!(text, b"a line\n\n", "{protocol}");
     }
-    assert_eq!(text, b"a line\n\n");
+    let answer = admin.open(
+        Method::GET,
+        &format!("{PODS}/web/log"),
+        &websocket_headers("v4.channel.k8s.io"),
+        Default::default(),
+    );
+    assert_eq!(answer.await.expect("an answer").status(), 403, "no protocol of logs");
 
     for version in ["1.20", "1.37"].into_iter().filter(|version| here(version)) {
         let (code, output, errors) = cluster.run(version, ("X", ""), &["logs", "web", "--tail=7"], "");
@@ -360,7 +386,7 @@ async fn ports_are_forwarded_by_kubectl_of_every_age() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_must_not_be_reached_is_not() {
-    let Some(cluster) = Cluster::start(&["web", "moved", "rubbish"]).await else { return };
+    let Some(cluster) = Cluster::start(&["web", "moved"]).await else { return };
     let (admin, port) = (&cluster.admin, cluster.kubelet.address.port());
     let spdy = [("connection", "Upgrade"), ("upgrade", "SPDY/3.1"), ("x-stream-protocol-version", "v4.channel.k8s.io")];
     for (at, host) in ["127.0.0.1", "localhost", "169.254.169.254", "0.0.0.0", "::1"].into_iter().enumerate() {
@@ -408,32 +434,13 @@ async fn what_must_not_be_reached_is_not() {
     assert_eq!(answer.json()["message"], "Upgrade request required");
     let answer = admin.send(Method::POST, &format!("{path}&dryRun=All"), &spdy, "").await.expect(400);
     assert_eq!(answer.json()["message"], "dryRun is not supported");
-    // A kubelet that sends malformed frames is disconnected, and the client is told.
-    let mut socket = cluster.websocket(&format!("{PODS}/rubbish/exec?stdout=true"), "v5.channel.k8s.io").await;
-    let mut status = Value::Null;
-    while let Some(Ok(message)) = socket.next().await {
-        if let Message::Binary(bytes) = message
-            && bytes.first() == Some(&3)
-        {
-            status = serde_json::from_slice(&bytes[1..]).expect("a status");
-        }
-    }
-    assert_eq!(status["status"], "Failure");
     // Nothing listens.
     cluster.node("closed", &address, 1).await;
     cluster.pod("closed", "closed").await;
     let answer = admin.send(Method::POST, &format!("{PODS}/closed/exec?command=ls"), &spdy, "").await.expect(500);
     let message = answer.json()["message"].as_str().unwrap().to_owned();
     assert_eq!(message, format!("error dialing backend: dial tcp {address}:1: connect: connection refused"));
-    let mut socket = cluster.websocket(&format!("{PODS}/closed/exec?stdout=true"), "v5.channel.k8s.io").await;
-    while let Some(Ok(message)) = socket.next().await {
-        if let Message::Binary(bytes) = message
-            && bytes.first() == Some(&3)
-        {
-            status = serde_json::from_slice(&bytes[1..]).expect("a status");
-        }
-    }
-    assert_eq!(status["code"], 500);
+    assert_eq!(status_of(&cluster, &format!("{PODS}/closed/exec?stdout=true")).await["code"], 500);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -447,6 +454,8 @@ async fn whoever_may_only_read_runs_nothing() {
     get("/api/v1/nodes/n/proxy/pods").await.expect(200);
     for path in [
         format!("{PODS}/web/exec?command=ls&stdout=true"),
+        format!("{PODS}/web/attach?stdout=true"),
+        format!("{PODS}/web/portforward?ports=80"),
         "/api/v1/nodes/n/proxy/exec/default/web/c?command=ls&output=1".to_owned(),
         "/api/v1/nodes/n/proxy/run/default/web/c?cmd=ls".to_owned(),
         "/api/v1/nodes/n/proxy//exec/default/web/c".to_owned(),
@@ -457,6 +466,146 @@ async fn whoever_may_only_read_runs_nothing() {
         let message = status["message"].as_str().unwrap();
         assert!(message.contains("cannot create resource"), "{path}: {message}");
     }
+}
+
+/// Clients whose protocol cannot close a stream send a file to a command, and then close the connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn input_that_was_sent_before_a_client_left_arrives() {
+    const INPUT_BYTES: usize = 200_000;
+    let Some(cluster) = Cluster::start(&["web"]).await else { return };
+    let path = format!("{PODS}/web/exec?command=count&stdin=true&stdout=true");
+    let mut commands = 0;
+    // Protocols are translated for a node that declares nothing, and passed on to one that takes WebSockets.
+    for declared in [json!([]), json!(["ExtendWebSocketsToKubelet"])] {
+        let status = json!({"status": {"declaredFeatures": declared}}).to_string();
+        let patch = [("content-type", "application/merge-patch+json")];
+        cluster.admin.send(Method::PATCH, "/api/v1/nodes/n/status", &patch, status).await.expect(200);
+        let ways = [("v5.channel.k8s.io", true), ("v5.channel.k8s.io", false), ("v4.channel.k8s.io", true)];
+        for (protocol, says_goodbye) in ways.into_iter().chain([("v4.channel.k8s.io", false), ("", true)]) {
+            let mut socket = cluster.websocket(&path, protocol).await;
+            let piece = [&[0][..], &[b'x'; INPUT_BYTES / 10]].concat();
+            for _ in 0..10 {
+                socket.send(Message::Binary(piece.clone().into())).await.expect("sent");
+            }
+            if says_goodbye {
+                socket.close(None).await.expect("sent");
+            } else {
+                socket.get_mut().shutdown().await.expect("sent");
+            }
+            // A socket that is dropped while bytes are under way to it is reset, and its own last bytes are lost.
+            while socket.next().await.is_some_and(|message| message.is_ok()) {}
+            commands += 1;
+            let counted = tokio::time::timeout(PATIENCE, cluster.kubelet.counted(commands)).await.expect("it ends");
+            assert_eq!(counted[commands - 1], INPUT_BYTES, "{declared} {protocol} {says_goodbye}");
+        }
+    }
+    let headers =
+        [("connection", "Upgrade"), ("upgrade", "SPDY/3.1"), ("x-stream-protocol-version", "v4.channel.k8s.io")];
+    let answer = cluster.admin.open(Method::POST, &path, &headers, Default::default()).await.expect("an answer");
+    let socket = TokioIo::new(hyper::upgrade::on(answer).await.expect("upgraded"));
+    let wanted = Wanted { stdin: true, stdout: true, ..Wanted::default() };
+    let mut remote = Remote::open(socket, Version::V4, wanted, Limits::default()).await.expect("streams");
+    let mut stdin = remote.stdin.take().expect("stdin");
+    stdin.write_all(&[b'x'; INPUT_BYTES]).await.expect("sent");
+    drop((stdin, remote));
+    let counted = tokio::time::timeout(PATIENCE, cluster.kubelet.counted(commands + 1)).await.expect("it ends");
+    assert_eq!(counted[commands], INPUT_BYTES, "SPDY");
+}
+
+/// What cannot be upgraded is refused before the connection is: by this server, or in the kubelet's own words.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn upgrades_that_cannot_be_are_refused() {
+    let Some(cluster) = Cluster::start(&["web"]).await else { return };
+    cluster.pod("nowhere", "").await;
+    cluster.pod("lost", "lost").await;
+    let spdy = |protocol: &'static str| {
+        let mut headers = vec![("connection", "Upgrade"), ("upgrade", "SPDY/3.1")];
+        headers.extend((!protocol.is_empty()).then_some(("x-stream-protocol-version", protocol)));
+        headers
+    };
+    let (ls, v4) = ("command=ls&stdout=true", "v4.channel.k8s.io");
+    for (method, path, headers, code, expected) in [
+        (Method::POST, format!("nowhere/exec?{ls}"), spdy(v4), 400, "pod nowhere does not have a host assigned"),
+        (Method::POST, format!("lost/exec?{ls}"), spdy(v4), 404, "\"lost\" not found"),
+        (Method::POST, format!("web/exec?{ls}&container=x"), spdy(v4), 400, "container x is not valid for pod web"),
+        (Method::POST, format!("web/exec?{ls}"), spdy(""), 400, "header X-Stream-Protocol-Version does not exist"),
+        (Method::POST, format!("web/exec?{ls}"), spdy("v9.channel.k8s.io"), 403, "unable to negotiate protocol"),
+        (Method::GET, format!("web/exec?{ls}"), websocket_headers("v9.channel.k8s.io"), 403, "unable to upgrade"),
+        (Method::GET, "web/portforward".to_owned(), websocket_headers("SPDY/3.1+x.k8s.io"), 403, "negotiate protocol"),
+        (Method::POST, "web/portforward?ports=x".to_owned(), spdy("portforward.k8s.io"), 400, "\"x\""),
+    ] {
+        let answer = cluster.admin.send(method.clone(), &format!("{PODS}/{path}"), &headers, "").await;
+        let (found, text) = (answer.code, answer.text());
+        // A Status is JSON, in which quotes are escaped.
+        assert!(found == code && text.replace("\\\"", "\"").contains(expected), "{method} {path}: {found} {text}");
+        if expected == "unable to negotiate protocol" {
+            assert_eq!(answer.headers.get_all("x-accepted-stream-protocol-versions").iter().count(), 4);
+        }
+    }
+    // What the tunnel's protocol is called is passed on.
+    let (_, headers) = cluster.kubelet.seen().pop().expect("a request");
+    assert_eq!(headers["x-stream-protocol-version"], "x.k8s.io");
+    // HTTP/2 has no upgrades.
+    let http2 = Wire { http2: true, ..cluster.admin.clone() };
+    let status = http2.send(Method::POST, &format!("{PODS}/web/exec?{ls}"), &[], "").await.expect(400).json();
+    assert_eq!(status["message"], "Upgrade request required");
+}
+
+/// A kubelet may answer anything, and without end. The client gets an error, and other requests are answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_kubelet_that_answers_rubbish_or_without_end_is_an_error() {
+    let Some(cluster) = Cluster::start(&["web", "endless", "headers", "moved", "rubbish"]).await else { return };
+    let address = cluster.kubelet.address.ip().to_string();
+    // Listens, but speaks no TLS.
+    let listener = tokio::net::TcpListener::bind((address.as_str(), 0)).await.expect("a port");
+    cluster.node("garbage", &address, listener.local_addr().expect("an address").port()).await;
+    cluster.pod("garbage", "garbage").await;
+    let serving = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            _ = stream.write_all(&[b'?'; 4096]).await;
+        }
+    });
+    for (pod, code, message) in [
+        ("endless", 418, "the server responded with the status code 418 but did not return more details"),
+        ("headers", 500, "Get \"https://"),
+        ("moved", 500, "redirects forbidden"),
+        ("garbage", 500, "Get \"https://"),
+    ] {
+        let status = cluster.admin.get(&format!("{PODS}/{pod}/log")).await.expect(code).json();
+        assert!(status["message"].as_str().is_some_and(|said| said.contains(message)), "{pod}: {status}");
+        if pod == "endless" {
+            let cause = status["details"]["causes"][0]["message"].as_str().expect("a cause");
+            assert_eq!(cause.len(), 50_000, "as much as Kubernetes reads");
+        }
+    }
+    let spdy = [("connection", "Upgrade"), ("upgrade", "SPDY/3.1"), ("x-stream-protocol-version", "v4.channel.k8s.io")];
+    for (pod, code, length) in [("endless", 418, 1 << 20), ("headers", 500, 0), ("moved", 500, 0), ("garbage", 500, 0)]
+    {
+        let path = format!("{PODS}/{pod}/exec?command=ls&stdout=true");
+        let answer = cluster.admin.send(Method::POST, &path, &spdy, "").await.expect(code);
+        assert!(length == 0 || answer.body.len() == length, "{pod}: {} bytes", answer.body.len());
+        let status = status_of(&cluster, &path).await;
+        assert_eq!((&status["status"], &status["code"]), (&json!("Failure"), &json!(500)), "{pod}: {status}");
+    }
+    // Malformed frames after the upgrade.
+    let status = status_of(&cluster, &format!("{PODS}/rubbish/exec?stdout=true")).await;
+    assert_eq!(status["status"], "Failure", "{status}");
+    serving.abort();
+    assert_eq!(cluster.admin.get(&format!("{PODS}/web/log")).await.expect(200).text(), "a line\n\n");
+}
+
+/// The Status that a WebSocket of version 5 ends with.
+async fn status_of(cluster: &Cluster, path: &str) -> Value {
+    let mut socket = cluster.websocket(path, "v5.channel.k8s.io").await;
+    let mut status = Value::Null;
+    while let Some(Ok(message)) = socket.next().await {
+        if let Message::Binary(bytes) = message
+            && bytes.first() == Some(&3)
+        {
+            status = serde_json::from_slice(&bytes[1..]).expect("a status");
+        }
+    }
+    status
 }
 
 /// Feature gates turn off what they guard.
@@ -516,6 +665,32 @@ async fn gates_change_what_nodes_are_asked() {
     let metrics = cluster.admin.get("/metrics").await.text();
     let denied = "kube_apiserver_pod_logs_insecure_backend_total{usage=\"skip_tls_denied\"} 1";
     assert!(metrics.contains(denied), "{metrics}");
+}
+
+/// A request may select one stream of a log if the gate for it is on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn one_stream_of_a_log_is_sent_if_the_gate_is_on() {
+    let on = [
+        ("stream=Stdout", Ok("stream=Stdout")),
+        ("stream=Stdout&tailLines=5", Err("`tailLines` and specific `stream` are mutually exclusive for now")),
+        ("stream=stdout", Err("supported values: \"All\", \"Stderr\", \"Stdout\"")),
+    ];
+    let off = [("tailLines=5", Ok("tailLines=5")), ("stream=All", Err("stream: Forbidden: may not be specified"))];
+    for (gate, requests) in [("true", &on[..]), ("false", &off)] {
+        let option = format!("--feature-gates=PodLogsQuerySplitStreams={gate}");
+        let Some(cluster) = Cluster::start_with(&["web"], &[&option]).await else { return };
+        for (query, expected) in requests {
+            let answer = cluster.admin.get(&format!("{PODS}/web/log?{query}")).await;
+            match expected {
+                Ok(asked) => assert_eq!(answer.expect(200).text(), format!("a line\n{asked}\n")),
+                Err(why) => {
+                    let status = answer.refused(422, "Invalid");
+                    let message = status["message"].as_str().expect("a message");
+                    assert!(message.contains(why), "{query}: {message}");
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

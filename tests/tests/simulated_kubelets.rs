@@ -108,12 +108,18 @@ async fn strangers_are_refused_and_what_is_not_there_is_told() {
             "previous terminated container \"c\" in pod \"web\" not found",
         ),
         (Method::GET, "/containerLogs/default/web/c?tailLines=-1", 422, "{\"message\": \"Invalid request.\"}"),
+        (Method::GET, "/containerLogs/default/web/c?stream=stdout", 422, "{\"message\": \"Invalid request.\"}"),
         (Method::GET, "/containerLogs/default/web/c?tailLines=many", 400, "{\"message\": \"Unable to decode query.\"}"),
         (Method::GET, "/containerLogs/..%2Fdefault/web/c", 404, "does not exist"),
         (Method::POST, "/exec/default/none/c?command=ls&output=1", 404, "pod does not exist"),
         (Method::POST, "/exec/default/web/c?command=ls", 400, "you must specify at least 1 of stdin, stdout, stderr"),
         (Method::POST, "/exec/default/web/c?command=ls&output=1", 400, "Upgrade request required"),
         (Method::POST, "/exec/default/web/x?command=ls&output=1", 500, "container not found (\"x\")"),
+        (Method::POST, "/exec/default/web/c?output=1", 500, "no command was given"),
+        (Method::POST, "/attach/default/web/c", 400, "you must specify at least 1 of stdin, stdout, stderr"),
+        (Method::POST, "/portForward/default/web?port=80,x", 400, "invalid query parameter \"port\""),
+        (Method::POST, "/portForward/default/none", 404, "pod does not exist"),
+        (Method::GET, "/healthz/ping", 200, "ok"),
         (Method::POST, "/run/default/web/c?cmd=echo+hello", 200, "hello\n"),
         (Method::POST, "/run/default/web/c?cmd=false", 500, "exited with 1"),
         (Method::GET, "/pods", 200, "\"name\":\"web\""),
@@ -126,6 +132,28 @@ async fn strangers_are_refused_and_what_is_not_there_is_told() {
     ] {
         let (found, said) = cluster.ask(&cluster.node, method.clone(), path).await;
         assert!(found == code && said.contains(text), "{method} {path}: {found} {said}");
+    }
+    // Each connection to a port has two of a WebSocket's 256 channels.
+    let many = |count: u16| (1..=count).map(|port| port.to_string()).collect::<Vec<_>>().join(",");
+    for (ports, code, text) in [
+        (String::new(), 400, "query parameter \"port\" is required"),
+        (many(128), 400, "invalid query parameter \"port\""),
+        (many(127), 101, ""),
+    ] {
+        let headers = [
+            ("host", HOST),
+            ("connection", "Upgrade"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-version", "13"),
+            ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ];
+        let path = format!("/portForward/default/web{}{ports}", if ports.is_empty() { "" } else { "?port=" });
+        let answer = cluster.node.open(Method::GET, &path, &headers, Default::default()).await.expect("an answer");
+        assert_eq!(answer.status().as_u16(), code, "{ports}");
+        if code == 400 {
+            let body = http_body_util::BodyExt::collect(answer.into_body()).await.expect("a body").to_bytes();
+            assert!(String::from_utf8_lossy(&body).contains(text), "{ports}");
+        }
     }
     // A pod is served by its own node only.
     let other = cluster.node.send(Method::GET, "/containerLogs/default/web/c", &[("host", "node-1:10250")], "").await;
@@ -230,6 +258,16 @@ async fn ports_answer() {
     let (_data, mut error) = forward::connect(&spdy, 81, "2").await.expect("a connection");
     error.read_to_string(&mut why).await.expect("an error");
     assert!(why.contains("connection refused"), "{why}");
+}
+
+#[tokio::test]
+async fn a_log_has_two_streams() {
+    let cluster = Cluster::start().await;
+    cluster.run("web", shell("echo out; echo wrong >&2; sleep infinity")).await;
+    for (stream, expected) in [("Stdout", "out\n"), ("Stderr", "wrong\n"), ("All", "out\nwrong\n")] {
+        let path = format!("/containerLogs/default/web/c?stream={stream}");
+        assert_eq!(cluster.ask(&cluster.node, Method::GET, &path).await, (200, expected.to_owned()), "{stream}");
+    }
 }
 
 #[tokio::test]

@@ -13,4 +13,4 @@ pub mod made;
 pub mod peer;
 pub mod server;
 pub mod signatures;
-mod suites;
+pub mod suites;

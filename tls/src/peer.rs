@@ -13,7 +13,8 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use x509_parser::der_parser::{Oid, oid};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -101,6 +102,30 @@ pub struct PeerVerifier {
     signatures: Signatures,
     /// Whether certificates contain the uids of users.
     uids: bool,
+    /// Trusted chains by their digests: clients like kubectl make a connection for each command.
+    known: Mutex<BTreeMap<[u8; 32], TrustedChain>>,
+}
+
+/// The most trusted chains that are remembered.
+const KNOWN_MAX: usize = 1024;
+
+/// The user of a trusted chain, and the seconds between which every certificate that it rests on is valid.
+#[derive(Debug, Clone)]
+struct TrustedChain {
+    user: Arc<User>,
+    since: u64,
+    until: u64,
+}
+
+fn digest_of(chain: &[CertificateDer<'_>]) -> [u8; 32] {
+    let mut digest = ring::digest::Context::new(&ring::digest::SHA256);
+    for certificate in chain {
+        digest.update(&certificate.len().to_le_bytes());
+        digest.update(certificate);
+    }
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(digest.finish().as_ref());
+    bytes
 }
 
 impl PeerVerifier {
@@ -118,7 +143,14 @@ impl PeerVerifier {
         };
         let both = users.iter().chain(front_proxies.iter().map(|proxies| &proxies.authorities));
         let hints = both.flat_map(|authorities| authorities.verifier.root_hint_subjects().to_vec()).collect();
-        Ok(PeerVerifier { users, front_proxies, hints, signatures: Signatures::default(), uids: true })
+        Ok(PeerVerifier {
+            users,
+            front_proxies,
+            hints,
+            signatures: Signatures::default(),
+            uids: true,
+            known: Mutex::default(),
+        })
     }
 
     /// The same verifier, which ignores uids in certificates.
@@ -127,6 +159,32 @@ impl PeerVerifier {
     }
 
     fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Judged {
+        if chain.is_empty() {
+            return self.judge_anew(chain, now);
+        }
+        let digest = digest_of(chain);
+        let known =
+            self.lock().get(&digest).filter(|known| (known.since..=known.until).contains(&now.as_secs())).cloned();
+        if let Some(TrustedChain { user, until, .. }) = known {
+            return Judged { peer: Peer::Certificate(user), until };
+        }
+        let judged = self.judge_anew(chain, now);
+        // Others may be trusted later, when the time of a certificate has come.
+        if let Peer::Certificate(user) = &judged.peer {
+            let mut known = self.lock();
+            if known.len() >= KNOWN_MAX {
+                known.clear();
+            }
+            known.insert(digest, TrustedChain { user: user.clone(), since: now.as_secs(), until: judged.until });
+        }
+        judged
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<[u8; 32], TrustedChain>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn judge_anew(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Judged {
         let user = self.user(chain, now);
         let proxy = self.front_proxies.as_ref().filter(|_| !chain.is_empty()).map(|known| known.include(chain, now));
         let peer = match (proxy, user) {
@@ -388,6 +446,32 @@ mod tests {
         assert_eq!([1, 61, 300, 301].map(|seconds| at(&beside, seconds)), ["jane", "jane", "jane", "untrusted"]);
         let outlived = presented(verifier(), &[authority.client("jane", 3000)]);
         assert_eq!([1, 1000, 1001].map(|seconds| at(&outlived, seconds)), ["jane", "jane", "untrusted"]);
+    }
+
+    #[test]
+    fn a_chain_that_was_trusted_is_known_while_it_is_valid() {
+        let authority = Signer::new("users", 1000, None);
+        let verifier = PeerVerifier::new(vec![authority.0.clone()], None).expect("a verifier");
+        let at = |seconds: i64| UnixTime::since_unix_epoch(Duration::from_secs((BEGINNING + seconds).cast_unsigned()));
+        let peer = |chain: &[CertificateDer<'static>], seconds| shown(&verifier.judge(chain, at(seconds)).peer);
+        let (jane, joe) = (authority.client("jane", 30), authority.client("joe", 300));
+        for (chain, seconds, expected, known) in [
+            (vec![jane.clone()], -5, "untrusted", 0),
+            (vec![jane.clone()], 1, "jane", 1),
+            (vec![jane.clone()], 30, "jane", 1),
+            (vec![jane.clone()], 31, "untrusted", 1),
+            (vec![joe.clone()], 31, "joe", 2),
+            (vec![joe.clone()], 20, "joe", 2),
+            (vec![joe.clone()], -5, "untrusted", 2),
+            (vec![], 1, "unknown", 2),
+        ] {
+            assert_eq!((peer(&chain, seconds).as_str(), verifier.lock().len()), (expected, known), "{seconds}");
+        }
+        // Certificates of one client, each different.
+        for _ in 0..5 {
+            assert_eq!(peer(&[authority.client("jane", 30)], 1), "jane");
+        }
+        assert_eq!(verifier.lock().len(), 7);
     }
 
     #[test]

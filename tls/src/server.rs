@@ -73,6 +73,7 @@ impl Tls {
         let mut faults = Vec::new();
         let mut provider = rustls::crypto::ring::default_provider();
         faults.extend(keep_suites(&mut provider, &options.cipher_suites));
+        suites::by_cost(&mut provider);
         faults.extend(keep_curves(&mut provider, &options.curves));
         let versions = versions(&options.min_version).unwrap_or_else(|why| {
             faults.push(why);
@@ -116,6 +117,9 @@ impl Tls {
             .map_err(|_| "no cipher suite is left for these TLS versions")?
             .with_client_cert_verifier(verifier.clone())
             .with_cert_resolver(Arc::new(certificates.clone()));
+        // As in Go, the server chooses the suite, and gives each connection one ticket to resume it.
+        config.ignore_client_order = true;
+        config.send_tls13_tickets = 1;
         let http2 = options.http2.then(|| b"h2".to_vec());
         config.alpn_protocols = http2.into_iter().chain([b"http/1.1".to_vec()]).collect();
         let of_address = |address: IpAddr| {

@@ -1,6 +1,7 @@
 //! Cipher suites by their names in Go.
 
-use rustls::CipherSuite;
+use rustls::crypto::CryptoProvider;
+use rustls::{CipherSuite, SupportedCipherSuite};
 
 /// All suites in Go, including those that it calls insecure; those of TLS 1.3 first.
 const KNOWN: [&str; 27] = [
@@ -49,6 +50,19 @@ pub fn unserved(names: &[String]) -> Vec<&str> {
     let served = rustls::crypto::ring::default_provider().cipher_suites;
     let is_served = |name: &&str| served.iter().any(|suite| is(suite.suite(), name));
     names.iter().map(String::as_str).filter(|name| exists(name) && !is_served(name)).collect()
+}
+
+/// Orders suites as Go does on processors with instructions for AES: first AES-128, whose handshakes hash with SHA-256.
+/// SHA-384 costs several times as much.
+pub fn by_cost(provider: &mut CryptoProvider) {
+    let cost = |suite: &SupportedCipherSuite| match suite.suite() {
+        CipherSuite::TLS13_AES_128_GCM_SHA256
+        | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+        | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => 0,
+        _ => 1,
+    };
+    // Newer versions of TLS stay first.
+    provider.cipher_suites.sort_by_key(|suite| (suite.tls13().is_none(), cost(suite)));
 }
 
 #[cfg(test)]

@@ -27,6 +27,12 @@ impl<T> Wire<T> {
         Wire(Arc::new(Mutex::new(Inner { stream, unread, stalled: None, _place: place })))
     }
 
+    /// From now on the client may read nothing for this long.
+    pub fn allow_unread(&self, unread: Duration) {
+        let mut inner = self.lock();
+        (inner.unread, inner.stalled) = (unread, None);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner<T>> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -102,5 +108,15 @@ mod tests {
         let mut wire = Wire::new(near, Duration::from_millis(5), None);
         let error = wire.write_all(&[0; 100]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_may_be_given_more_time() {
+        let (near, _far) = tokio::io::duplex(10);
+        let mut wire = Wire::new(near, Duration::from_secs(60), None);
+        let (begun, hour) = (tokio::time::Instant::now(), Duration::from_secs(3600));
+        wire.allow_unread(hour);
+        wire.write_all(&[0; 100]).await.unwrap_err();
+        assert!(begun.elapsed() >= hour);
     }
 }

@@ -261,7 +261,7 @@ pub const GATES: &[Gate] = &[
         "PodLogsQuerySplitStreams",
         NONE,
         ALPHA,
-        Never("standard output and standard error cannot be read separately"),
+        Switch(18, "a request for a log may select its standard output or its standard error"),
     ),
     gate("PodOverhead", BETA, NONE, Switch(18, "pods and runtime classes may set an overhead")),
     gate("PodReadyToStartContainersCondition", NONE, BETA, Elsewhere),

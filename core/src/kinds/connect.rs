@@ -8,6 +8,7 @@ use crate::refusal::{BadRequest, Internal, Refusal, Subject};
 use crate::schema::layout::Layout;
 use crate::schema::{Field, Shape, Type, schema};
 use holdfast_value::{Map, Value};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// The options of a connect request besides its path.
@@ -48,8 +49,8 @@ fn is_true(text: &str) -> bool {
     !matches!(text.to_ascii_lowercase().as_str(), "false" | "0")
 }
 
-/// A check of these options: `(object's name, subresource, options)`.
-pub type CheckConnect = fn(&str, &str, &ConnectOptions) -> Result<(), Refusal>;
+/// A check of these options: `(object's name, subresource, options, gates that are off)`.
+pub type CheckConnect = fn(&str, &str, &ConnectOptions, &BTreeSet<&'static str>) -> Result<(), Refusal>;
 
 /// The input for finding a connect request's destination.
 pub struct Leading<'a> {

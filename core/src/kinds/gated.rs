@@ -147,6 +147,7 @@ impl Kind {
 /// Gates that other code in the core checks.
 pub const SERVER_GATES: &[&str] = &[
     "ClearingNominatedNodeNameAfterBinding",
+    "PodLogsQuerySplitStreams",
     "ServiceAccountNodeAudienceRestriction",
     "TokenRequestServiceAccountUIDValidation",
 ];

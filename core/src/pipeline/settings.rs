@@ -72,7 +72,7 @@ impl fmt::Debug for PortsElsewhere {
 /// Large enough that a collection's deletions share few fsyncs.
 const DELETIONS_MAX: usize = 256;
 /// As in Kubernetes.
-const GATES_OFF: [&str; 12] = [
+const GATES_OFF: [&str; 13] = [
     "CRDObservedGenerationTracking",
     "ClusterTrustBundleProjection",
     "ContainerStopSignals",
@@ -83,6 +83,7 @@ const GATES_OFF: [&str; 12] = [
     "MutablePVNodeAffinity",
     "MutablePodResourcesForSuspendedJobs",
     "MutableSchedulingDirectivesForSuspendedJobs",
+    "PodLogsQuerySplitStreams",
     "RelaxedServiceNameValidation",
     "UserNamespacesHostNetworkSupport",
 ];

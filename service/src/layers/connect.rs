@@ -112,7 +112,7 @@ fn lead(service: &Service, found: &Found, passage: &Passage) -> Result<Connectin
     };
     let options = &request.options.connect;
     if let Some(check) = found.kind.hooks.connect_options {
-        check(name, part, options)?;
+        check(name, part, options, &service.engine().settings().gates_off)?;
     }
     let leads = found.kind.hooks.leads.ok_or(Refusal::MethodNotAllowed(MethodNotAllowed::OnResource))?;
     let mut named = request.clone();

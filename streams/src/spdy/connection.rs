@@ -11,7 +11,7 @@ use crate::pipe::{Feeder, Outbox, Outgoing, Reader, Room, WeakOutbox, Writer};
 use bytes::{Bytes, BytesMut};
 use std::collections::HashMap;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -21,7 +21,7 @@ use tokio::io::{
 };
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// How much is read and written at once.
@@ -46,6 +46,9 @@ pub struct Limits {
     pub pong: Duration,
     /// How long nothing may be transferred in either direction.
     pub idle: Duration,
+    /// How long the last input may take: what a client has sent before it stopped reading, and what is queued for a
+    /// server when no stream is left here. Output may take as long as its reader likes.
+    pub drain: Duration,
     /// How long the other side may take to end a finished connection.
     pub end: Duration,
 }
@@ -59,6 +62,7 @@ impl Default for Limits {
             reply: Duration::from_secs(30),
             pong: Duration::from_secs(5),
             idle: Duration::from_secs(4 * 3600),
+            drain: Duration::from_secs(10),
             end: Duration::from_secs(5),
         }
     }
@@ -194,7 +198,7 @@ impl Spdy {
         let (read, write) = tokio::io::split(socket);
         let reading = Reading { socket: read, shared: shared.clone(), outbox: outbox.weak(), asked };
         let writing = Writing { socket: write, shared: shared.clone(), outgoing, encoder: Encoder::new() };
-        tokio::spawn(run(reading, writing, outbox.room().clone(), shared.clone()));
+        tokio::spawn(run(reading, writing, outbox.room().clone(), outbox.unused(), shared.clone()));
         (Spdy { outbox: outbox.clone(), shared }, Incoming { asked: incoming, _open: outbox })
     }
 
@@ -359,15 +363,34 @@ async fn run<S: AsyncRead + AsyncWrite + Send + 'static>(
     mut reading: Reading<S>,
     mut writing: Writing<S>,
     outgoing: Room,
+    unused: CancellationToken,
     shared: Arc<Shared>,
 ) {
-    let (told, is_finished) = tokio::select! {
-        read = reading.run() => (read, false),
-        written = writing.run() => (written.map_err(Fault::from), true),
-        () = idle(&shared) => (Err(Fault::Io(io::ErrorKind::TimedOut.into())), false),
+    let late = || Fault::Io(io::ErrorKind::TimedOut.into());
+    let (ended, is_finished) = {
+        let mut read = pin!(reading.run());
+        tokio::select! {
+            read = &mut read => (read, false),
+            written = writing.run() => match written {
+                Ok(()) => (Ok(()), true),
+                // The other side reads no more. What it has sent before is still delivered.
+                Err(error) => {
+                    shared.closed.cancel();
+                    outgoing.close();
+                    let limits = &shared.limits;
+                    let limit = if shared.peer_is_client { limits.drain } else { limits.idle };
+                    let read = timeout(limit, read).await;
+                    (read.unwrap_or(Err(error.into())), false)
+                }
+            },
+            () = idle(&shared) => (Err(late()), false),
+            () = async { unused.cancelled().await; sleep(shared.limits.drain).await }, if !shared.peer_is_client => {
+                (Err(late()), false)
+            }
+        }
     };
-    let is_clean = told.is_ok();
-    if let Err(fault) = told {
+    let is_clean = ended.is_ok();
+    if let Err(fault) = ended {
         tracing::debug!(%fault, "a SPDY connection ends");
     }
     if is_finished && is_clean {
@@ -456,7 +479,8 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Reading<S> {
                 if (id % 2 == 1) == self.shared.peer_is_client
                     && let Some(outbox) = self.outbox.open()
                 {
-                    outbox.send(Frame::Ping(id), FRAME_COST).await?;
+                    // Fails when the other side no longer reads; its input is read nevertheless.
+                    _ = outbox.send(Frame::Ping(id), FRAME_COST).await;
                 }
             }
             Frame::GoAway { .. } => self.shared.table().gone_away = true,
@@ -483,7 +507,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Reading<S> {
                 self.ended(id, fin);
                 _ = self.asked.send(asked).await;
             }
-            None => outbox.send(Frame::Reset { id, status: REFUSED }, FRAME_COST).await?,
+            None => _ = outbox.send(Frame::Reset { id, status: REFUSED }, FRAME_COST).await,
         }
         Ok(())
     }

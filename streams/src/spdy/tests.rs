@@ -202,3 +202,59 @@ async fn more_streams_than_allowed_are_refused() {
     assert_eq!(incoming.next().await.map(|asked| asked.id()), Some(3));
     assert_eq!(incoming.next().await.map(|asked| asked.id()), Some(7));
 }
+
+#[tokio::test]
+async fn what_was_sent_before_the_other_side_left_is_read() {
+    // More than is held here at a time.
+    const PIECES: usize = 60;
+    let (near, far) = duplex(1 << 20);
+    let (server, mut incoming) = Spdy::server(far, Limits::default());
+    let mut peer = Peer::new(near);
+    peer.send(&[asks(1)]).await;
+    let mut stream = incoming.next().await.expect("asked").accept().await.expect("accepted");
+    let piece = Frame::Data { id: 1, fin: false, bytes: Bytes::from(vec![b'x'; 10_000]) };
+    peer.send(&vec![piece; PIECES]).await;
+    peer.send(&[Frame::Ping(5), data(1, "end")]).await;
+    drop(peer);
+    // Nobody reads this, so that writing fails.
+    stream.write_all(b"output").await.expect("queued");
+    server.closed().cancelled().await;
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).await.expect("an end");
+    assert_eq!(all.len(), PIECES * 10_000 + 3);
+}
+
+#[tokio::test]
+async fn the_last_input_is_not_kept_for_a_server_that_does_not_read() {
+    let (near, far) = duplex(1000);
+    let limits = Limits { drain: Duration::from_millis(50), ..Limits::default() };
+    let (client, incoming) = Spdy::client(near, limits);
+    let mut peer = Peer::new(far);
+    let opening = async {
+        assert!(matches!(peer.next().await, Some(Frame::SynStream { id: 1, .. })));
+        peer.send(&[Frame::SynReply { id: 1, fin: false, headers: Headers::new() }]).await;
+    };
+    let (stream, ()) = tokio::join!(client.open(named("data")), opening);
+    let mut stream = stream.expect("opened");
+    stream.write_all(&[0; 30_000]).await.expect("queued");
+    let closed = client.closed();
+    drop((client, incoming, stream));
+    timeout(Duration::from_secs(30), closed.cancelled()).await.expect("it ends");
+}
+
+#[tokio::test]
+async fn frames_that_come_too_late_are_passed_over() {
+    let (near, far) = duplex(100_000);
+    let (_server, mut incoming) = Spdy::server(far, Limits::default());
+    let mut peer = Peer::new(near);
+    let last = |id| Frame::Data { id, fin: true, bytes: Bytes::from_static(b"!") };
+    // After an end: more data, another end, headers, and a reset of a stream that is over.
+    peer.send(&[asks(1), data(1, "hello"), last(1), data(1, "late"), last(1)]).await;
+    peer.send(&[Frame::Headers { id: 1, fin: true, headers: named("a") }, Frame::GoAway { last: 0 }, asks(3)]).await;
+    let mut first = incoming.next().await.expect("asked").accept().await.expect("accepted");
+    let mut text = Vec::new();
+    first.read_to_end(&mut text).await.expect("an end");
+    assert_eq!(text, b"hello!");
+    first.write_all(b"back").await.expect("the other half is open");
+    assert_eq!(incoming.next().await.map(|asked| asked.id()), Some(3), "the connection goes on");
+}

@@ -1,6 +1,7 @@
 //! The log of a container, as its kubelet sends it: as a plain answer, or over a WebSocket.
 
-use super::{Answered, Kept, Outing, failed, not_upgraded, request, ruled, unreached};
+use super::client::upgraded;
+use super::{Answered, Kept, Outing, beginning, failed, not_upgraded, request, ruled, unreached};
 use crate::respond::Response;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, TryStreamExt};
@@ -14,9 +15,8 @@ use holdfast_streams::websocket::{Form, send_all};
 use holdfast_value::json;
 use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION, USER_AGENT};
 use http::{HeaderMap, Method, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
 use tokio_util::io::StreamReader;
 use warp::Reply as _;
 
@@ -62,10 +62,10 @@ pub async fn answer(mut outing: Outing<'_>) -> Result<Answered, Refusal> {
     };
     let client = outing.head.upgrade.take().ok_or_else(|| failed("the connection cannot go on as a WebSocket"))?;
     outing.transport.sockets.spawn(async move {
-        match client.await {
+        match upgraded(client).await {
             Ok(client) => {
                 let source = StreamReader::new(Box::pin(log.map_err(std::io::Error::other)));
-                send_all(TokioIo::new(client), Form::of(&agreed.protocol), source, Limits::default()).await;
+                send_all(client, Form::of(&agreed.protocol), source, Limits::default()).await;
             }
             Err(error) => tracing::debug!(%error, "a WebSocket was not opened"),
         }
@@ -101,11 +101,8 @@ async fn judged(
     if (200..=206).contains(&status.as_u16()) {
         return Ok(response);
     }
-    let words = Limited::new(response.into_body(), WORDS_BYTES_MAX).collect();
-    let words = match tokio::time::timeout(std::time::Duration::from_secs(10), words).await {
-        Ok(Ok(words)) => String::from_utf8_lossy(&words.to_bytes()).into_owned(),
-        _ => "the answer is too long or does not end".to_owned(),
-    };
+    let words = beginning(response.into_body(), WORDS_BYTES_MAX).await;
+    let words = String::from_utf8_lossy(&words).into_owned();
     Err(match status {
         StatusCode::INTERNAL_SERVER_ERROR => {
             let details = json!({"causes": [{"message": words}]});

@@ -1,21 +1,23 @@
 //! Answers from behind the API: from a node's kubelet, a pod or a Service. The service has authorized the call and
 //! found the destination; this module connects to it.
 //!
-//! `logs` reads a container's log. `upgrade` joins the client's connection with a kubelet's, and `translate` does so if
-//! they speak different protocols. `proxy` forwards ordinary requests, and `links` rewrites the links of pages. `paced`
-//! limits the speed of connections.
+//! `logs` reads a container's log. `upgrade` joins the client's connection with a kubelet's, `translate` does so if they
+//! speak different protocols, and `relay` copies the bytes between them. `proxy` forwards ordinary requests, and `links`
+//! rewrites the links of pages. `paced` limits the speed of connections.
 
+mod client;
 mod counts;
 mod links;
 mod logs;
 mod paced;
 mod proxy;
+mod relay;
 mod translate;
 mod upgrade;
 
 use crate::respond::{self, Response, Shape};
 use crate::transport::{Head, Transport};
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use holdfast_audit::{Ended, Trail};
 use holdfast_core::Refusal;
@@ -29,6 +31,8 @@ use holdfast_value::Value;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
 use warp::Reply as _;
 
 /// The connections to servers behind the API, and their limits.
@@ -205,6 +209,23 @@ fn unreached(why: Unreached) -> Refusal {
 fn not_upgraded(refusal: NotUpgraded) -> Response {
     let (parts, text) = refusal.into_response().into_parts();
     Response::from_parts(parts, text.into())
+}
+
+/// How long a failure's text may take to come.
+const WORDS_TIME: Duration = Duration::from_secs(10);
+
+/// The first bytes of a kubelet's answer, as many as come in time. It may go on without end, or stop in the middle.
+async fn beginning(body: hyper::body::Incoming, bytes_max: usize) -> Bytes {
+    let (mut pieces, mut all) = (body.into_data_stream(), BytesMut::new());
+    let reading = async {
+        while let Some(Ok(piece)) = pieces.next().await
+            && all.len() < bytes_max
+        {
+            all.extend_from_slice(&piece[..piece.len().min(bytes_max - all.len())]);
+        }
+    };
+    _ = timeout(WORDS_TIME, reading).await;
+    all.freeze()
 }
 
 fn without_body() -> OutBody {

@@ -1,7 +1,9 @@
 //! Exec and attach over a WebSocket of protocol version 5, for kubelets that speak only SPDY.
 
+use super::client::upgraded;
+use super::relay::DRAIN_MAX;
 use super::upgrade::{spawn, spdy_headers, switched};
-use super::{Answered, Connections, Outing, failed, not_upgraded, request, unreached};
+use super::{Answered, Connections, Outing, beginning, failed, not_upgraded, request, unreached};
 use crate::connect::paced::Paced;
 use crate::status::Status;
 use holdfast_core::Refusal;
@@ -11,11 +13,12 @@ use holdfast_streams::remote::{Outcome, Remote, Session, Version, Wanted};
 use holdfast_streams::upgrade::{self, Agreed, REMOTE_COMMAND_SPDY, STREAM_PROTOCOL, Wire};
 use holdfast_streams::{Input, Limits, Output};
 use http::{Method, StatusCode};
-use http_body_util::{BodyExt, Limited};
 use hyper_util::rt::TokioIo;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::time::timeout;
 
 /// How often a kubelet is pinged. Pings keep proxies from dropping the connection, and show that a kubelet has
 /// vanished.
@@ -44,16 +47,20 @@ pub async fn answer(mut outing: Outing<'_>, machine: &Machine, target: &str) -> 
     };
     let (ends, kept) = outing.keep();
     spawn(&outing, kept, async move {
-        let client = match client.await {
-            Ok(client) => TokioIo::new(client),
+        let client = match upgraded(client).await {
+            Ok(client) => client,
             Err(error) => return tracing::debug!(%error, "a WebSocket was not opened"),
         };
         let agreed = Agreed { wire: Wire::WebSocket, protocol: protocol.to_owned() };
         let Ok(session) = Session::accept(client, &agreed, wanted, Limits::default()).await else { return };
         let gone = session.closed();
+        let mut running = pin!(run(session, way, wanted));
         tokio::select! {
-            () = run(session, way, wanted) => {}
-            () = gone.cancelled() => {}
+            () = &mut running => {}
+            // The node still gets the input that the client sent before it left.
+            () = gone.cancelled() => if stdin {
+                _ = timeout(DRAIN_MAX, running).await;
+            }
         }
     });
     Ok(Answered { response: switched(answer), ends: Some(ends) })
@@ -74,10 +81,8 @@ impl Behind {
         let mut response = send(link, Some(&kubelet.authority()), asked, false).await.map_err(unreached)?;
         self.connections.counts.translated(response.status().as_u16());
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let words = Limited::new(response.into_body(), WORDS_BYTES_MAX).collect();
-            let words = tokio::time::timeout(Duration::from_secs(10), words).await.ok().and_then(Result::ok);
-            let words = words.map(|words| String::from_utf8_lossy(&words.to_bytes()).into_owned()).unwrap_or_default();
-            return Err(failed(format!("unable to upgrade connection: {words}")));
+            let words = beginning(response.into_body(), WORDS_BYTES_MAX).await;
+            return Err(failed(format!("unable to upgrade connection: {}", String::from_utf8_lossy(&words))));
         }
         let chosen = response.headers().get(STREAM_PROTOCOL).and_then(|chosen| chosen.to_str().ok());
         let version = Version::of(chosen.unwrap_or_default());

@@ -1,7 +1,9 @@
 //! Joins the client's connection with a server's. If both speak the same protocol, bytes are copied unchanged;
 //! otherwise [`translate`](super::translate) converts them.
 
-use super::{Answered, Kept, Outing, failed, not_upgraded, request, ruled, translate, unreached};
+use super::client::upgraded;
+use super::relay::relay;
+use super::{Answered, Kept, Outing, beginning, failed, not_upgraded, request, ruled, translate, unreached};
 use crate::connect::paced::Paced;
 use crate::respond::Response;
 use bytes::Bytes;
@@ -13,20 +15,13 @@ use holdfast_streams::upgrade::{self, STREAM_PROTOCOL, TUNNEL, Wire};
 use holdfast_streams::websocket::Tunnel;
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::{HeaderMap, Method, StatusCode};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy, split};
-use tokio::time::timeout;
 use warp::Reply as _;
 
-/// How long the body of a refused upgrade may take.
-const REFUSAL_MAX: Duration = Duration::from_secs(10);
+/// The most of a refusal that is passed on.
 const REFUSAL_BYTES_MAX: usize = 1 << 20;
-/// How long the orderly end of a connection may take.
-const END_MAX: Duration = Duration::from_secs(5);
 
 pub async fn answer(outing: Outing<'_>, machine: &Machine, path: &str, query: &str) -> Result<Answered, Refusal> {
     // HTTP/2 has no connection to upgrade.
@@ -86,16 +81,14 @@ async fn refused(response: http::Response<Incoming>) -> Result<Answered, Refusal
         return Err(failed(format!("invalid upgrade response: status code {status}")));
     }
     let (mut parts, body) = response.into_parts();
-    let words = http_body_util::Limited::new(body, REFUSAL_BYTES_MAX).collect();
-    let words = tokio::time::timeout(REFUSAL_MAX, words).await.ok().and_then(Result::ok);
+    let words = beginning(body, REFUSAL_BYTES_MAX).await;
     for name in ["connection", "transfer-encoding", "content-length", "upgrade", "keep-alive"] {
         parts.headers.remove(name);
     }
-    let words: Bytes = words.map(|words| words.to_bytes()).unwrap_or_default();
     Ok(Answered::now(Response::from_parts(parts, words.into())))
 }
 
-/// Joins both connections. As in Kubernetes, the first side to end ends both.
+/// Joins both connections. As in Kubernetes, the first side to end ends both; its last bytes are delivered before.
 fn joined(
     outing: &Outing<'_>,
     mut response: http::Response<Incoming>,
@@ -106,26 +99,16 @@ fn joined(
     let (ends, kept) = outing.keep();
     let pace = outing.transport.connections.bytes_a_second;
     spawn(outing, kept, async move {
-        let (client, server) = match tokio::try_join!(client, server) {
+        let (client, server) = match tokio::try_join!(upgraded(client), server) {
             Ok(both) => both,
             Err(error) => return tracing::debug!(%error, "a connection was not upgraded"),
         };
-        join(TokioIo::new(client), Paced::new(TokioIo::new(server), pace)).await;
+        relay(client, Paced::new(TokioIo::new(server), pace)).await;
     });
     let mut answer = warp::reply().into_response();
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *answer.headers_mut() = std::mem::take(response.headers_mut());
     Ok(Answered { response: answer, ends: Some(ends) })
-}
-
-/// Copies in both directions until either side ends.
-async fn join(client: impl AsyncRead + AsyncWrite, server: impl AsyncRead + AsyncWrite) {
-    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) = (split(client), split(server));
-    tokio::select! {
-        _ = copy(&mut from_client, &mut to_server) => {}
-        _ = copy(&mut from_server, &mut to_client) => {}
-    }
-    _ = timeout(END_MAX, async { tokio::join!(to_client.shutdown(), to_server.shutdown()) }).await;
 }
 
 /// Runs work on connections that are no longer HTTP, until it ends or the server stops.
@@ -177,12 +160,12 @@ async fn tunnel(mut outing: Outing<'_>, machine: &Machine, target: &str) -> Resu
     let (ends, kept) = outing.keep();
     let pace = outing.transport.connections.bytes_a_second;
     spawn(&outing, kept, async move {
-        let (client, server) = match tokio::try_join!(client, server) {
+        let (client, server) = match tokio::try_join!(upgraded(client), server) {
             Ok(both) => both,
             Err(error) => return tracing::debug!(%error, "a connection was not upgraded"),
         };
-        let client = Tunnel::server(TokioIo::new(client)).await;
-        join(client, Paced::new(TokioIo::new(server), pace)).await;
+        let client = Tunnel::server(client).await;
+        relay(client, Paced::new(TokioIo::new(server), pace)).await;
     });
     Ok(Answered { response: switched(answer), ends: Some(ends) })
 }

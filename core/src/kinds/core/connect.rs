@@ -5,18 +5,31 @@ use crate::kinds::connect::query_of;
 use crate::kinds::{ConnectOptions, Destination, Leading, Machine, Named, is_global, known};
 use crate::refusal::{BadRequest, Cause, Causes, Refusal, Subject, Unavailable};
 use holdfast_value::Value;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+/// The gate without which a log is all output of a container, and with which a request may select one of its streams.
+pub const SPLIT_LOGS: &str = "PodLogsQuerySplitStreams";
+const ALL_STREAMS: &str = "All";
+const LOG_STREAMS: [&str; 3] = [ALL_STREAMS, "Stderr", "Stdout"];
+
+/// The stream of a log that the options select.
+fn stream(options: &ConnectOptions) -> Option<&str> {
+    options.all("stream").next().filter(|stream| !stream.is_empty())
+}
+
 /// Checks the options of `log`; other subresources have no options that are invalid by themselves.
-pub fn options(name: &str, part: &str, options: &ConnectOptions) -> Result<(), Refusal> {
+pub fn options(
+    name: &str,
+    part: &str,
+    options: &ConnectOptions,
+    gates_off: &BTreeSet<&'static str>,
+) -> Result<(), Refusal> {
     if part != "log" {
         return Ok(());
     }
     let ConnectOptions { limit_bytes, since_seconds, since_time, tail_lines, .. } = options;
     let mut causes = Causes::default();
-    if options.all("stream").next().is_some_and(|stream| !stream.is_empty()) {
-        causes.push(Cause::forbidden("stream", "may not be specified"));
-    }
     if let Some(lines) = tail_lines.filter(|lines| *lines < 0) {
         causes.push(Cause::invalid("tailLines", &lines.into(), "must be greater than or equal to 0"));
     }
@@ -32,6 +45,19 @@ pub fn options(name: &str, part: &str, options: &ConnectOptions) -> Result<(), R
             causes.push(Cause::invalid("sinceSeconds", &(*seconds).into(), "must be greater than 0"));
         }
         _ => {}
+    }
+    match stream(options) {
+        Some(_) if gates_off.contains(SPLIT_LOGS) => causes.push(Cause::forbidden("stream", "may not be specified")),
+        Some(stream) => {
+            if !LOG_STREAMS.contains(&stream) {
+                causes.push(Cause::not_supported("stream", &stream.into(), &LOG_STREAMS));
+            }
+            if stream != ALL_STREAMS && tail_lines.is_some() {
+                let why = "`tailLines` and specific `stream` are mutually exclusive for now";
+                causes.push(Cause::forbidden("", why));
+            }
+        }
+        None => {}
     }
     if causes.is_empty() {
         return Ok(());
@@ -98,6 +124,7 @@ fn log_query(options: &ConnectOptions, pairs: &mut Vec<(&str, String)>) {
         pairs.extend(number.map(|number| (name, number.to_string())));
     }
     pairs.extend(options.since_time.clone().map(|time| ("sinceTime", time)));
+    pairs.extend(stream(options).map(|stream| ("stream", stream.to_owned())));
 }
 
 /// The container: the one named, or the only one.
@@ -197,6 +224,38 @@ mod tests {
         assert_eq!(led(&pod, "portforward", &[]), Ok("n /portForward/s/p?".to_owned()));
         let log = [("follow", "true"), ("timestamps", "0")];
         assert_eq!(led(&pod, "log", &log), Ok("n /containerLogs/s/p/c?follow=true".to_owned()));
+    }
+
+    #[test]
+    fn a_stream_of_a_log_is_selected_if_the_gate_is_on() {
+        let on = BTreeSet::new();
+        let off = BTreeSet::from([SPLIT_LOGS]);
+        let forbidden = "stream: Forbidden: may not be specified";
+        let both = "Forbidden: `tailLines` and specific `stream` are mutually exclusive for now";
+        let other = "stream: Unsupported value: \"stdout\": supported values: \"All\", \"Stderr\", \"Stdout\"";
+        for (stream, tail_lines, gates_off, expected) in [
+            ("", None, &off, None),
+            ("All", None, &off, Some(forbidden)),
+            ("Stdout", None, &on, None),
+            ("Stderr", None, &on, None),
+            ("All", Some(5), &on, None),
+            ("", Some(5), &on, None),
+            ("Stdout", Some(5), &on, Some(both)),
+            ("stdout", None, &on, Some(other)),
+        ] {
+            let parameters = vec![("stream".to_owned(), stream.to_owned())];
+            let given = ConnectOptions { parameters, tail_lines, ..ConnectOptions::default() };
+            let found = options("p", "log", &given, gates_off).err().map(|refusal| refusal.message());
+            let is_right = match (&found, expected) {
+                (Some(found), Some(expected)) => found.ends_with(expected),
+                (found, expected) => found.is_none() && expected.is_none(),
+            };
+            assert!(is_right, "{stream:?} {tail_lines:?}: {found:?}");
+        }
+        let pod = json!({"metadata": {"name": "p", "namespace": "s"},
+            "spec": {"nodeName": "n", "containers": [{"name": "c"}]}});
+        let query = led(&pod, "log", &[("stream", "Stderr")]);
+        assert_eq!(query, Ok("n /containerLogs/s/p/c?stream=Stderr".to_owned()));
     }
 
     #[test]

@@ -1,0 +1,143 @@
+//! Copies bytes between two connections, both ways.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy, sink, split};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// How long the last bytes may take to be delivered after one side has ended.
+pub const DRAIN_MAX: Duration = Duration::from_secs(10);
+
+/// How long nothing may be transferred in either direction. After one such time without a byte, the next ends the relay.
+const IDLE_MAX: Duration = Duration::from_secs(4 * 3600);
+
+/// Copies both ways until both sides have ended, or until [`DRAIN_MAX`] after the first has.
+///
+/// A socket that is closed while bytes to read are left in it resets its connection, and the other side may lose what is
+/// under way to it. So each side is read to its end, also when the other side no longer takes the bytes.
+pub async fn relay(client: impl AsyncRead + AsyncWrite, server: impl AsyncRead + AsyncWrite) {
+    let ((from_client, to_client), (from_server, to_server)) = (split(client), split(server));
+    let (ending, moved) = (CancellationToken::new(), AtomicBool::new(true));
+    let up = pass(Source { inner: from_client, moved: &moved }, to_server, &ending);
+    let down = pass(Source { inner: from_server, moved: &moved }, to_client, &ending);
+    tokio::select! {
+        _ = async { tokio::join!(up, down) } => {}
+        () = async { ending.cancelled().await; sleep(DRAIN_MAX).await } => {}
+        () = idle(&moved) => {}
+    }
+}
+
+async fn idle(moved: &AtomicBool) {
+    while moved.swap(false, Ordering::Relaxed) {
+        sleep(IDLE_MAX).await;
+    }
+}
+
+/// Copies one way until the source ends, and then cancels the token.
+async fn pass(
+    mut source: Source<'_, impl AsyncRead + Unpin>,
+    mut target: impl AsyncWrite + Unpin,
+    ending: &CancellationToken,
+) {
+    if copy(&mut source, &mut target).await.is_err() {
+        // The target takes no more.
+        _ = copy(&mut source, &mut sink()).await;
+    }
+    ending.cancel();
+    _ = target.shutdown().await;
+}
+
+/// Reads an error as an end, so that `copy` writes all that it has read before.
+struct Source<'a, S> {
+    inner: S,
+    /// Set when bytes have come.
+    moved: &'a AtomicBool,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Source<'_, S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        output: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        _ = ready!(Pin::new(&mut self.inner).poll_read(context, output));
+        self.moved.store(true, Ordering::Relaxed);
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+
+    const INPUT_BYTES: usize = 200_000;
+
+    /// Relays between two sockets; `client` and `server` are what each of them does.
+    async fn between<C: Future, S: Future>(
+        client: impl FnOnce(DuplexStream) -> C,
+        server: impl FnOnce(DuplexStream) -> S,
+    ) -> (C::Output, S::Output) {
+        let ((client_far, client_near), (server_near, server_far)) = (duplex(INPUT_BYTES), duplex(1000));
+        let relaying = tokio::spawn(relay(client_near, server_near));
+        let (client, server) = tokio::join!(client(client_far), server(server_far));
+        tokio::time::timeout(DRAIN_MAX * 6, relaying).await.expect("it ends").expect("no panic");
+        (client, server)
+    }
+
+    /// Sends everything at once and leaves without reading.
+    async fn hasty(mut socket: DuplexStream) {
+        socket.write_all(&[b'x'; INPUT_BYTES]).await.expect("sent");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_gets_all_that_a_client_sent_before_it_left() {
+        // The server first reads, first writes what nobody reads, or does both at a time.
+        let reads = async |mut socket: DuplexStream| {
+            let mut all = Vec::new();
+            socket.read_to_end(&mut all).await.expect("read");
+            all.len()
+        };
+        assert_eq!(between(hasty, reads).await.1, INPUT_BYTES);
+        let writes = async |mut socket: DuplexStream| {
+            socket.write_all(&[b'y'; 300_000]).await.expect("taken, and dropped");
+            let mut all = Vec::new();
+            socket.read_to_end(&mut all).await.expect("read");
+            all.len()
+        };
+        assert_eq!(between(hasty, writes).await.1, INPUT_BYTES);
+        let echoes = async |socket: DuplexStream| {
+            let (mut from, mut to) = split(socket);
+            copy(&mut from, &mut to).await.expect("echoed")
+        };
+        assert_eq!(between(hasty, echoes).await.1, INPUT_BYTES as u64);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_gets_all_that_a_server_sent_before_it_left() {
+        let patient = async |mut socket: DuplexStream| {
+            // Input that nobody reads any more is under way the other way.
+            _ = socket.write_all(&[b'x'; 5000]).await;
+            let mut all = Vec::new();
+            socket.read_to_end(&mut all).await.expect("read");
+            all.len()
+        };
+        let leaves = async |mut socket: DuplexStream| socket.write_all(&[b'y'; INPUT_BYTES]).await.expect("sent");
+        assert_eq!(between(patient, leaves).await.0, INPUT_BYTES);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_side_that_does_not_read_is_not_waited_for_when_the_other_has_ended() {
+        let ((mut client, near), (server_near, _server)) = (duplex(1000), duplex(1000));
+        client.write_all(&[b'x'; 500]).await.expect("sent");
+        drop(client);
+        tokio::time::timeout(DRAIN_MAX * 2, relay(near, server_near)).await.expect("it ends");
+        // The end of a client is not noticed while the server takes none of its bytes.
+        let ((client, near), (server_near, _server)) = (duplex(INPUT_BYTES), duplex(1000));
+        hasty(client).await;
+        tokio::time::timeout(IDLE_MAX * 3, relay(near, server_near)).await.expect("it ends");
+    }
+}
