@@ -134,6 +134,17 @@ impl Upkeep {
         if let Some(claims) = &self.claims {
             tasks.spawn(etcd_repair::run(service.clone(), claims.clone(), self.is_first.clone()));
         }
+        if let Some(alike) = self.alike.clone() {
+            let began = self.began;
+            tasks.spawn(each(alike::RENEWED_EACH, move || {
+                match alike.renew(began.elapsed()) {
+                    Ok(news) => news.iter().for_each(|difference| {
+                        tracing::error!("{difference}: all servers on one etcd need the same");
+                    }),
+                    Err(why) => tracing::warn!(%why, "other servers are not told the options"),
+                }
+            }));
+        }
         for etcd in std::iter::once(&self.etcd).chain(&self.others) {
             self.start_for(etcd, tasks);
         }
@@ -148,14 +159,6 @@ impl Upkeep {
                     Ok(Round::Compacted(revision)) => tracing::info!(revision, "etcd has let go of what was replaced"),
                     Ok(Round::Overtaken | Round::Began) => {}
                     Err(why) => tracing::warn!(%why, "etcd was not compacted, and will be a round later"),
-                }
-            }));
-        }
-        if let Some(alike) = self.alike.clone() {
-            let began = self.began;
-            tasks.spawn(each(alike::RENEWED_EACH, move || {
-                if let Err(why) = alike.tell(began.elapsed()) {
-                    tracing::warn!(%why, "other servers are not told the options");
                 }
             }));
         }

@@ -264,14 +264,87 @@ async fn neither_etcd_nor_the_own_disk_has_a_covered_value_in_plain() {
     assert_ne!(files_with(&place.data("plain"), &text), Vec::<PathBuf>::new());
 }
 
+/// Each step of a rotation is rolled out server by server. A server that skips a step is refused, and says why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_start_beside_those_whose_values_they_read_and_the_other_way_round() {
+    let place = Place::new();
+    let configured = |data: &str, keys: &[u8]| {
+        let file = place.folder.join(format!("{data}.yaml"));
+        std::fs::write(&file, configuration(&[("secrets", provider("aescbc", keys))])).expect("written");
+        format!("--encryption-provider-config={}", file.display())
+    };
+    let servers = format!("--etcd-servers={}", place.etcd.urls());
+    let options = |data: &str, keys: &[u8]| {
+        let address = if data == "one" { "10.1.1.1" } else { "10.1.1.2" };
+        [servers.clone(), configured(data, keys), format!("--advertise-address={address}")]
+    };
+    let start = |data: &str, keys: &[u8]| {
+        let options = options(data, keys);
+        Server::start(&place.data(data), &options.each_ref().map(String::as_str))
+    };
+    let refused = |data: &str, keys: &[u8], expected: &str| {
+        let options = options(data, keys);
+        let started = Server::try_start(&place.data(data), &options.each_ref().map(String::as_str));
+        let told = started.err().expect("a refusal").stderr;
+        assert!(told.contains(expected) && told.contains("--encryption-provider-config: "), "{told}");
+    };
+    let (mut one, mut two) = (start("one", &[1]), start("two", &[1]));
+    let steps: [&[u8]; 3] = [&[1, 2], &[2, 1], &[2]];
+    for (nth, keys) in steps.into_iter().enumerate() {
+        for of_first in [true, false] {
+            if of_first {
+                one.stop();
+                one = start("one", keys);
+            } else {
+                two.stop();
+                two = start("two", keys);
+            }
+            let name = format!("own-{nth}-{of_first}");
+            for (writer, reader, name) in [(&one, &two, format!("{name}-1")), (&two, &one, format!("{name}-2"))] {
+                let secret = json!({"metadata": {"name": name}, "data": {"text": base64(b"x")}});
+                Wire::admin(writer).post(SECRETS, &secret).await.expect(201);
+                Wire::admin(reader).get(&format!("{SECRETS}/{name}")).await.expect(200);
+            }
+        }
+    }
+    two.stop();
+    let new = "secrets would be encrypted here with k8s:enc:aescbc:v1:key3:, which the server at 10.1.1.1 does not have";
+    refused("two", &[3, 2], new);
+    refused("two", &[3], "the server at 10.1.1.1 encrypts secrets with k8s:enc:aescbc:v1:key2:");
+    let published = place.client().range(&Range::of(Keys::between("/registry.holdfast/options/", "/registry.holdfast/options0")));
+    let published = published.expect("a range").found;
+    let text = String::from_utf8_lossy(&published[0].value);
+    assert!(published.len() == 1 && !text.contains(&base64(&[2; 32])), "{text}");
+    // One that reads its keys anew while it runs is told of in the log.
+    let file = place.folder.join("two.yaml");
+    let [servers, option, address] = options("two", &[2, 3]);
+    let automatic = "--encryption-provider-config-automatic-reload";
+    let two = Server::start(&place.data("two"), &[&servers, &option, &address, automatic]);
+    std::fs::write(&file, configuration(&[("secrets", provider("aescbc", &[3, 2]))])).expect("written");
+    eventually(PATIENCE, async || match two.stderr() {
+        told if told.contains(new) => Ok(()),
+        told => Err(told),
+    })
+    .await;
+    eventually(PATIENCE, async || match one.stderr() {
+        told if told.contains("the server at 10.1.1.2 encrypts secrets with") => Ok(()),
+        told => Err(told),
+    })
+    .await;
+}
+
 /// A server that lacks a key serves all but what is encrypted with it, and gets that with the key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_comes_later_opens_what_was_not_readable() {
     let place = Place::new();
-    let both = place.configured(&[("secrets", [provider("aesgcm", &[1]), provider("aescbc", &[2])].join(", "))]);
-    let first = place.start("first", &[&both]);
     let secret = |name: &str| json!({"metadata": {"name": name}, "data": {"text": base64(b"x")}});
+    // A server that encrypted with another key is no reason not to start, once it has gone.
+    let before = place.configured(&[("secrets", provider("aesgcm", &[1]))]);
+    let first = place.start("first", &[&before]);
     Wire::admin(&first).post(SECRETS, &secret("own")).await.expect(201);
+    first.stop();
+    let both = place.configured(&[("secrets", [provider("aescbc", &[2]), provider("aesgcm", &[1])].join(", "))]);
+    let first = place.start("first", &[&both]);
     let file = place.folder.join("second.yaml");
     std::fs::write(&file, configuration(&[("secrets", provider("aescbc", &[2]))])).expect("written");
     let option = format!("--encryption-provider-config={}", file.display());
