@@ -132,7 +132,8 @@ impl Upkeep {
     /// Starts the periodic tasks.
     pub fn start(&self, service: &Arc<Service>, tasks: &mut JoinSet<()>) {
         if let Some(claims) = &self.claims {
-            tasks.spawn(etcd_repair::run(service.clone(), claims.clone(), self.is_first.clone()));
+            let interval = self.options.repair_interval();
+            tasks.spawn(etcd_repair::run(service.clone(), claims.clone(), self.is_first.clone(), interval));
         }
         if let Some(alike) = self.alike.clone() {
             let began = self.began;

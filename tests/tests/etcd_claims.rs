@@ -9,7 +9,8 @@ use holdfast_core::stamp::Stamp;
 use holdfast_encryption::Live;
 use holdfast_storage_etcd::client::{self, Compare, Etcd, Expected, Operation, Range, Txn};
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
-use holdfast_tests::etcd::{Cluster, Kine};
+use holdfast_tests::clock;
+use holdfast_tests::etcd::{Cluster, Kine, Proxy};
 use holdfast_tests::wire::Wire;
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
@@ -345,6 +346,45 @@ async fn what_is_recorded_wrongly_is_put_right() {
         events["items"].as_array().expect("events").iter().filter_map(|event| event["reason"].as_str()).collect();
     reasons.sort_unstable();
     assert_eq!(reasons, ["ClusterIPNotAllocated", "IPAddressNotAllocated", "PortNotAllocated"]);
+}
+
+/// A server is killed between the deletion of a Service and the freeing of what the Service had.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_server_did_not_free_is_freed_by_another_one() {
+    let (mut etcd, folders) = (Cluster::single(), [Folder::new(), Folder::new()]);
+    let (proxy, neighbour) = (Proxy::to(etcd.member(0).port()), Neighbour::on(&etcd.urls()));
+    let server = start(&proxy.url(), &folders[0], "10.1.1.1");
+    let wire = Wire::admin(&server);
+    let made = make(&wire, "own", &json!({"ports": [{"port": 80, "nodePort": 30070}]})).await.expect("created");
+    let address = made["spec"]["clusterIP"].as_str().expect("an address").to_owned();
+    // The server learns that the Service is deleted a second after it is.
+    proxy.delay(Duration::from_secs(1));
+    let deleting = tokio::spawn(async move { wire.send(Method::DELETE, &format!("{SERVICES}/own"), &[], "").await });
+    let key = client::Keys::one("/registry/services/specs/default/own");
+    while !neighbour.etcd.range(&Range::of(key.clone())).expect("a read").found.is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    server.kill();
+    deleting.abort();
+    assert!(neighbour.addresses().contains_key(&address) && neighbour.taken_ports() == [30070], "nothing is freed");
+    // For the other server it is two minutes later, when no Service for the address can be under way any more.
+    let servers = format!("--etcd-servers={}", etcd.urls());
+    let options =
+        [servers.as_str(), "--advertise-address=10.1.1.2", OPTIONS[0], OPTIONS[1], "--etcd-repair-interval=100ms"];
+    let mut command = Server::command(folders[1].path(), &options);
+    clock::shift(&mut command, 120);
+    let other = Server::spawn(command).unwrap_or_else(|refused| panic!("{}", refused.stderr));
+    eventually(PATIENCE, async || match (neighbour.addresses(), neighbour.taken_ports()) {
+        (addresses, ports) if !addresses.contains_key(&address) && ports.is_empty() => Ok(()),
+        found => Err(found),
+    })
+    .await;
+    // A Service that is there keeps what it has, and what was freed can be had.
+    let again = json!({"clusterIP": address, "ports": [{"port": 80, "nodePort": 30070}]});
+    make(&Wire::admin(&other), "again", &again).await.expect("created");
+    let told = other.stderr();
+    assert!(told.contains("node ports {30070} are free"), "{told}");
+    assert_eq!((neighbour.addresses()[&address].0.as_str(), neighbour.taken_ports()), ("again", vec![30070]));
 }
 
 /// Servers with other ranges would fight over one bitmap.
