@@ -18,6 +18,7 @@ use holdfast_storage_etcd::first;
 use holdfast_storage_etcd::health::{self, Probe, Turn};
 use holdfast_storage_etcd::measured::Measured;
 use holdfast_storage_etcd::servers::Servers;
+use holdfast_storage_etcd::strays::Strays;
 use holdfast_transport_http::HealthCheck;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,6 +37,7 @@ pub struct Upkeep {
     alike: Option<Arc<Alike>>,
     began: Instant,
     claims: Option<Arc<Allocations>>,
+    strays: Option<Arc<Strays>>,
     /// Whether it is this server that repairs: of all that are there one does.
     is_first: Arc<AtomicBool>,
 }
@@ -47,11 +49,15 @@ impl Upkeep {
         let etcd = Arc::new(Measured::new(etcd, Box::new(move |key| label(&named, key))));
         let is_first = Arc::new(AtomicBool::new(true));
         let (others, began) = (Vec::new(), Instant::now());
-        Upkeep { etcd, others, members, keys, options, alike: None, began, claims: None, is_first }
+        Upkeep { etcd, others, members, keys, options, alike: None, began, claims: None, strays: None, is_first }
     }
 
     pub fn with_claims(self, claims: Arc<Allocations>) -> Upkeep {
         Upkeep { claims: Some(claims), ..self }
+    }
+
+    pub fn with_strays(self, strays: Arc<Strays>) -> Upkeep {
+        Upkeep { strays: Some(strays), ..self }
     }
 
     /// The node ports that the servers on this etcd have given out.
@@ -119,8 +125,8 @@ impl Upkeep {
     }
 
     pub fn meter(&self) -> Meter {
-        let etcd = self.etcd.clone();
-        Arc::new(move || etcd.text())
+        let (etcd, strays) = (self.etcd.clone(), self.strays.clone());
+        Arc::new(move || etcd.text() + &strays.as_ref().map(|strays| strays.text()).unwrap_or_default())
     }
 
     /// The registry in which servers announce themselves to each other.

@@ -137,6 +137,7 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
         let log = open(&of_override).with_context(in_folder)?;
         parts.push(Apart { kinds: one.kinds.clone(), sealing: Some(log.clone()), log });
     }
+    let upkeep = upkeep.with_strays(log.strays());
     Ok(OnEtcd { log, parts, upkeep })
 }
 

@@ -31,6 +31,7 @@ mod restored;
 mod sent;
 pub mod servers;
 mod shared;
+pub mod strays;
 mod transaction;
 mod unread;
 mod wire;

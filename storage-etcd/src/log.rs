@@ -10,6 +10,7 @@ use crate::places::{Kinds, Places};
 use crate::planted::{Bug, planted};
 use crate::restored::{self, Standing};
 use crate::shared::{Shared, Storing, fault, went_back, wrong_cluster};
+use crate::strays::Strays;
 use crate::transaction::{Step, order};
 use bytes::Bytes;
 use holdfast_core::event::{Offset, Record};
@@ -133,6 +134,11 @@ impl EtcdLog {
             None => follower.begin()?,
         }
         Ok(EtcdLog { shared, secret, follower: Mutex::new(Some(follower)), following: Mutex::default() })
+    }
+
+    /// What is left out of the keys under the prefix.
+    pub fn strays(&self) -> Arc<Strays> {
+        self.shared.strays.clone()
     }
 
     /// Waits until the local log has all events up to a revision.
