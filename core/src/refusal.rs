@@ -107,6 +107,11 @@ pub enum Refusal {
     /// A fault that Kubernetes tells of without a reason: 500 and the text alone.
     Unreasoned(Unreasoned),
     Unavailable(Unavailable),
+    /// Objects that cannot be read from the store, each as a cause whose field is the object's key there.
+    StoreRead {
+        subject: Subject,
+        causes: Causes,
+    },
     /// What a webhook or a policy says.
     Ruled(Box<Ruling>),
     /// The disk under the log is full: reads go on, writes wait for room. The text is the log's.

@@ -34,6 +34,7 @@ mod shared;
 pub mod strays;
 mod transaction;
 mod unread;
+mod unread_deletion;
 mod wire;
 
 // `tests/world` is also compiled as a test of its own, with planted bugs, and names this crate.

@@ -73,7 +73,9 @@ fn details_of(refusal: &Refusal) -> Map {
         Refusal::NotFound(subject) | Refusal::AlreadyExists { subject, .. } | Refusal::Conflict { subject, .. } => {
             details(subject, &[])
         }
-        Refusal::Forbidden { subject, .. } | Refusal::Invalid { subject, .. } => details(subject, &refusal.causes()),
+        Refusal::Forbidden { subject, .. } | Refusal::Invalid { subject, .. } | Refusal::StoreRead { subject, .. } => {
+            details(subject, &refusal.causes())
+        }
         Refusal::Internal(fault) => causes(json!([{ "message": fault.to_string() }])),
         // The causes of these name no field.
         Refusal::DisruptionBudget { .. } | Refusal::Timeout(_) => {

@@ -1,6 +1,6 @@
 //! Mutations: the only layer that asks the engine to write.
 
-use super::{Layer, Next, Outcome, Passage, refused, unread};
+use super::{Layer, Next, Outcome, Passage, refused, unread, unread_deletion};
 use crate::lookup::Found;
 use crate::reply::{Draft, Listed, Shown};
 use crate::scene::Scene;
@@ -21,9 +21,13 @@ pub struct Mutations;
 
 impl Layer for Mutations {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
-        let Some(found) = passage.found.take() else { return refused(Refusal::NoSuchPath) };
+        let Some(mut found) = passage.found.take() else { return refused(Refusal::NoSuchPath) };
         Box::pin(async move {
             let service = next.service();
+            if unread_deletion::is_asked_for(service.engine(), &mut found.request) {
+                let written = unread_deletion::carry_out(service, &found, passage).await?;
+                return Ok(shown(service, written).await?.0);
+            }
             if found.request.verb == Verb::DeleteCollection {
                 let Found { kind, request, .. } = &*found;
                 let version = &kind.versions[request.target.version];
