@@ -530,7 +530,7 @@ mod tests {
         }
         let all = gates(&["AllAlpha=true"]).unwrap();
         assert!(all.enabled("HPAScaleToZero") && !all.enabled("CBORServingAndStorage"));
-        let expected = "AllAlpha=true leaves what this server cannot turn: AllowUnsafeMalformedObjectDeletion, CBOR";
+        let expected = "AllAlpha=true leaves what this server cannot turn: CBOR";
         assert!(all.notes()[0].starts_with(expected), "{:?}", all.notes());
         let none = gates(&["AllBeta=false"]).unwrap();
         assert!(!none.enabled("DRAAdminAccess") && none.enabled("OpenAPIEnums"));

@@ -115,12 +115,15 @@ fn cause_list(causes: &[Cause]) -> Value {
         .collect()
 }
 
-/// `Status` Success for an object that was deleted.
+/// `Status` Success for an object that was deleted. Of one that could not be read no uid is known, and Kubernetes answers
+/// then as where it has no object to show.
 pub fn deleted(subject: &Subject, uid: &str) -> Document {
     let mut details = details(subject, &[]);
-    details.insert("uid", uid.into());
     let mut status = success(200);
-    status.remove("code");
+    if !uid.is_empty() {
+        details.insert("uid", uid.into());
+        status.remove("code");
+    }
     status.insert("details", details.into());
     status
 }
