@@ -143,13 +143,11 @@ impl Upkeep {
         }
         if let Some(alike) = self.alike.clone() {
             let began = self.began;
-            tasks.spawn(each(alike::RENEWED_EACH, move || {
-                match alike.renew(began.elapsed()) {
-                    Ok(news) => news.iter().for_each(|difference| {
-                        tracing::error!("{difference}: all servers on one etcd need the same");
-                    }),
-                    Err(why) => tracing::warn!(%why, "other servers are not told the options"),
-                }
+            tasks.spawn(each(alike::RENEWED_EACH, move || match alike.renew(began.elapsed()) {
+                Ok(news) => news.iter().for_each(|difference| {
+                    tracing::error!("{difference}: all servers on one etcd need the same");
+                }),
+                Err(why) => tracing::warn!(%why, "other servers are not told the options"),
             }));
         }
         for etcd in std::iter::once(&self.etcd).chain(&self.others) {

@@ -24,7 +24,7 @@ pub enum Stray {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Cause {
+struct LeftOut {
     cause: &'static str,
 }
 
@@ -32,13 +32,13 @@ struct Cause {
 pub struct Strays {
     /// Keys, or the prefixes that unknown kinds have.
     named: Mutex<BTreeSet<String>>,
-    received: Family<Cause, Counter>,
+    received: Family<LeftOut, Counter>,
     registry: Registry,
 }
 
 impl Default for Strays {
     fn default() -> Strays {
-        let (received, mut registry) = (Family::<Cause, Counter>::default(), Registry::default());
+        let (received, mut registry) = (Family::<LeftOut, Counter>::default(), Registry::default());
         let help = "Values received from etcd that are left out, because their keys are of no object";
         registry.register("holdfast_etcd_left_out_values", help, received.clone());
         Strays { named: Mutex::default(), received, registry }
@@ -49,7 +49,7 @@ impl Strays {
     /// A value was received under such a key. `root` is the prefix of all keys.
     pub fn note(&self, root: &str, key: &[u8], stray: Stray) {
         let cause = if stray == Stray::Depth { "depth" } else { "kind" };
-        self.received.get_or_create(&Cause { cause }).inc();
+        self.received.get_or_create(&LeftOut { cause }).inc();
         let text = String::from_utf8_lossy(&key[..key.len().min(SHOWN_MAX)]).into_owned();
         let place = match stray {
             Stray::Depth => text,
@@ -65,9 +65,13 @@ impl Strays {
             _ if count > NAMED_MAX => {
                 tracing::error!("more than {NAMED_MAX} places in etcd are left out; the others are not named");
             }
-            Stray::Depth => tracing::error!("{shown} is no key of an object of its kind: it is left out, and stays as it is"),
+            Stray::Depth => {
+                tracing::error!("{shown} is no key of an object of its kind: it is left out, and stays as it is")
+            }
             Stray::Kind => {
-                tracing::warn!("{shown} in etcd is of no kind that this release knows: it is left out, and stays as it is");
+                tracing::warn!(
+                    "{shown} in etcd is of no kind that this release knows: it is left out, and stays as it is"
+                );
             }
         }
     }

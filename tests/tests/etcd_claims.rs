@@ -85,7 +85,8 @@ impl Neighbour {
                 return false;
             }
             let key = self.keys.of_record(&NODE_PORTS, "");
-            let value = self.seal(NODE_PORTS.storage, &key, ports.write(&key, Media::Protobuf).expect("a value")).into();
+            let value =
+                self.seal(NODE_PORTS.storage, &key, ports.write(&key, Media::Protobuf).expect("a value")).into();
             if self.write(revision, Operation::Put { key: key.into(), value, lease: 0 }) {
                 return true;
             }
@@ -217,9 +218,7 @@ async fn encrypted_addresses_and_ports_are_given_out_once_too() {
     let (etcd, folder) = (Cluster::single(), Folder::new());
     let key = "{name: k, secret: MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=}";
     let entry = format!("{{resources: ['*.*'], providers: [{{aesgcm: {{keys: [{key}]}}}}]}}");
-    let text = format!(
-        "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources: [{entry}]\n"
-    );
+    let text = format!("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources: [{entry}]\n");
     let file = folder.join("encryption.yaml");
     std::fs::write(&file, &text).expect("written");
     let neighbour = Neighbour::with(&etcd.urls(), Live::of_text(&text, false, false).expect("a configuration"));

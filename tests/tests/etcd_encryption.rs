@@ -269,7 +269,7 @@ async fn neither_etcd_nor_the_own_disk_has_a_covered_value_in_plain() {
 async fn servers_start_beside_those_whose_values_they_read_and_the_other_way_round() {
     let place = Place::new();
     let configured = |data: &str, keys: &[u8]| {
-        let file = place.folder.join(format!("{data}.yaml"));
+        let file = place.folder.join(&format!("{data}.yaml"));
         std::fs::write(&file, configuration(&[("secrets", provider("aescbc", keys))])).expect("written");
         format!("--encryption-provider-config={}", file.display())
     };
@@ -308,10 +308,12 @@ async fn servers_start_beside_those_whose_values_they_read_and_the_other_way_rou
         }
     }
     two.stop();
-    let new = "secrets would be encrypted here with k8s:enc:aescbc:v1:key3:, which the server at 10.1.1.1 does not have";
+    let new =
+        "secrets would be encrypted here with k8s:enc:aescbc:v1:key3:, which the server at 10.1.1.1 does not have";
     refused("two", &[3, 2], new);
     refused("two", &[3], "the server at 10.1.1.1 encrypts secrets with k8s:enc:aescbc:v1:key2:");
-    let published = place.client().range(&Range::of(Keys::between("/registry.holdfast/options/", "/registry.holdfast/options0")));
+    let published =
+        place.client().range(&Range::of(Keys::between("/registry.holdfast/options/", "/registry.holdfast/options0")));
     let published = published.expect("a range").found;
     let text = String::from_utf8_lossy(&published[0].value);
     assert!(published.len() == 1 && !text.contains(&base64(&[2; 32])), "{text}");
@@ -508,7 +510,8 @@ async fn what_is_of_no_object_is_named_once_and_stays() {
     let admin = Wire::admin(&server);
     admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.expect(201);
     let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "own"}});
-    let stray = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "x", "namespace": "default"}});
+    let stray =
+        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "x", "namespace": "default"}});
     let (deep, valid) = ("/registry/example.com/widgets/default/x/y", stray.to_string());
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}).to_string();
     let strays = [
@@ -547,12 +550,7 @@ async fn what_is_of_no_object_is_named_once_and_stays() {
     // Deleting all of the kind, and the kind itself, leaves it.
     admin.send(Method::DELETE, widgets, &[], "").await.expect(200);
     admin
-        .send(
-            Method::DELETE,
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com",
-            &[],
-            "",
-        )
+        .send(Method::DELETE, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com", &[], "")
         .await
         .expect(200);
     eventually(PATIENCE, async || match admin.get(widgets).await.code {
@@ -590,7 +588,8 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
 
     let audit = place.folder.join("audit.log");
     let policy = place.folder.join("policy.yaml");
-    std::fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n").expect("written");
+    std::fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n")
+        .expect("written");
     let options = [
         "--feature-gates=AllowUnsafeMalformedObjectDeletion=true".to_owned(),
         format!("--audit-log-path={}", audit.display()),
@@ -642,10 +641,15 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
     admin.get(&format!("{MAPS}/fine")).await.expect(200);
     // It needs a verb of its own beside `delete`.
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
-    let role = |verbs: &[&str]| json!({"metadata": {"name": "deleter"},
-        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]});
+    let role = |verbs: &[&str]| {
+        json!({"metadata": {"name": "deleter"},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]})
+    };
     admin.post(&format!("{rbac}/roles"), &role(&["delete"])).await.expect(201);
-    admin.post("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "deleter"}})).await.expect(201);
+    admin
+        .post("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "deleter"}}))
+        .await
+        .expect(201);
     let binding = json!({"metadata": {"name": "deleter"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "deleter"},
         "subjects": [{"kind": "ServiceAccount", "name": "deleter", "namespace": "default"}]});
@@ -654,7 +658,8 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
     let token = admin.post("/api/v1/namespaces/default/serviceaccounts/deleter/token", &token).await.expect(201).json();
     let deleter = Wire::anonymous(&server).with_token(token["status"]["token"].as_str().expect("a token"));
     let why = delete(&deleter, &path, "").await.refused(403, "Forbidden");
-    let expected = "configmaps \"broken\" is forbidden: not permitted to do \"unsafe-delete-ignore-read-errors\", reason: ";
+    let expected =
+        "configmaps \"broken\" is forbidden: not permitted to do \"unsafe-delete-ignore-read-errors\", reason: ";
     assert!(why["message"].as_str().is_some_and(|message| message.starts_with(expected)), "{why}");
     // Admission sees the deletion.
     let policy = json!({"metadata": {"name": "keep"}, "spec": {"matchConstraints": {"resourceRules": [{"apiGroups": [""],
@@ -696,7 +701,8 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
     })
     .await;
     delete(&admin, &format!("{MAPS}/known"), "").await.expect(200);
-    let seen = admin.get(&format!("{MAPS}?watch=true&timeoutSeconds=1&resourceVersion={known}")).await.expect(200).text();
+    let seen =
+        admin.get(&format!("{MAPS}?watch=true&timeoutSeconds=1&resourceVersion={known}")).await.expect(200).text();
     assert!(seen.contains("\"DELETED\"") && seen.contains("\"known\""), "{seen}");
     server.stop();
     let audit = std::fs::read_to_string(audit).expect("audit events");

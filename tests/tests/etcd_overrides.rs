@@ -350,9 +350,15 @@ async fn what_is_in_an_etcd_of_its_own_is_encrypted_there() {
     let (etcds, folder) = (Etcds::start(), Folder::new());
     let file = folder.join("encryption.yaml");
     let configure = |keys: &[&str]| {
-        let key = |name: &&str| format!("{{name: {name}, secret: {}}}", if *name == "a" { "QUFBQUFBQUFBQUFBQUFBQQ==" } else { "QkJCQkJCQkJCQkJCQkJCQg==" });
+        let key = |name: &&str| {
+            format!(
+                "{{name: {name}, secret: {}}}",
+                if *name == "a" { "QUFBQUFBQUFBQUFBQUFBQQ==" } else { "QkJCQkJCQkJCQkJCQkJCQg==" }
+            )
+        };
         let keys: Vec<String> = keys.iter().map(key).collect();
-        let entry = format!("{{resources: [events, secrets], providers: [{{aesgcm: {{keys: [{}]}}}}]}}", keys.join(", "));
+        let entry =
+            format!("{{resources: [events, secrets], providers: [{{aesgcm: {{keys: [{}]}}}}]}}", keys.join(", "));
         let text = format!("{{apiVersion: v1, kind: EncryptionConfig, resources: [{entry}]}}");
         std::fs::write(&file, text).expect("written");
     };

@@ -313,7 +313,8 @@ async fn a_server_works_on_a_kine_with_sqlite() {
     let json = [("content-type", "application/json")];
     wire.send(Method::PUT, &format!("{MAPS}/own-a"), &json, stale.to_string()).await.refused(409, "Conflict");
     wire.send(Method::DELETE, &format!("{MAPS}/own-b"), &[], "").await.expect(200);
-    let seen = wire.get(&format!("{MAPS}?watch=true&timeoutSeconds=1&resourceVersion={first}")).await.expect(200).text();
+    let seen =
+        wire.get(&format!("{MAPS}?watch=true&timeoutSeconds=1&resourceVersion={first}")).await.expect(200).text();
     let types = ["ADDED", "MODIFIED", "DELETED"];
     let counts = types.map(|kind| seen.matches(&format!("\"type\":\"{kind}\"")).count());
     assert_eq!(counts, [1, 50, 1], "{seen}");
@@ -347,7 +348,8 @@ async fn a_server_works_on_a_kine_with_sqlite() {
         wire.get(&format!("{MAPS}/own-c")).await.expect(200);
         let now = version(&wire.get(MAPS).await.expect(200).json());
         wire.post(MAPS, &map(&format!("own-{data}"))).await.expect(201);
-        let seen = wire.get(&format!("{MAPS}?watch=true&timeoutSeconds=1&resourceVersion={now}")).await.expect(200).text();
+        let seen =
+            wire.get(&format!("{MAPS}?watch=true&timeoutSeconds=1&resourceVersion={now}")).await.expect(200).text();
         assert!(seen.contains(&format!("own-{data}")) && !seen.contains("own-a"), "{seen}");
         server.stop();
     }

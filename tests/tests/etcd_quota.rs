@@ -23,7 +23,8 @@ async fn race(url: &str) {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "own"}});
     wires[0].post("/api/v1/namespaces", &namespace).await.expect(201);
     let hard = json!({"count/configmaps": HARD.to_string()});
-    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": hard}});
+    let quota =
+        json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": hard}});
     wires[0].post("/api/v1/namespaces/own/resourcequotas", &quota).await.expect(201);
     // No controller runs that would count what is there.
     let status = json!({"status": {"hard": hard, "used": {"count/configmaps": "0"}}}).to_string();

@@ -179,7 +179,7 @@ fn a_restored_etcd_is_accepted_together_with_other_overrides() {
     let event = |server: &Server, name: &str| {
         let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"},
             "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}, "reason": "Tested"});
-        let file = folder.join(format!("{name}.json"));
+        let file = folder.join(&format!("{name}.json"));
         std::fs::write(&file, event.to_string()).expect("written");
         does(server, &["create", "-f", file.to_str().expect("a path")]);
     };

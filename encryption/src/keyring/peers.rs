@@ -23,7 +23,7 @@ const SHOWN_MAX: usize = 400;
 const ADVICE: &str = "add a key to all servers behind the others first, and put it first when all have it";
 
 /// The keys of a server.
-struct Keys {
+struct ServerKeys {
     entries: Vec<Covering>,
     all: Vec<KeyName>,
 }
@@ -48,7 +48,7 @@ impl Keyring {
     pub fn published(&self) -> Result<Value, String> {
         let salt = random::<SALT_BYTES>().map_err(|error| error.to_string())?;
         let name = |key: &KeyName| json!({"prefix": key.prefix, "mac": key.mac});
-        let Keys { entries, all } = self.keys(&salt);
+        let ServerKeys { entries, all } = self.keys(&salt);
         let entry = |entry: &Covering| {
             let resources: Vec<Value> = entry.resources.iter().map(|one| one.to_string().into()).collect();
             let writer = entry.writer.as_ref().map_or(Value::Null, name);
@@ -66,9 +66,14 @@ impl Keyring {
         let own = self.keys(&salt);
         let here = |(writer, resources): (Option<&KeyName>, String)| match writer {
             Some(key) if theirs.all.iter().any(|other| other.prefix == key.prefix) => {
-                format!("{resources} would be encrypted here with {}, and {server} has another key of that name", key.prefix)
+                format!(
+                    "{resources} would be encrypted here with {}, and {server} has another key of that name",
+                    key.prefix
+                )
             }
-            Some(key) => format!("{resources} would be encrypted here with {}, which {server} does not have", key.prefix),
+            Some(key) => {
+                format!("{resources} would be encrypted here with {}, which {server} does not have", key.prefix)
+            }
             None => format!("{resources} would be written here in plain, which {server} does not read"),
         };
         let there = |(writer, resources): (Option<&KeyName>, String)| match writer {
@@ -82,7 +87,7 @@ impl Keyring {
         found.map(|why| format!("--encryption-provider-config: {why} ({ADVICE})")).collect()
     }
 
-    fn keys(&self, salt: &[u8]) -> Keys {
+    fn keys(&self, salt: &[u8]) -> ServerKeys {
         let names: Vec<(&Entry, Vec<Option<Vec<KeyName>>>)> = self
             .entries
             .iter()
@@ -94,7 +99,10 @@ impl Keyring {
             reads_plain: providers.iter().any(Option::is_none),
         });
         let entries = entries.collect();
-        Keys { entries, all: names.into_iter().flat_map(|(_, providers)| providers).flatten().flatten().collect() }
+        ServerKeys {
+            entries,
+            all: names.into_iter().flat_map(|(_, providers)| providers).flatten().flatten().collect(),
+        }
     }
 }
 
@@ -113,7 +121,7 @@ fn names(provider: &Provider, salt: &[u8]) -> Option<Vec<KeyName>> {
     }
 }
 
-impl Keys {
+impl ServerKeys {
     /// The key that a resource is written with, and whether its plain values are read.
     fn of(&self, (resource, group): (&str, &str)) -> (Option<&KeyName>, bool) {
         let covers = |entry: &&Covering| entry.resources.iter().any(|one| one.covers(resource, group));
@@ -125,8 +133,8 @@ impl Keys {
 }
 
 /// The keys with which `writer` writes what `reader` cannot read, each with the resources, as far as these are named.
-fn unread<'k>(writer: &'k Keys, reader: &Keys) -> Vec<(Option<&'k KeyName>, String)> {
-    let named = |keys: &Keys| -> Vec<Pattern> {
+fn unread<'k>(writer: &'k ServerKeys, reader: &ServerKeys) -> Vec<(Option<&'k KeyName>, String)> {
+    let named = |keys: &ServerKeys| -> Vec<Pattern> {
         keys.entries.iter().flat_map(|entry| entry.resources.clone()).take(COMPARED_MAX).collect()
     };
     let mut all = [named(writer), named(reader)].concat();
@@ -144,7 +152,7 @@ fn unread<'k>(writer: &'k Keys, reader: &Keys) -> Vec<(Option<&'k KeyName>, Stri
 }
 
 /// What another server published: its salt and its keys; `None` if it is of another form.
-fn read(published: &Value) -> Option<(Vec<u8>, Keys)> {
+fn read(published: &Value) -> Option<(Vec<u8>, ServerKeys)> {
     let text = |value: &Value| value.as_str().map(shown);
     let name = |value: &Value| Some(KeyName { prefix: text(&value["prefix"])?, mac: text(&value["mac"])? });
     let entry = |entry: &Value| {
@@ -158,7 +166,7 @@ fn read(published: &Value) -> Option<(Vec<u8>, Keys)> {
     let salt = STANDARD.decode(published["salt"].as_str()?).ok()?;
     let entries = published["entries"].as_array()?.iter().take(COMPARED_MAX).map(entry).collect::<Option<_>>()?;
     let all = published["keys"].as_array()?.iter().take(COMPARED_MAX).map(name).collect::<Option<_>>()?;
-    Some((salt, Keys { entries, all }))
+    Some((salt, ServerKeys { entries, all }))
 }
 
 fn shown(text: &str) -> String {
@@ -329,7 +337,8 @@ mod tests {
             assert_eq!(one.conflicts(&published, "x"), Vec::<String>::new(), "{published}");
         }
         let writer = json!({"prefix": "\u{1b}[31m", "mac": ""});
-        let many = json!({"salt": "", "entries": [{"resources": long, "writer": writer, "readsPlain": true}], "keys": []});
+        let many =
+            json!({"salt": "", "entries": [{"resources": long, "writer": writer, "readsPlain": true}], "keys": []});
         let found = one.conflicts(&many, "x").join("; ");
         assert!(found.len() < 2_000 && !found.contains('\u{1b}'), "{found}");
     }
