@@ -71,7 +71,7 @@ impl Upkeep {
         let differences = alike.differences().map_err(|why| anyhow!("read the options of other servers: {why}"))?;
         ensure!(
             differences.is_empty(),
-            "{}: all servers on one etcd need the same; one that stopped without a word counts for 15 s more",
+            "{}. This server does not start beside the other one, which counts for 15 s after it was killed",
             differences.join("; ")
         );
         alike.tell(self.began.elapsed()).map_err(|why| anyhow!("tell other servers the options: {why}"))?;
@@ -145,7 +145,7 @@ impl Upkeep {
             let began = self.began;
             tasks.spawn(each(alike::RENEWED_EACH, move || match alike.renew(began.elapsed()) {
                 Ok(news) => news.iter().for_each(|difference| {
-                    tracing::error!("{difference}: all servers on one etcd need the same");
+                    tracing::error!("{difference}. Restart one of the servers with options that fit");
                 }),
                 Err(why) => tracing::warn!(%why, "other servers are not told the options"),
             }));

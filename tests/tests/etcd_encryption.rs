@@ -308,8 +308,7 @@ async fn servers_start_beside_those_whose_values_they_read_and_the_other_way_rou
         }
     }
     two.stop();
-    let new =
-        "secrets would be encrypted here with k8s:enc:aescbc:v1:key3:, which the server at 10.1.1.1 does not have";
+    let new = "secrets would be encrypted by this server with k8s:enc:aescbc:v1:key3:, which the server at 10.1.1.1 does not have";
     refused("two", &[3, 2], new);
     refused("two", &[3], "the server at 10.1.1.1 encrypts secrets with k8s:enc:aescbc:v1:key2:");
     let published =

@@ -20,7 +20,8 @@ const COMPARED_MAX: usize = 1_000;
 const SHOWN_MAX: usize = 400;
 
 /// How to put a key into use, for errors.
-const ADVICE: &str = "add a key to all servers behind the others first, and put it first when all have it";
+const ADVICE: &str = "each server must read what the others write, so add a key to all servers behind the others first, \
+                      and put it first when all have it";
 
 /// The keys of a server.
 struct ServerKeys {
@@ -59,32 +60,39 @@ impl Keyring {
         Ok(json!({"salt": STANDARD.encode(salt), "entries": entries, "keys": all}))
     }
 
-    /// Why this server cannot read what another one writes, or the other way round; nothing if both can. `published`
-    /// are the keys of the other server, which errors call `server`.
-    pub fn conflicts(&self, published: &Value, server: &str) -> Vec<String> {
-        let Some((salt, theirs)) = read(published) else { return Vec::new() };
+    /// Why this server cannot read what another one writes, or the other way round; `None` if both can. `published` are
+    /// the keys of the other server, which errors call `server`.
+    pub fn conflict(&self, published: &Value, server: &str) -> Option<String> {
+        let (salt, theirs) = read(published)?;
         let own = self.keys(&salt);
         let here = |(writer, resources): (Option<&KeyName>, String)| match writer {
             Some(key) if theirs.all.iter().any(|other| other.prefix == key.prefix) => {
                 format!(
-                    "{resources} would be encrypted here with {}, and {server} has another key of that name",
+                    "{resources} would be encrypted by this server with {}, and {server} has another key of that name",
                     key.prefix
                 )
             }
             Some(key) => {
-                format!("{resources} would be encrypted here with {}, which {server} does not have", key.prefix)
+                format!(
+                    "{resources} would be encrypted by this server with {}, which {server} does not have",
+                    key.prefix
+                )
             }
-            None => format!("{resources} would be written here in plain, which {server} does not read"),
+            None => format!("{resources} would be written by this server in plain, which {server} does not read"),
         };
         let there = |(writer, resources): (Option<&KeyName>, String)| match writer {
             Some(key) if own.all.iter().any(|other| other.prefix == key.prefix) => {
-                format!("{server} encrypts {resources} with {}, and here is another key of that name", key.prefix)
+                format!(
+                    "{server} encrypts {resources} with {}, and this server has another key of that name",
+                    key.prefix
+                )
             }
-            Some(key) => format!("{server} encrypts {resources} with {}, which is not here", key.prefix),
-            None => format!("{server} writes {resources} in plain, which is not read here"),
+            Some(key) => format!("{server} encrypts {resources} with {}, which this server does not have", key.prefix),
+            None => format!("{server} writes {resources} in plain, which this server does not read"),
         };
         let found = unread(&own, &theirs).into_iter().map(here).chain(unread(&theirs, &own).into_iter().map(there));
-        found.map(|why| format!("--encryption-provider-config: {why} ({ADVICE})")).collect()
+        let found: Vec<String> = found.collect();
+        (!found.is_empty()).then(|| format!("--encryption-provider-config: {}: {ADVICE}", found.join("; ")))
     }
 
     fn keys(&self, salt: &[u8]) -> ServerKeys {
@@ -215,12 +223,10 @@ mod tests {
     }
 
     fn conflicts(own: &Keyring, other: &Keyring) -> Vec<String> {
-        let found = own.conflicts(&other.published().expect("keys"), "the server at x");
-        let bare = |why: String| {
-            let why = why.strip_prefix("--encryption-provider-config: ").expect("the option").to_owned();
-            why.split_once(" (").expect("an advice").0.to_owned()
-        };
-        found.into_iter().map(bare).collect()
+        let Some(found) = own.conflict(&other.published().expect("keys"), "the server at x") else { return Vec::new() };
+        let found = found.strip_prefix("--encryption-provider-config: ").expect("the option");
+        let (found, _) = found.split_once(": each server must").expect("an advice");
+        found.split("; ").map(str::to_owned).collect()
     }
 
     #[test]
@@ -256,51 +262,57 @@ mod tests {
             (
                 secrets(&["aescbc=1"]),
                 secrets(&["aescbc=2,1"]),
-                vec!["the server at x encrypts secrets with k8s:enc:aescbc:v1:k2:, which is not here"],
+                vec!["the server at x encrypts secrets with k8s:enc:aescbc:v1:k2:, which this server does not have"],
             ),
             (
                 secrets(&["aescbc=2,1"]),
                 secrets(&["aescbc=1"]),
-                vec!["secrets would be encrypted here with k8s:enc:aescbc:v1:k2:, which the server at x does not have"],
+                vec![
+                    "secrets would be encrypted by this server with k8s:enc:aescbc:v1:k2:, which the server at x does not have",
+                ],
             ),
             (
                 secrets(&["aescbc=1"]),
                 secrets(&["aescbc=1x"]),
                 vec![
-                    "secrets would be encrypted here with k8s:enc:aescbc:v1:k1:, and the server at x has another key of \
-                     that name",
-                    "the server at x encrypts secrets with k8s:enc:aescbc:v1:k1:, and here is another key of that name",
+                    "secrets would be encrypted by this server with k8s:enc:aescbc:v1:k1:, and the server at x has another \
+                     key of that name",
+                    "the server at x encrypts secrets with k8s:enc:aescbc:v1:k1:, and this server has another key of that \
+                     name",
                 ],
             ),
             (
                 secrets(&["aescbc=1", "identity"]),
                 keyring(&[]),
-                vec!["secrets would be encrypted here with k8s:enc:aescbc:v1:k1:, which the server at x does not have"],
+                vec![
+                    "secrets would be encrypted by this server with k8s:enc:aescbc:v1:k1:, which the server at x does not have",
+                ],
             ),
             (
                 secrets(&["aescbc=1"]),
                 secrets(&["identity", "aescbc=1"]),
-                vec!["the server at x writes secrets in plain, which is not read here"],
+                vec!["the server at x writes secrets in plain, which this server does not read"],
             ),
             (
                 secrets(&["identity", "aescbc=1"]),
                 secrets(&["aescbc=1"]),
-                vec!["secrets would be written here in plain, which the server at x does not read"],
+                vec!["secrets would be written by this server in plain, which the server at x does not read"],
             ),
             (
                 keyring(&[("secrets configmaps", &["aescbc=1"]), ("*.*", &["aescbc=1,2"])]),
                 keyring(&[("configmaps", &["aescbc=1"]), ("*.", &["aescbc=3,1"]), ("*.apps", &["aescbc=2"])]),
                 vec![
-                    "the server at x encrypts *., secrets with k8s:enc:aescbc:v1:k3:, which is not here",
-                    "the server at x writes *.* in plain, which is not read here",
+                    "the server at x encrypts *., secrets with k8s:enc:aescbc:v1:k3:, which this server does not have",
+                    "the server at x writes *.* in plain, which this server does not read",
                 ],
             ),
             (
                 secrets(&["kms=plug"]),
                 secrets(&["kms=other"]),
                 vec![
-                    "secrets would be encrypted here with k8s:enc:kms:v2:plug:, which the server at x does not have",
-                    "the server at x encrypts secrets with k8s:enc:kms:v2:other:, which is not here",
+                    "secrets would be encrypted by this server with k8s:enc:kms:v2:plug:, which the server at x does not \
+                     have",
+                    "the server at x encrypts secrets with k8s:enc:kms:v2:other:, which this server does not have",
                 ],
             ),
         ] {
@@ -334,12 +346,12 @@ mod tests {
             json!({"salt": "", "entries": [{}], "keys": []}),
             json!({"salt": "", "entries": [{"resources": [1], "writer": null, "readsPlain": true}], "keys": []}),
         ] {
-            assert_eq!(one.conflicts(&published, "x"), Vec::<String>::new(), "{published}");
+            assert_eq!(one.conflict(&published, "x"), None, "{published}");
         }
         let writer = json!({"prefix": "\u{1b}[31m", "mac": ""});
         let many =
             json!({"salt": "", "entries": [{"resources": long, "writer": writer, "readsPlain": true}], "keys": []});
-        let found = one.conflicts(&many, "x").join("; ");
+        let found = one.conflict(&many, "x").expect("a conflict");
         assert!(found.len() < 2_000 && !found.contains('\u{1b}'), "{found}");
     }
 }

@@ -11,7 +11,7 @@ use holdfast_core::admission::Told;
 use holdfast_core::kinds::{Deprecation, known};
 use holdfast_core::list::Selection;
 use holdfast_core::object::meta;
-use holdfast_core::pipeline::{Representation, decode_body, delete_warning};
+use holdfast_core::pipeline::{Representation, decode_body, delete_warning, validate_options_of_many};
 use holdfast_core::request::Verb;
 use holdfast_core::stamp::Stamp;
 use holdfast_engine::{Collection, Reader, Reply as Written};
@@ -74,6 +74,7 @@ async fn delete_collection(service: &Arc<Service>, found: &Found) -> Outcome {
         scene.writable(engine)?;
     }
     let state = scene.state();
+    validate_options_of_many(&request.options.delete, request.options.dry_run)?;
     let selection = Selection::new(state, request)?;
     unread::selection(engine, state.kind(request.target.kind), &selection, None, |_| true)?;
     let Collection { kind, version, page } = engine.delete_collection(request).await?;
