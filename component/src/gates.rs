@@ -37,6 +37,7 @@ pub struct ApiGates {
     pub strangers_last: bool,
     pub watch_list: bool,
     pub upgrades_need_create: bool,
+    pub unsafe_deletion: bool,
     pub translated_websockets: bool,
     pub tunnelled_ports: bool,
     pub websockets_to_kubelets: bool,
@@ -79,6 +80,7 @@ impl From<&Gates> for ApiGates {
             certificate_uids: gates.enabled("AllowParsingUserUIDFromCertAuth"),
             strangers_last: gates.enabled("UnauthenticatedHTTP2DOSMitigation"),
             watch_list: gates.enabled("WatchList"),
+            unsafe_deletion: gates.enabled("AllowUnsafeMalformedObjectDeletion"),
             upgrades_need_create: gates.enabled("AuthorizePodWebsocketUpgradeCreatePermission"),
             translated_websockets: gates.enabled("TranslateStreamCloseWebsocketRequests"),
             tunnelled_ports: gates.enabled("PortForwardWebsockets"),
@@ -526,7 +528,7 @@ mod tests {
         }
         let all = gates(&["AllAlpha=true"]).unwrap();
         assert!(all.enabled("HPAScaleToZero") && !all.enabled("CBORServingAndStorage"));
-        let expected = "AllAlpha=true leaves what this server cannot turn: AllowUnsafeMalformedObjectDeletion, CBOR";
+        let expected = "AllAlpha=true leaves what this server cannot turn: CBOR";
         assert!(all.notes()[0].starts_with(expected), "{:?}", all.notes());
         let none = gates(&["AllBeta=false"]).unwrap();
         assert!(!none.enabled("DRAAdminAccess") && none.enabled("OpenAPIEnums"));

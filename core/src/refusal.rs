@@ -107,6 +107,11 @@ pub enum Refusal {
     /// A fault that Kubernetes reports without a reason: status 500 and the message.
     Unreasoned(Unreasoned),
     Unavailable(Unavailable),
+    /// Objects that cannot be read from the store, each as a cause whose field is the object's key there.
+    StoreRead {
+        subject: Subject,
+        causes: Causes,
+    },
     /// The refusal of a webhook or a policy, with its own code and message.
     Ruled(Box<Ruling>),
     /// The log's disk is full: reads continue, writes wait for room. The text is the log's.

@@ -106,6 +106,9 @@ impl FieldValidation {
     }
 }
 
+/// The field of [`DeleteOptions::ignores_read_errors`].
+pub const IGNORES_READ_ERRORS: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
     pub grace_period_seconds: Option<i64>,
@@ -113,6 +116,9 @@ pub struct DeleteOptions {
     pub propagation_policy: Option<String>,
     pub precondition_uid: Option<String>,
     pub precondition_resource_version: Option<String>,
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`: the object cannot be read from the store, and is to be
+    /// removed without being looked at. Never set while the feature gate is off.
+    pub ignores_read_errors: bool,
     /// The delete is part of a `deletecollection`; admission sees no name.
     pub is_collective: bool,
 }

@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use holdfast_core::object::reader::{Faults, Reader};
 use holdfast_value::Value;
 use std::collections::BTreeSet;
+use std::fmt::{self, Display};
 use std::time::Duration;
 
 const KINDS: [(&str, &str); 2] =
@@ -49,8 +50,19 @@ pub(crate) enum Pattern {
     },
 }
 
+impl Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pattern::Everything => f.write_str("*.*"),
+            Pattern::Group(group) => write!(f, "*.{group}"),
+            Pattern::Resource { resource, group } if group.is_empty() => f.write_str(resource),
+            Pattern::Resource { resource, group } => write!(f, "{resource}.{group}"),
+        }
+    }
+}
+
 impl Pattern {
-    fn parse(text: &str) -> Pattern {
+    pub fn parse(text: &str) -> Pattern {
         match text.split_once('.') {
             Some(("*", "*")) => Pattern::Everything,
             Some(("*", group)) => Pattern::Group(group.into()),
@@ -70,6 +82,15 @@ impl Pattern {
 
     pub fn covers(&self, resource: &str, group: &str) -> bool {
         self.masks(&Pattern::Resource { resource: resource.into(), group: group.into() })
+    }
+
+    /// A resource and its group that it covers, and no pattern that covers less: no resource or group is named `*`.
+    pub fn example(&self) -> (&str, &str) {
+        match self {
+            Pattern::Everything => ("*", "*"),
+            Pattern::Group(group) => ("*", group),
+            Pattern::Resource { resource, group } => (resource, group),
+        }
     }
 }
 

@@ -5,6 +5,8 @@
 //! configuration. Plain values are accepted if no entry covers their resource, or if a covering entry has the identity
 //! provider.
 
+mod peers;
+
 use crate::cipher::{Cipher, ValuePlace};
 use crate::configuration::{Configuration, Entry, Provider as Described};
 use crate::kms::{Closed, Kms};

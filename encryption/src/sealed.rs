@@ -2,7 +2,7 @@
 
 use crate::keyring::Keyring;
 use crate::live::Live;
-use holdfast_core::event::{Offset, Record};
+use holdfast_core::event::{Actor, Offset, Record};
 use holdfast_engine::log::sealing::{Prepared, Sealing, Values};
 use holdfast_engine::log::{Found, Identity, Lack, Proposal, Unreadable, Wake};
 use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Size};
@@ -136,6 +136,10 @@ impl<L: Log + ?Sized> Log for SealedLog<L> {
 
     fn unreadable(&self, resource: &str, prefix: &str, limit: usize) -> Vec<Unreadable> {
         self.log.unreadable(resource, prefix, limit)
+    }
+
+    fn delete_unreadable(&self, object: &Unreadable, actor: Actor, time_ms: i64) -> Result<bool, Fault> {
+        self.log.delete_unreadable(object, actor, time_ms)
     }
 
     fn newly_unreadable(&self) -> Vec<String> {

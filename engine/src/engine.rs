@@ -31,8 +31,9 @@ use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::{Kind, Registry};
 use holdfast_core::list::{Continue, Freshness, Selection, TokenKey};
 use holdfast_core::object::meta::Document;
-use holdfast_core::pipeline::{Expectation, Settings, SignedToken, TokenClaims, Write};
+use holdfast_core::pipeline::{self, Expectation, Settings, SignedToken, TokenClaims, Write};
 use holdfast_core::refusal::{Expired, Timeout, Unavailable};
+use holdfast_core::request::Request;
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Entry, State};
 use holdfast_value::Value;
@@ -501,6 +502,17 @@ impl Engine {
     pub fn unreadable(&self, resource: &str, prefix: &str, limit: usize) -> Vec<Unreadable> {
         let parts = self.parts().iter().flat_map(|part| part.engine.unreadable(resource, prefix, limit));
         self.log.unreadable(resource, prefix, limit).into_iter().chain(parts).collect()
+    }
+
+    /// Deletes an object that the log cannot read; see [`Log::delete_unreadable`]. The engine's own log must have it.
+    pub async fn delete_unreadable(&self, object: Unreadable, request: &Request) -> Result<bool, Refusal> {
+        let (log, actor, time_ms) = (self.log.clone(), pipeline::actor(request), self.stamp().time.as_millisecond());
+        let delete = move || log.delete_unreadable(&object, actor, time_ms);
+        self.reads.run(delete).await.map_err(|fault| match fault {
+            Fault::Unreachable { .. } | Fault::Unknown { .. } => unreachable(fault),
+            Fault::Full { .. } => Refusal::InsufficientStorage(fault.to_string()),
+            other => Refusal::fault(other),
+        })
     }
 
     /// Whether other servers append to the log, so that the newest state here may be older than the log.

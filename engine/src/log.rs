@@ -14,7 +14,7 @@ pub use fault::{Cause, DamagedEvent, Fault};
 pub use proposal::{Append, Decision, Expected, Proposal, Receipt};
 pub use unreadable::{Flaw, Unreadable};
 
-use holdfast_core::event::{Offset, Record};
+use holdfast_core::event::{Actor, Offset, Record};
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -300,6 +300,13 @@ pub trait Log: LogRead {
     fn unreadable(&self, resource: &str, prefix: &str, limit: usize) -> Vec<Unreadable> {
         let _ = (resource, prefix, limit);
         Vec::new()
+    }
+
+    /// Deletes an object whose value cannot be read, if it still has the version at which it could not. Returns whether
+    /// it had. `actor` is the user who deletes it.
+    fn delete_unreadable(&self, object: &Unreadable, actor: Actor, time_ms: i64) -> Result<bool, Fault> {
+        let _ = (object, actor, time_ms);
+        Ok(false)
     }
 
     /// The resources that got further unreadable objects since the last call.

@@ -360,7 +360,7 @@ impl Engine {
     /// Deletes the objects that the selection picks, each by an event of its own. An object that another request
     /// deletes meanwhile is no error. Returns the picked objects as they were.
     pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<Collection, Refusal> {
-        pipeline::validate_delete_options(&request.options.delete)?;
+        pipeline::validate_options_of_many(&request.options.delete, request.options.dry_run)?;
         self.catch_up().await?;
         let snapshot = self.snapshot();
         if planted(Bug::MassDeletionOfOldKind) && !snapshot.registry.serves(request.target.kind) {

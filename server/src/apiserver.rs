@@ -247,6 +247,7 @@ impl Server {
                 }),
             namespace_bytes: args.namespace_bytes,
             garbage_collection: args.cluster.enable_garbage_collector,
+            unsafe_deletion: gates.unsafe_deletion,
             gates_off: gates.fields_off.clone(),
             ..pipeline::Settings::default()
         };

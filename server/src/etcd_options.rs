@@ -36,6 +36,10 @@ pub struct EtcdArgs {
     /// Private key of that certificate.
     #[arg(long, requires = "etcd_certfile", value_name = "FILE")]
     pub etcd_keyfile: Option<PathBuf>,
+    /// How often addresses and node ports of Services are compared with what is recorded as given out, for tests that do
+    /// not wait as long as kube-apiserver [default: 3m].
+    #[arg(long, hide = true, value_parser = parse_duration, value_name = "DURATION")]
+    pub etcd_repair_interval: Option<Duration>,
     /// How often old revisions are compacted in etcd, by one of the servers for all; 0 if something else compacts
     /// [default: 5m].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
@@ -114,6 +118,7 @@ impl EtcdArgs {
             ("etcd-cafile", self.etcd_cafile.is_some()),
             ("etcd-certfile", self.etcd_certfile.is_some()),
             ("etcd-keyfile", self.etcd_keyfile.is_some()),
+            ("etcd-repair-interval", self.etcd_repair_interval.is_some()),
             ("etcd-compaction-interval", self.etcd_compaction_interval.is_some()),
             ("etcd-db-metric-poll-interval", self.etcd_db_metric_poll_interval.is_some()),
             ("etcd-healthcheck-timeout", self.etcd_healthcheck_timeout.is_some()),
@@ -184,6 +189,11 @@ impl EtcdArgs {
     /// How often this server compacts; `None` if others compact.
     pub fn compaction_interval(&self) -> Option<Duration> {
         Some(self.etcd_compaction_interval.unwrap_or(Duration::from_secs(300))).filter(|interval| !interval.is_zero())
+    }
+
+    /// How often Services are compared with what is recorded as given out: as in kube-apiserver.
+    pub fn repair_interval(&self) -> Duration {
+        self.etcd_repair_interval.unwrap_or(Duration::from_secs(180))
     }
 
     /// How often the database size is requested; `None`: never.

@@ -10,13 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The interval, as in kube-apiserver.
-const PERIOD: Duration = Duration::from_secs(180);
 /// A difference that lasts longer than this is not a write in progress.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Repairs while `is_first` says that this server does.
-pub async fn run(service: Arc<Service>, claims: Arc<Allocations>, is_first: Arc<AtomicBool>) {
+/// Repairs once per interval, while `is_first` says that this server does.
+pub async fn run(service: Arc<Service>, claims: Arc<Allocations>, is_first: Arc<AtomicBool>, interval: Duration) {
     let mut leaks = Leaks::default();
     // After this time it is known which server repairs.
     tokio::time::sleep(PAUSE).await;
@@ -28,7 +26,7 @@ pub async fn run(service: Arc<Service>, claims: Arc<Allocations>, is_first: Arc<
         } else {
             leaks = Leaks::default();
         }
-        tokio::time::sleep(PERIOD).await;
+        tokio::time::sleep(interval).await;
     }
 }
 

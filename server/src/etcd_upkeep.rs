@@ -18,6 +18,7 @@ use holdfast_storage_etcd::first;
 use holdfast_storage_etcd::health::{self, Probe, Turn};
 use holdfast_storage_etcd::measured::Measured;
 use holdfast_storage_etcd::servers::Servers;
+use holdfast_storage_etcd::strays::Strays;
 use holdfast_transport_http::HealthCheck;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,6 +37,7 @@ pub struct Upkeep {
     alike: Option<Arc<Alike>>,
     began: Instant,
     claims: Option<Arc<Allocations>>,
+    strays: Option<Arc<Strays>>,
     /// Whether this server repairs: of the running servers, the one with the first address does.
     is_first: Arc<AtomicBool>,
 }
@@ -47,11 +49,15 @@ impl Upkeep {
         let etcd = Arc::new(Measured::new(etcd, Box::new(move |key| label(&named, key))));
         let is_first = Arc::new(AtomicBool::new(true));
         let (others, began) = (Vec::new(), Instant::now());
-        Upkeep { etcd, others, members, keys, options, alike: None, began, claims: None, is_first }
+        Upkeep { etcd, others, members, keys, options, alike: None, began, claims: None, strays: None, is_first }
     }
 
     pub fn with_claims(self, claims: Arc<Allocations>) -> Upkeep {
         Upkeep { claims: Some(claims), ..self }
+    }
+
+    pub fn with_strays(self, strays: Arc<Strays>) -> Upkeep {
+        Upkeep { strays: Some(strays), ..self }
     }
 
     /// The node ports that servers on this etcd have reserved.
@@ -66,7 +72,7 @@ impl Upkeep {
             alike.differences().map_err(|why| anyhow!("cannot read the options of other servers: {why}"))?;
         ensure!(
             differences.is_empty(),
-            "{}: all servers on one etcd need the same options (a server that was killed counts for 15 s more)",
+            "{}. This server does not start beside the other one, which counts for 15 s after it was killed",
             differences.join("; ")
         );
         alike
@@ -122,8 +128,8 @@ impl Upkeep {
     }
 
     pub fn meter(&self) -> Meter {
-        let etcd = self.etcd.clone();
-        Arc::new(move || etcd.text())
+        let (etcd, strays) = (self.etcd.clone(), self.strays.clone());
+        Arc::new(move || etcd.text() + &strays.as_ref().map(|strays| strays.text()).unwrap_or_default())
     }
 
     /// The registry in which servers announce themselves to each other.
@@ -135,7 +141,17 @@ impl Upkeep {
     /// Starts the periodic tasks.
     pub fn start(&self, service: &Arc<Service>, tasks: &mut JoinSet<()>) {
         if let Some(claims) = &self.claims {
-            tasks.spawn(etcd_repair::run(service.clone(), claims.clone(), self.is_first.clone()));
+            let interval = self.options.repair_interval();
+            tasks.spawn(etcd_repair::run(service.clone(), claims.clone(), self.is_first.clone(), interval));
+        }
+        if let Some(alike) = self.alike.clone() {
+            let began = self.began;
+            tasks.spawn(each(alike::RENEWED_EACH, move || match alike.renew(began.elapsed()) {
+                Ok(news) => news.iter().for_each(|difference| {
+                    tracing::error!("{difference}. Restart one of the servers with options that fit");
+                }),
+                Err(why) => tracing::warn!(%why, "other servers are not told the options"),
+            }));
         }
         for etcd in std::iter::once(&self.etcd).chain(&self.others) {
             self.start_for(etcd, tasks);
@@ -151,14 +167,6 @@ impl Upkeep {
                     Ok(Round::Compacted(revision)) => tracing::info!(revision, "etcd has compacted old revisions"),
                     Ok(Round::Overtaken | Round::Began) => {}
                     Err(why) => tracing::warn!(%why, "etcd could not be compacted; the next round tries again"),
-                }
-            }));
-        }
-        if let Some(alike) = self.alike.clone() {
-            let began = self.began;
-            tasks.spawn(each(alike::RENEWED_EACH, move || {
-                if let Err(why) = alike.tell(began.elapsed()) {
-                    tracing::warn!(%why, "the options could not be published for other servers");
                 }
             }));
         }

@@ -108,7 +108,8 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
     };
     let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
     let server = local.identity()?.id.unwrap_or_default();
-    let alike = Alike::new(upkeep.etcd(), (&prefix, transactions), &server, &shown_as(args), shared_options(args));
+    let (address, options) = (shown_as(args), shared_options(args));
+    let alike = Alike::new(upkeep.etcd(), (&prefix, transactions), &server, &address, options, keys.clone());
     let upkeep = upkeep.beside(alike).with_context(|| named(args))?;
     let claims = Arc::new(Allocations::new(
         upkeep.etcd(),
@@ -137,6 +138,7 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
         let log = open(&of_override).with_context(in_folder)?;
         parts.push(Apart { kinds: one.kinds.clone(), sealing: Some(log.clone()), log });
     }
+    let upkeep = upkeep.with_strays(log.strays());
     Ok(OnEtcd { log, parts, upkeep })
 }
 

@@ -1,13 +1,15 @@
-//! Options that must be the same on all servers of one etcd. Each server writes its options to etcd under a lease, and
-//! does not start while a running server has different ones.
+//! Options that must be the same on all servers of one etcd, and keys for encryption, with which each must read what the
+//! others write. Each server writes them to etcd under a lease, and does not start while a running server has different
+//! ones.
 
 use crate::client::{self, Etcd, Fault, Operation, Range, Transactions};
 use crate::leases::Leases;
 use crate::places::{Kinds, Places};
 use crate::transaction::plain;
 use bytes::Bytes;
+use holdfast_encryption::Live;
 use holdfast_value::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,9 +25,12 @@ pub struct Alike {
     etcd: Arc<dyn Etcd>,
     key: Bytes,
     all: client::Keys,
-    value: Bytes,
+    address: String,
     options: BTreeMap<&'static str, String>,
+    keys: Arc<Live>,
     leases: Mutex<Leases>,
+    /// The differences that were reported.
+    reported: Mutex<BTreeSet<String>>,
 }
 
 impl Alike {
@@ -36,15 +41,32 @@ impl Alike {
         server: &str,
         address: &str,
         options: BTreeMap<&'static str, String>,
+        keys: Arc<Live>,
     ) -> Alike {
-        let (places, mut told) = (Places::new(prefix, Kinds::All, transactions), Map::new());
-        options.iter().for_each(|(name, value)| drop(told.insert((*name).to_owned(), value.clone().into())));
-        let value = json!({"address": address, "options": Value::Object(told)}).to_string().into();
-        let leases = Mutex::new(Leases::new(Duration::ZERO));
-        Alike { etcd, key: places.options(server), all: places.all_options(), value, options, leases }
+        let places = Places::new(prefix, Kinds::All, transactions);
+        Alike {
+            etcd,
+            key: places.options(server),
+            all: places.all_options(),
+            address: address.to_owned(),
+            options,
+            keys,
+            leases: Mutex::new(Leases::new(Duration::ZERO)),
+            reported: Mutex::default(),
+        }
     }
 
-    /// The options that differ from those of a running server, each with that server and its value.
+    /// What other servers read.
+    fn value(&self) -> Result<Bytes, Fault> {
+        let mut options = Map::new();
+        self.options.iter().for_each(|(name, value)| drop(options.insert((*name).to_owned(), value.clone().into())));
+        let keys = self.keys.keyring().published().map_err(Fault::Refused)?;
+        let value = json!({"address": self.address, "options": Value::Object(options), "encryption": keys});
+        Ok(value.to_string().into())
+    }
+
+    /// The options that differ from those of a running server, each with that server and its value; and the resources
+    /// that this server or the other one could not read if the other wrote them.
     pub fn differences(&self) -> Result<Vec<String>, Fault> {
         let found = self.etcd.range(&Range::of(self.all.clone()))?.found;
         let mut differences = Vec::new();
@@ -61,14 +83,27 @@ impl Alike {
                     }
                 }
             }
+            let server = format!("the server at {address}");
+            differences.extend(self.keys.keyring().conflict(&told["encryption"], &server));
         }
         Ok(differences)
+    }
+
+    /// Writes this server's options again, and returns the differences that were not there before: another server
+    /// started at the same time, or has read its keys anew.
+    pub fn renew(&self, now: Duration) -> Result<Vec<String>, Fault> {
+        self.tell(now)?;
+        let differences: BTreeSet<String> = self.differences()?.into_iter().collect();
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = differences.difference(&reported).cloned().collect();
+        *reported = differences;
+        Ok(news)
     }
 
     /// Writes this server's options, or renews them. `now` is from any monotonic clock.
     pub fn tell(&self, now: Duration) -> Result<(), Fault> {
         let lease = self.leases().lease(self.etcd.as_ref(), LEASE, now)?;
-        let put = Operation::Put { key: self.key.clone(), value: self.value.clone(), lease };
+        let put = Operation::Put { key: self.key.clone(), value: self.value()?, lease };
         match self.write(self.revision()?, put) {
             Err(Fault::NoLease(why)) => {
                 self.leases().forget(lease);
@@ -116,6 +151,10 @@ mod tests {
     const NOW: Duration = Duration::ZERO;
 
     fn alike(model: &Model, server: &str, ranges: &str) -> Alike {
+        with(model, server, ranges, &Live::none())
+    }
+
+    fn with(model: &Model, server: &str, ranges: &str, keys: &Arc<Live>) -> Alike {
         let options = BTreeMap::from([("--service-cluster-ip-range", ranges.to_owned())]);
         Alike::new(
             Arc::new(model.plain_client(1)),
@@ -123,7 +162,15 @@ mod tests {
             server,
             &format!("10.0.0.{server}"),
             options,
+            keys.clone(),
         )
+    }
+
+    fn with_key(name: &str) -> Arc<Live> {
+        let key = format!("{{name: {name}, secret: AAAAAAAAAAAAAAAAAAAAAA==}}");
+        let entry = format!("{{resources: [secrets], providers: [{{aescbc: {{keys: [{key}]}}}}]}}");
+        let text = format!("{{apiVersion: v1, kind: EncryptionConfig, resources: [{entry}]}}");
+        Live::of_text(&text, false, false).expect("a configuration")
     }
 
     #[test]
@@ -143,6 +190,30 @@ mod tests {
         assert_eq!(other.differences().map(|all| all.len()), Ok(1));
         one.withdraw().expect("withdrawn");
         assert_eq!(other.differences(), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn keys_are_compared_with_those_of_running_servers() {
+        let model = Model::default();
+        let (one, same, other) =
+            (with(&model, "1", "a", &with_key("x")), with(&model, "2", "a", &with_key("x")), with_key("y"));
+        let other = with(&model, "3", "a", &other);
+        one.tell(NOW).expect("told");
+        assert_eq!(same.differences(), Ok(Vec::new()));
+        let found = other.differences().expect("differences");
+        assert_eq!(found.len(), 1, "{found:?}");
+        for part in ["--encryption-provider-config", "secrets", "aescbc:v1:x:", "the server at 10.0.0.1"] {
+            assert!(found[0].contains(part), "{part}: {found:?}");
+        }
+        // It starts nevertheless, at the same time: each is told once.
+        assert_eq!(one.renew(NOW), Ok(Vec::new()));
+        assert_eq!(other.renew(NOW), Ok(found.clone()));
+        assert_eq!(other.renew(NOW), Ok(Vec::new()));
+        assert_eq!(one.renew(NOW).map(|news| news.len()), Ok(1));
+        one.withdraw().expect("withdrawn");
+        assert_eq!(other.renew(NOW), Ok(Vec::new()));
+        one.tell(NOW).expect("told");
+        assert_eq!(other.renew(NOW), Ok(found), "it came again");
     }
 
     #[test]

@@ -454,7 +454,10 @@ impl Follower {
                 revision = page.header.revision;
             }
             for found in &page.found {
-                let Some(placed) = shared.placed(&found.key) else { continue };
+                let Some(placed) = shared.placed(&found.key) else {
+                    shared.note_stray(&found.key);
+                    continue;
+                };
                 let object = (placed.resource, placed.key);
                 let before = known.remove(&object).unwrap_or(0);
                 match before < found.mod_revision {

@@ -31,8 +31,10 @@ mod restored;
 mod sent;
 pub mod servers;
 mod shared;
+pub mod strays;
 mod transaction;
 mod unread;
+mod unread_deletion;
 mod wire;
 
 // `tests/world` is also compiled as a test of its own, with planted bugs, and names this crate.

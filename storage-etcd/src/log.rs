@@ -10,9 +10,10 @@ use crate::places::{Kinds, Places};
 use crate::planted::{Bug, planted};
 use crate::restored::{self, Standing};
 use crate::shared::{Shared, Storing, fault, went_back, wrong_cluster};
+use crate::strays::Strays;
 use crate::transaction::{Step, order};
 use bytes::Bytes;
-use holdfast_core::event::{Offset, Record};
+use holdfast_core::event::{Actor, Offset, Record};
 use holdfast_encryption::{Keyring, Live, Locked};
 use holdfast_engine::log::sealing::{Prepared, Sealing, Values};
 use holdfast_engine::log::{Decision, Found, Identity, Lack, Receipt, Unreadable, Wake};
@@ -140,8 +141,13 @@ impl EtcdLog {
         self.follower.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
+    /// The keys under the prefix that the log leaves out.
+    pub fn strays(&self) -> Arc<Strays> {
+        self.shared.strays.clone()
+    }
+
     /// Waits until the local log has all events up to a revision.
-    fn wait_through(&self, revision: u64) -> Result<(), Fault> {
+    pub(crate) fn wait_through(&self, revision: u64) -> Result<(), Fault> {
         let mut follower = self.follower.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *follower {
             Some(follower) => {
@@ -166,13 +172,14 @@ impl EtcdLog {
         let shared = &self.shared;
         let Some(nth) = going.order.get(going.written.len()) else { return Ok(None) };
         let record = &records[*nth];
+        let (who_wrote, fence) = self.beside(record);
         let step = Step {
             record,
             replaces: going.revision_of(records, record.replaces),
             value: if record.is_delete() { None } else { Some(shared.value(record)?) },
             lease: shared.lease(record)?,
-            who: (shared.places.who(&shared.server), who(record).encode_record().into()),
-            fence: (shared.places.fence(&shared.server), shared.fence.load(Ordering::Acquire)),
+            who: who_wrote,
+            fence,
             claims: going
                 .claims
                 .map(|revision| (shared.places.claims(), going.written.values().copied().max().unwrap_or(revision))),
@@ -187,6 +194,13 @@ impl EtcdLog {
         };
         let txn = step.transaction(&going.decision, &shared.places.keys, is_written);
         txn.map(Some).map_err(|why| Fault::Unreadable { what: why.to_string() })
+    }
+
+    /// What is written beside a record, and the fence that must still be as it is.
+    pub(crate) fn beside(&self, record: &Record) -> ((Bytes, Bytes), (Bytes, u64)) {
+        let shared = &self.shared;
+        let who = (shared.places.who(&shared.server), who(record).encode_record().into());
+        (who, (shared.places.fence(&shared.server), shared.fence.load(Ordering::Acquire)))
     }
 
     /// Writes independent decisions, one transaction of each at a time. Returns the revision up to which there are
@@ -261,7 +275,7 @@ impl EtcdLog {
 
     /// The result of a transaction when etcd is full. A deletion is retried without the puts beside it, because only
     /// puts need space.
-    fn without_space(&self, txn: &Txn, why: String) -> Result<Decided, client::Fault> {
+    pub(crate) fn without_space(&self, txn: &Txn, why: String) -> Result<Decided, client::Fault> {
         let Some(delete @ Operation::Delete { .. }) = txn.operations.last() else { return self.read_back(txn, why) };
         let bare = Txn { operations: vec![delete.clone()], ..txn.clone() };
         match self.shared.etcd.transact(vec![bare]).pop() {
@@ -593,6 +607,10 @@ impl Log for EtcdLog {
 
     fn unreadable(&self, resource: &str, prefix: &str, limit: usize) -> Vec<Unreadable> {
         self.shared.unread.of(resource, prefix, limit)
+    }
+
+    fn delete_unreadable(&self, object: &Unreadable, actor: Actor, time_ms: i64) -> Result<bool, Fault> {
+        self.delete_unread(object, actor, time_ms)
     }
 
     fn newly_unreadable(&self) -> Vec<String> {

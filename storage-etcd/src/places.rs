@@ -1,6 +1,7 @@
 //! The keys of etcd that a server reads and writes: those of Kubernetes, and a few of Holdfast's own.
 
 use crate::client::{self, Transactions};
+use crate::strays::Stray;
 use bytes::Bytes;
 use holdfast_core::etcd::{Fault, Keys, Place};
 use holdfast_core::kinds::{Kind, Registry};
@@ -55,6 +56,8 @@ pub enum Found<'k> {
     Who,
     /// A key that the log does not keep.
     Other,
+    /// A key of no object.
+    Stray(Stray),
 }
 
 impl Places {
@@ -138,6 +141,11 @@ impl Places {
         format!("{}cluster", self.own).into()
     }
 
+    /// A key that has no object and surprises nobody: health checks read it, and kine writes it.
+    fn is_known(&self, key: &[u8]) -> bool {
+        key.strip_prefix(self.keys.root().as_bytes()) == Some(b"health")
+    }
+
     pub fn find<'k>(&self, registry: &'static Registry, key: &'k [u8]) -> Result<Found<'k>, Fault> {
         if let Some(name) = key.strip_prefix(self.own.as_bytes()) {
             return Ok(if name.starts_with(b"who/") { Found::Who } else { Found::Other });
@@ -152,7 +160,8 @@ impl Places {
             Place::Strange if matches!(self.kinds, Kinds::Only(_)) => Found::Other,
             Place::Strange => match self.keys.custom(key) {
                 Some((resource, key)) => Found::Object { kind: None, resource, key },
-                None => Found::Other,
+                None if self.is_known(key) => Found::Other,
+                None => Found::Stray(if self.keys.is_of_custom_kind(key) { Stray::Depth } else { Stray::Kind }),
             },
         })
     }
@@ -168,6 +177,8 @@ mod tests {
             Ok(Found::Object { kind, resource, key }) => format!("{resource} {key} {}", kind.is_some()),
             Ok(Found::Who) => "who".into(),
             Ok(Found::Other) => "other".into(),
+            Ok(Found::Stray(Stray::Depth)) => "too deep or not deep enough".into(),
+            Ok(Found::Stray(Stray::Kind)) => "of no kind".into(),
             Err(fault) => fault.to_string(),
         }
     }
@@ -181,6 +192,12 @@ mod tests {
             ("/registry/example.com/gadgets/a/b", "example.com/gadgets a/b false"),
             ("/registry/ranges/servicenodeports", "other"),
             ("/registry/health", "other"),
+            ("/registry/example.com/gadgets/a/b/c", "too deep or not deep enough"),
+            ("/registry/example.com/gadgets/a//b", "too deep or not deep enough"),
+            ("/registry/example.com/gadgets", "too deep or not deep enough"),
+            ("/registry/workloads/a/b", "of no kind"),
+            ("/registry/stuff", "of no kind"),
+            ("/registry/masterleases/a/b", "of no kind"),
             ("/registry.holdfast/who/a", "who"),
             ("/registry.holdfast/fences/a", "other"),
         ] {

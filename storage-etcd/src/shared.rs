@@ -6,6 +6,7 @@ use crate::leases::Leases;
 use crate::local::Local;
 use crate::places::{Found, Places};
 use crate::sent::PendingWrites;
+use crate::strays::{Stray, Strays};
 use crate::unread::Unread;
 use bytes::Bytes;
 use holdfast_core::etcd::{Author, Media, read_event, write_event};
@@ -40,6 +41,7 @@ pub struct Shared {
     pub log: SealedLog<dyn Local>,
     pub keys: Arc<Live>,
     pub unread: Unread,
+    pub strays: Arc<Strays>,
     pub places: Places,
     pub storing: Storing,
     pub transactions: Transactions,
@@ -119,6 +121,7 @@ impl Shared {
             local,
             keys,
             unread: Unread::default(),
+            strays: Arc::default(),
             places,
             storing,
             transactions,
@@ -296,11 +299,14 @@ impl Shared {
 
     /// The record of a put; `None` for keys that the log does not keep. A value that cannot be read is noted.
     pub fn put(&self, now: &client::KeyValue, before: u64, who: Option<&Record>, seen: Seen) -> Option<Record> {
-        let placed = self.placed(&now.key)?;
+        let Some(placed) = self.placed(&now.key) else {
+            self.note_stray(&now.key);
+            return None;
+        };
         match self.read(&placed, now) {
             Ok(_) if placed.is_stray => {
                 self.unread.forget(&placed.resource, &placed.key);
-                tracing::error!("{} is not a key of an object of {}: it is left out", shown(now), placed.resource);
+                self.strays.note(self.places.keys.root(), &now.key, Stray::Depth);
                 None
             }
             Ok((object, author)) => {
@@ -357,12 +363,19 @@ impl Shared {
             Ok(Found::Object { kind, resource, key }) => {
                 Some(Placed { kind, resource: resource.to_owned(), key: key.to_owned(), is_stray: false })
             }
-            Ok(Found::Who | Found::Other) => None,
+            Ok(Found::Who | Found::Other | Found::Stray(_)) => None,
             Err(_) => {
                 let (kind, key) = self.places.keys.under(registry(), key)?;
                 let kind = Some(registry().get(kind)).filter(|kind| self.places.kinds.have(&kind.storage))?;
                 Some(Placed { kind: Some(kind), resource: kind.storage.to_string(), key, is_stray: true })
             }
+        }
+    }
+
+    /// Notes a key that is left out although it is below the prefix.
+    pub fn note_stray(&self, key: &[u8]) {
+        if let Ok(Found::Stray(stray)) = self.places.find(registry(), key) {
+            self.strays.note(self.places.keys.root(), key, stray);
         }
     }
 
@@ -389,15 +402,6 @@ pub struct Placed {
 fn locked(why: &Locked) -> (Flaw, bool) {
     (Flaw::Locked(why.to_string()), matches!(why, Locked::Unreachable(_)))
 }
-
-/// A key as text, cut to [`KEY_SHOWN_MAX`] bytes.
-fn shown(found: &client::KeyValue) -> String {
-    holdfast_core::visible::line(&String::from_utf8_lossy(&found.key[..found.key.len().min(KEY_SHOWN_MAX)]))
-        .into_owned()
-}
-
-/// The most bytes of a key in a log line.
-const KEY_SHOWN_MAX: usize = 512;
 
 pub fn wrong_cluster(found: u64, known: u64) -> String {
     format!(

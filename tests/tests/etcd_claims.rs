@@ -6,14 +6,17 @@ use holdfast_core::kinds::networking::AddressOwner;
 use holdfast_core::kinds::offered::NEWEST;
 use holdfast_core::kinds::records::NODE_PORTS;
 use holdfast_core::stamp::Stamp;
+use holdfast_encryption::Live;
 use holdfast_storage_etcd::client::{self, Compare, Etcd, Expected, Operation, Range, Txn};
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
-use holdfast_tests::etcd::{Cluster, Kine};
+use holdfast_tests::clock;
+use holdfast_tests::etcd::{Cluster, Kine, Proxy};
 use holdfast_tests::wire::Wire;
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,12 +28,32 @@ const OPTIONS: [&str; 2] = ["--service-cluster-ip-range=10.96.0.0/25", "--servic
 struct Neighbour {
     etcd: Client,
     keys: Keys,
+    /// The keys that encrypt its values.
+    secrets: Arc<Live>,
 }
 
 impl Neighbour {
     fn on(url: &str) -> Neighbour {
+        Neighbour::with(url, Live::none())
+    }
+
+    fn with(url: &str, secrets: Arc<Live>) -> Neighbour {
         let address = Address::parse(url).expect("an address");
-        Neighbour { etcd: Client::new(vec![address], None).expect("a client"), keys: Keys::new("/registry") }
+        let etcd = Client::new(vec![address], None).expect("a client");
+        Neighbour { etcd, keys: Keys::new("/registry"), secrets }
+    }
+
+    fn seal(&self, storage: &str, key: &str, value: Vec<u8>) -> Vec<u8> {
+        self.secrets.keyring().seal_value(storage, key, value).expect("a sealed value").to_vec()
+    }
+
+    fn open(&self, storage: &str, key: &str, value: &[u8]) -> Vec<u8> {
+        self.secrets.keyring().open_value(storage, key, value).expect("a value that opens").into_owned()
+    }
+
+    fn raw(&self, key: &str) -> Vec<u8> {
+        let found = self.etcd.range(&Range::of(client::Keys::one(key.to_owned()))).expect("a read").found;
+        found.first().unwrap_or_else(|| panic!("there is no {key}")).value.to_vec()
     }
 
     /// Sends a transaction in kube-apiserver's form. Returns whether it was carried out.
@@ -51,7 +74,7 @@ impl Neighbour {
         let stamp = Stamp { time: time.parse().expect("a time"), seed: 7 };
         let holder = AddressOwner { namespace: "default".into(), name: name.into() };
         let value = write_address(&key, address, &holder, stamp, Media::Protobuf, NEWEST).expect("a value");
-        self.create(&key, value)
+        self.create(&key, self.seal("ipaddresses", &key, value))
     }
 
     /// Sets or clears a port, comparing the bitmap's revision. Returns whether that changed the bitmap.
@@ -62,7 +85,8 @@ impl Neighbour {
                 return false;
             }
             let key = self.keys.of_record(&NODE_PORTS, "");
-            let value = ports.write(&key, Media::Protobuf).expect("a value").into();
+            let value =
+                self.seal(NODE_PORTS.storage, &key, ports.write(&key, Media::Protobuf).expect("a value")).into();
             if self.write(revision, Operation::Put { key: key.into(), value, lease: 0 }) {
                 return true;
             }
@@ -73,7 +97,10 @@ impl Neighbour {
         let key = self.keys.of_record(&NODE_PORTS, "");
         let found = self.etcd.range(&Range::of(client::Keys::one(key.clone()))).expect("a read").found;
         match found.first() {
-            Some(found) => (found.mod_revision, Ports::read(&key, &found.value, PORTS).expect("a bitmap")),
+            Some(found) => {
+                let value = self.open(NODE_PORTS.storage, &key, &found.value);
+                (found.mod_revision, Ports::read(&key, &value, PORTS).expect("a bitmap"))
+            }
             None => (0, Ports::free(PORTS)),
         }
     }
@@ -85,7 +112,8 @@ impl Neighbour {
         let found = self.etcd.range(&Range::of(range)).expect("a read").found;
         let shown = found.iter().map(|found| {
             let key = String::from_utf8_lossy(&found.key).into_owned();
-            let holder = read_holder(&key, &found.value).expect("an address").expect("a Service's");
+            let value = self.open("ipaddresses", &key, &found.value);
+            let holder = read_holder(&key, &value).expect("an address").expect("a Service's");
             (key[from.len()..].to_owned(), (holder.name, found.mod_revision))
         });
         shown.collect()
@@ -184,6 +212,48 @@ async fn what_a_neighbour_has_taken_is_not_given_out() {
     assert!(!neighbour.addresses().values().any(|(name, _)| name == "none"));
 }
 
+/// Everything that a Service has is encrypted where a configuration says so, and read from a neighbour that does so too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn encrypted_addresses_and_ports_are_given_out_once_too() {
+    let (etcd, folder) = (Cluster::single(), Folder::new());
+    let key = "{name: k, secret: MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=}";
+    let entry = format!("{{resources: ['*.*'], providers: [{{aesgcm: {{keys: [{key}]}}}}]}}");
+    let text = format!("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources: [{entry}]\n");
+    let file = folder.join("encryption.yaml");
+    std::fs::write(&file, &text).expect("written");
+    let neighbour = Neighbour::with(&etcd.urls(), Live::of_text(&text, false, false).expect("a configuration"));
+    assert!(neighbour.set_port(30050, true) && neighbour.take_address("10.96.0.50", "theirs", "2099-01-01T00:00:00Z"));
+    let servers = format!("--etcd-servers={}", etcd.urls());
+    let option = format!("--encryption-provider-config={}", file.display());
+    let options = [servers.as_str(), &option, OPTIONS[0], OPTIONS[1]];
+    let server = Server::start(&folder.join("data"), &options);
+    let wire = Wire::admin(&server);
+    for (theirs, expected) in [
+        (json!({"clusterIP": "10.96.0.50"}), "provided IP is already allocated"),
+        (json!({"ports": [{"port": 80, "nodePort": 30050}]}), "provided port is already allocated"),
+    ] {
+        let why = make(&wire, "own", &theirs).await.expect_err("it is theirs");
+        assert!(why.contains(expected), "{why}");
+    }
+    let made = make(&wire, "own", &json!({"ports": [{"port": 80, "nodePort": 30051}]})).await.expect("created");
+    let address = made["spec"]["clusterIP"].as_str().expect("an address").to_owned();
+    assert_eq!(neighbour.taken_ports(), [30050, 30051]);
+    assert_eq!(neighbour.addresses()[&address].0, "own");
+    let keys = [address_key(&neighbour.keys, &address), neighbour.keys.of_record(&NODE_PORTS, "")];
+    for key in keys.iter().map(String::as_str).chain(["/registry/services/specs/default/own"]) {
+        let raw = neighbour.raw(key);
+        assert!(raw.starts_with(b"k8s:enc:aesgcm:v1:k:"), "{key}: {}", raw.escape_ascii());
+    }
+    server.stop();
+    // A restart knows them, and gives back what goes.
+    let server = Server::start(&folder.join("data"), &options);
+    let wire = Wire::admin(&server);
+    let why = make(&wire, "other", &json!({"clusterIP": address})).await.expect_err("own has it");
+    assert!(why.contains("already allocated"), "{why}");
+    wire.send(Method::DELETE, &format!("{SERVICES}/own"), &[], "").await.expect(200);
+    assert_eq!((neighbour.taken_ports(), neighbour.addresses().contains_key(&address)), (vec![30050], false));
+}
+
 /// Many Services at once on two servers, while the neighbour takes addresses and ports from the same small ranges.
 async fn race(url: &str) {
     let (folders, neighbour) = ([Folder::new(), Folder::new()], Neighbour::on(url));
@@ -275,6 +345,45 @@ async fn what_is_recorded_wrongly_is_put_right() {
         events["items"].as_array().expect("events").iter().filter_map(|event| event["reason"].as_str()).collect();
     reasons.sort_unstable();
     assert_eq!(reasons, ["ClusterIPNotAllocated", "IPAddressNotAllocated", "PortNotAllocated"]);
+}
+
+/// A server is killed between the deletion of a Service and the freeing of what the Service had.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_server_did_not_free_is_freed_by_another_one() {
+    let (mut etcd, folders) = (Cluster::single(), [Folder::new(), Folder::new()]);
+    let (proxy, neighbour) = (Proxy::to(etcd.member(0).port()), Neighbour::on(&etcd.urls()));
+    let server = start(&proxy.url(), &folders[0], "10.1.1.1");
+    let wire = Wire::admin(&server);
+    let made = make(&wire, "own", &json!({"ports": [{"port": 80, "nodePort": 30070}]})).await.expect("created");
+    let address = made["spec"]["clusterIP"].as_str().expect("an address").to_owned();
+    // The server learns that the Service is deleted a second after it is.
+    proxy.delay(Duration::from_secs(1));
+    let deleting = tokio::spawn(async move { wire.send(Method::DELETE, &format!("{SERVICES}/own"), &[], "").await });
+    let key = client::Keys::one("/registry/services/specs/default/own");
+    while !neighbour.etcd.range(&Range::of(key.clone())).expect("a read").found.is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    server.kill();
+    deleting.abort();
+    assert!(neighbour.addresses().contains_key(&address) && neighbour.taken_ports() == [30070], "nothing is freed");
+    // For the other server it is two minutes later, when no Service for the address can be under way any more.
+    let servers = format!("--etcd-servers={}", etcd.urls());
+    let options =
+        [servers.as_str(), "--advertise-address=10.1.1.2", OPTIONS[0], OPTIONS[1], "--etcd-repair-interval=100ms"];
+    let mut command = Server::command(folders[1].path(), &options);
+    clock::shift(&mut command, 120);
+    let other = Server::spawn(command).unwrap_or_else(|refused| panic!("{}", refused.stderr));
+    eventually(PATIENCE, async || match (neighbour.addresses(), neighbour.taken_ports()) {
+        (addresses, ports) if !addresses.contains_key(&address) && ports.is_empty() => Ok(()),
+        found => Err(found),
+    })
+    .await;
+    // A Service that is there keeps what it has, and what was freed can be had.
+    let again = json!({"clusterIP": address, "ports": [{"port": 80, "nodePort": 30070}]});
+    make(&Wire::admin(&other), "again", &again).await.expect("created");
+    let told = other.stderr();
+    assert!(told.contains("node ports {30070} are free"), "{told}");
+    assert_eq!((neighbour.addresses()[&address].0.as_str(), neighbour.taken_ports()), ("again", vec![30070]));
 }
 
 /// Servers with other ranges would fight over one bitmap.

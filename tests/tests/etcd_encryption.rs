@@ -264,14 +264,88 @@ async fn neither_etcd_nor_the_own_disk_has_a_covered_value_in_plain() {
     assert_ne!(files_with(&place.data("plain"), &text), Vec::<PathBuf>::new());
 }
 
+/// Each step of a rotation is rolled out server by server. A server that skips a step is refused, and says why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_start_beside_those_whose_values_they_read_and_the_other_way_round() {
+    let place = Place::new();
+    let configured = |data: &str, keys: &[u8]| {
+        let file = place.folder.join(&format!("{data}.yaml"));
+        std::fs::write(&file, configuration(&[("secrets", provider("aescbc", keys))])).expect("written");
+        format!("--encryption-provider-config={}", file.display())
+    };
+    let servers = format!("--etcd-servers={}", place.etcd.urls());
+    let options = |data: &str, keys: &[u8]| {
+        let address = if data == "one" { "10.1.1.1" } else { "10.1.1.2" };
+        [servers.clone(), configured(data, keys), format!("--advertise-address={address}")]
+    };
+    let start = |data: &str, keys: &[u8]| {
+        let options = options(data, keys);
+        Server::start(&place.data(data), &options.each_ref().map(String::as_str))
+    };
+    let refused = |data: &str, keys: &[u8], expected: &str| {
+        let options = options(data, keys);
+        let started = Server::try_start(&place.data(data), &options.each_ref().map(String::as_str));
+        let told = started.err().expect("a refusal").stderr;
+        assert!(told.contains(expected) && told.contains("--encryption-provider-config: "), "{told}");
+    };
+    let (mut one, mut two) = (start("one", &[1]), start("two", &[1]));
+    let steps: [&[u8]; 3] = [&[1, 2], &[2, 1], &[2]];
+    for (nth, keys) in steps.into_iter().enumerate() {
+        for of_first in [true, false] {
+            if of_first {
+                one.stop();
+                one = start("one", keys);
+            } else {
+                two.stop();
+                two = start("two", keys);
+            }
+            let name = format!("own-{nth}-{of_first}");
+            for (writer, reader, name) in [(&one, &two, format!("{name}-1")), (&two, &one, format!("{name}-2"))] {
+                let secret = json!({"metadata": {"name": name}, "data": {"text": base64(b"x")}});
+                Wire::admin(writer).post(SECRETS, &secret).await.expect(201);
+                Wire::admin(reader).get(&format!("{SECRETS}/{name}")).await.expect(200);
+            }
+        }
+    }
+    two.stop();
+    let new = "secrets would be encrypted by this server with k8s:enc:aescbc:v1:key3:, which the server at 10.1.1.1 does not have";
+    refused("two", &[3, 2], new);
+    refused("two", &[3], "the server at 10.1.1.1 encrypts secrets with k8s:enc:aescbc:v1:key2:");
+    let published =
+        place.client().range(&Range::of(Keys::between("/registry.holdfast/options/", "/registry.holdfast/options0")));
+    let published = published.expect("a range").found;
+    let text = String::from_utf8_lossy(&published[0].value);
+    assert!(published.len() == 1 && !text.contains(&base64(&[2; 32])), "{text}");
+    // One that reads its keys anew while it runs is told of in the log.
+    let file = place.folder.join("two.yaml");
+    let [servers, option, address] = options("two", &[2, 3]);
+    let automatic = "--encryption-provider-config-automatic-reload";
+    let two = Server::start(&place.data("two"), &[&servers, &option, &address, automatic]);
+    std::fs::write(&file, configuration(&[("secrets", provider("aescbc", &[3, 2]))])).expect("written");
+    eventually(PATIENCE, async || match two.stderr() {
+        told if told.contains(new) => Ok(()),
+        told => Err(told),
+    })
+    .await;
+    eventually(PATIENCE, async || match one.stderr() {
+        told if told.contains("the server at 10.1.1.2 encrypts secrets with") => Ok(()),
+        told => Err(told),
+    })
+    .await;
+}
+
 /// A server without one key serves everything but the values encrypted with it, and serves these once it has the key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_comes_later_opens_what_was_not_readable() {
     let place = Place::new();
-    let both = place.configured(&[("secrets", [provider("aesgcm", &[1]), provider("aescbc", &[2])].join(", "))]);
-    let first = place.start("first", &[&both]);
     let secret = |name: &str| json!({"metadata": {"name": name}, "data": {"text": base64(b"x")}});
+    // A server that encrypted with another key is no reason not to start, once it has gone.
+    let before = place.configured(&[("secrets", provider("aesgcm", &[1]))]);
+    let first = place.start("first", &[&before]);
     Wire::admin(&first).post(SECRETS, &secret("own")).await.expect(201);
+    first.stop();
+    let both = place.configured(&[("secrets", [provider("aescbc", &[2]), provider("aesgcm", &[1])].join(", "))]);
+    let first = place.start("first", &[&both]);
     let file = place.folder.join("second.yaml");
     std::fs::write(&file, configuration(&[("secrets", provider("aescbc", &[2]))])).expect("written");
     let option = format!("--encryption-provider-config={}", file.display());
@@ -423,4 +497,216 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
     })
     .await;
     admin.send(Method::DELETE, &broken, &[], "").await.expect(200);
+}
+
+/// Keys of no object and values of no kind are named once, counted, and left alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_of_no_object_is_named_once_and_stays() {
+    let place = Place::new();
+    let definition = json!({"metadata": {"name": "widgets.example.com"}, "spec": {"group": "example.com",
+        "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"}, "versions": [{"name": "v1",
+        "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    let server = place.start("one", &[]);
+    let admin = Wire::admin(&server);
+    admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.expect(201);
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "own"}});
+    let stray =
+        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "x", "namespace": "default"}});
+    let (deep, valid) = ("/registry/example.com/widgets/default/x/y", stray.to_string());
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}).to_string();
+    let strays = [
+        (deep, valid.as_str()),
+        ("/registry/pods/x", &pod),
+        ("/registry/gizmos/a/b", "{}"),
+        ("/registry/gizmos/a/c", "garbage"),
+        ("/registry/note", "mine"),
+    ];
+    for _ in 0..2 {
+        strays.iter().for_each(|(key, value)| place.put(key, value.as_bytes()));
+    }
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    eventually(PATIENCE, async || match admin.post(widgets, &widget).await {
+        answer if answer.code == 201 => Ok(()),
+        answer => Err(answer.text()),
+    })
+    .await;
+    for path in [widgets, "/api/v1/pods"] {
+        let found = admin.get(path).await.expect(200).text();
+        assert!(!found.contains("\"x\""), "{found}");
+    }
+    let told = server.stderr();
+    for (place, words) in [
+        (deep, "is no key of an object of its kind"),
+        ("/registry/pods/x", "is no key of an object of its kind"),
+        ("/registry/gizmos/", "in etcd is of no kind that this release knows"),
+        ("/registry/note", "in etcd is of no kind that this release knows"),
+    ] {
+        assert_eq!(told.matches(&format!("{place} {words}")).count(), 1, "{place}: {told}");
+    }
+    let metrics = admin.get("/metrics").await.expect(200).text();
+    for count in ["{cause=\"depth\"} 4\n", "{cause=\"kind\"} 6\n"] {
+        assert!(metrics.contains(&format!("holdfast_etcd_left_out_values_total{count}")), "{metrics}");
+    }
+    // Deleting all of the kind, and the kind itself, leaves it.
+    admin.send(Method::DELETE, widgets, &[], "").await.expect(200);
+    admin
+        .send(Method::DELETE, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com", &[], "")
+        .await
+        .expect(200);
+    eventually(PATIENCE, async || match admin.get(widgets).await.code {
+        404 => Ok(()),
+        code => Err(code),
+    })
+    .await;
+    server.stop();
+    for (key, value) in strays {
+        assert_eq!(place.raw(key), value.as_bytes(), "{key}");
+    }
+}
+
+/// `ignoreStoreReadErrorWithClusterBreakingPotential` deletes what cannot be read, where the feature gate is on and the
+/// user has the verb for it, and nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
+    const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential=true";
+    let place = Place::new();
+    let sealed = b"k8s:enc:aescbc:v1:lost:0123456789abcdef0123456789abcdef";
+    let (broken, lost) = ("/registry/configmaps/default/broken", "/registry/secrets/default/lost");
+    // Off, as it is unless it is asked for, the option means nothing.
+    let server = place.start("one", &[]);
+    let admin = Wire::admin(&server);
+    admin.post(MAPS, &map("fine", "x")).await.expect(201);
+    place.put(broken, b"{");
+    place.put(lost, sealed);
+    let delete = async |wire: &Wire, path: &str, more: &str| {
+        wire.send(Method::DELETE, &format!("{path}?{IGNORE}{more}"), &[], "").await
+    };
+    assert_eq!(delete(&admin, &format!("{MAPS}/broken"), "&gracePeriodSeconds=0").await.code, 500);
+    delete(&admin, &format!("{MAPS}/fine"), "&dryRun=All").await.expect(200);
+    server.stop();
+    assert_eq!(place.raw(broken), b"{");
+
+    let audit = place.folder.join("audit.log");
+    let policy = place.folder.join("policy.yaml");
+    std::fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n")
+        .expect("written");
+    let options = [
+        "--feature-gates=AllowUnsafeMalformedObjectDeletion=true".to_owned(),
+        format!("--audit-log-path={}", audit.display()),
+        format!("--audit-policy-file={}", policy.display()),
+    ];
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let server = place.start("one", &options);
+    let admin = Wire::admin(&server);
+    // Reads say by their form what may be deleted so.
+    let why = admin.get(&format!("{SECRETS}/lost")).await.refused(500, "InternalError");
+    let expected = format!(
+        "Internal error occurred: StorageError: corrupt object, Code: 7, Key: {lost}, ResourceVersion: 0, \
+         AdditionalErrorMsg: data from the storage is not transformable revision=0: "
+    );
+    assert!(why["message"].as_str().is_some_and(|message| message.starts_with(&expected)), "{why}");
+    for path in [MAPS.to_owned(), format!("{MAPS}?watch=true")] {
+        let why = admin.get(&path).await.refused(500, "StorageReadError");
+        assert_eq!(why["message"], "failed to read one or more configmaps from the storage");
+        let cause = &why["details"]["causes"][0];
+        assert_eq!((&why["details"]["name"], &why["details"]["kind"]), (&json!("list"), &json!("configmaps")));
+        assert_eq!((&cause["reason"], &cause["field"]), (&json!("UnexpectedServerResponse"), &json!(broken)));
+        assert!(cause["message"].as_str().is_some_and(|text| text.contains("object not decodable revision=")), "{why}");
+    }
+    // It goes with no other option, and not for many.
+    let path = format!("{MAPS}/broken");
+    for other in ["dryRun=All", "propagationPolicy=Background", "orphanDependents=true", "gracePeriodSeconds=0"] {
+        let why = delete(&admin, &path, &format!("&{other}")).await.refused(422, "Invalid");
+        let (name, _) = other.split_once('=').expect("a value");
+        let expected = format!(
+            "DeleteOptions.meta.k8s.io \"\" is invalid: ignoreStoreReadErrorWithClusterBreakingPotential: Invalid value: \
+             true: cannot be set together with .{name}"
+        );
+        assert_eq!(why["message"], expected);
+    }
+    let body = json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true, "preconditions": {"uid": "u"}});
+    let why = admin.send(Method::DELETE, &path, &JSON, body.to_string()).await.refused(422, "Invalid");
+    assert!(why["message"].as_str().is_some_and(|why| why.ends_with("together with .preconditions")), "{why}");
+    let why = delete(&admin, MAPS, "").await.refused(422, "Invalid");
+    assert!(why["message"].as_str().is_some_and(|why| why.contains("is not allowed with DELETECOLLECTION")), "{why}");
+    // Not what can be read, nor what is not there.
+    for name in ["fine", "none"] {
+        let why = delete(&admin, &format!("{MAPS}/{name}"), "").await.refused(422, "Invalid");
+        let expected = format!(
+            "configmaps \"{name}\" is invalid: ignoreStoreReadErrorWithClusterBreakingPotential: Invalid value: true: is \
+             exclusively used to delete corrupt object(s), try again by removing this option"
+        );
+        assert_eq!(why["message"], expected);
+    }
+    admin.get(&format!("{MAPS}/fine")).await.expect(200);
+    // It needs a verb of its own beside `delete`.
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let role = |verbs: &[&str]| {
+        json!({"metadata": {"name": "deleter"},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]})
+    };
+    admin.post(&format!("{rbac}/roles"), &role(&["delete"])).await.expect(201);
+    admin
+        .post("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "deleter"}}))
+        .await
+        .expect(201);
+    let binding = json!({"metadata": {"name": "deleter"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "deleter"},
+        "subjects": [{"kind": "ServiceAccount", "name": "deleter", "namespace": "default"}]});
+    admin.post(&format!("{rbac}/rolebindings"), &binding).await.expect(201);
+    let token = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let token = admin.post("/api/v1/namespaces/default/serviceaccounts/deleter/token", &token).await.expect(201).json();
+    let deleter = Wire::anonymous(&server).with_token(token["status"]["token"].as_str().expect("a token"));
+    let why = delete(&deleter, &path, "").await.refused(403, "Forbidden");
+    let expected =
+        "configmaps \"broken\" is forbidden: not permitted to do \"unsafe-delete-ignore-read-errors\", reason: ";
+    assert!(why["message"].as_str().is_some_and(|message| message.starts_with(expected)), "{why}");
+    // Admission sees the deletion.
+    let policy = json!({"metadata": {"name": "keep"}, "spec": {"matchConstraints": {"resourceRules": [{"apiGroups": [""],
+        "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["configmaps"]}]},
+        "validations": [{"expression": "request.name != 'broken'", "message": "it is to be kept"}]}});
+    let admission = "/apis/admissionregistration.k8s.io/v1";
+    admin.post(&format!("{admission}/validatingadmissionpolicies"), &policy).await.expect(201);
+    let binding = json!({"metadata": {"name": "keep"}, "spec": {"policyName": "keep", "validationActions": ["Deny"]}});
+    admin.post(&format!("{admission}/validatingadmissionpolicybindings"), &binding).await.expect(201);
+    eventually(PATIENCE, async || match delete(&admin, &path, "").await {
+        answer if answer.text().contains("it is to be kept") => Ok(()),
+        answer => Err(answer.text()),
+    })
+    .await;
+    admin
+        .send(Method::DELETE, &format!("{admission}/validatingadmissionpolicybindings/keep"), &[], "")
+        .await
+        .expect(200);
+    assert_eq!(place.raw(broken), b"{", "nothing of all this has deleted it");
+    // And then it is gone, from the one place where it was.
+    let wider = role(&["delete", "unsafe-delete-ignore-read-errors"]).to_string();
+    admin.send(Method::PUT, &format!("{rbac}/roles/deleter"), &JSON, wider).await.expect(200);
+    let answer = delete(&deleter, &path, "").await.expect(200).json();
+    assert_eq!((&answer["kind"], &answer["status"]), (&json!("Status"), &json!("Success")), "{answer}");
+    assert_eq!(answer["details"], json!({"name": "broken", "kind": "ConfigMap"}));
+    assert_eq!(place.raw(broken), b"");
+    admin.get(&path).await.refused(404, "NotFound");
+    admin.get(MAPS).await.expect(200);
+    admin.post(MAPS, &map("broken", "x")).await.expect(201);
+    delete(&deleter, &format!("{SECRETS}/lost"), "").await.refused(403, "Forbidden");
+    delete(&admin, &format!("{SECRETS}/lost"), "").await.expect(200);
+    admin.get(SECRETS).await.expect(200);
+    // An object that was read before goes with a watch event from who still has it.
+    let known = version(&admin.post(MAPS, &map("known", "x")).await.expect(201).json());
+    place.put("/registry/configmaps/default/known", b"garbage");
+    eventually(PATIENCE, async || match admin.get(&format!("{MAPS}/known")).await.code {
+        500 => Ok(()),
+        code => Err(code),
+    })
+    .await;
+    delete(&admin, &format!("{MAPS}/known"), "").await.expect(200);
+    let seen =
+        admin.get(&format!("{MAPS}?watch=true&timeoutSeconds=1&resourceVersion={known}")).await.expect(200).text();
+    assert!(seen.contains("\"DELETED\"") && seen.contains("\"known\""), "{seen}");
+    server.stop();
+    let audit = std::fs::read_to_string(audit).expect("audit events");
+    let tried = audit.lines().filter(|line| line.contains("apiserver.k8s.io/unsafe-delete-ignore-read-error"));
+    assert!(tried.clone().count() >= 4, "{audit}");
+    assert!(tried.clone().any(|line| line.contains("system:serviceaccount:default:deleter")), "{audit}");
 }

@@ -344,6 +344,57 @@ async fn a_folder_goes_on_with_other_overrides() {
     }
 }
 
+/// The configuration covers a resource wherever it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_in_an_etcd_of_its_own_is_encrypted_there() {
+    let (etcds, folder) = (Etcds::start(), Folder::new());
+    let file = folder.join("encryption.yaml");
+    let configure = |keys: &[&str]| {
+        let key = |name: &&str| {
+            format!(
+                "{{name: {name}, secret: {}}}",
+                if *name == "a" { "QUFBQUFBQUFBQUFBQUFBQQ==" } else { "QkJCQkJCQkJCQkJCQkJCQg==" }
+            )
+        };
+        let keys: Vec<String> = keys.iter().map(key).collect();
+        let entry =
+            format!("{{resources: [events, secrets], providers: [{{aesgcm: {{keys: [{}]}}}}]}}", keys.join(", "));
+        let text = format!("{{apiVersion: v1, kind: EncryptionConfig, resources: [{entry}]}}");
+        std::fs::write(&file, text).expect("written");
+    };
+    let option = format!("--encryption-provider-config={}", file.display());
+    let raw = |etcd: &Cluster, key: &str| etcd.ctl(&["get", key, "--print-value-only"]);
+    let (own_event, own_secret) = ("/registry/events/default/own-a", "/registry/secrets/default/own-a");
+    configure(&["a"]);
+    let server = etcds.server(&folder.join("data"), &[&option]);
+    let wire = Wire::admin(&server);
+    wire.post(EVENTS, &event("default", "own-a")).await.expect(201);
+    wire.post("/api/v1/namespaces/default/secrets", &secret("own-a")).await.expect(201);
+    assert!(raw(&etcds.events, own_event).starts_with("k8s:enc:aesgcm:v1:a:"));
+    assert!(raw(&etcds.main, own_secret).starts_with("k8s:enc:aesgcm:v1:a:"));
+    server.stop();
+    // The next key, for a server that has a copy of the events and for one that has not.
+    configure(&["b", "a"]);
+    for data in ["data", "fresh"] {
+        let server = etcds.server(&folder.join(data), &[&option]);
+        let wire = Wire::admin(&server);
+        let path = format!("{EVENTS}/own-a");
+        let found = wire.get(&path).await.expect(200).json();
+        assert_eq!(found["reason"], "Tested");
+        let kind = [("content-type", "application/json")];
+        wire.send(Method::PUT, &path, &kind, found.to_string()).await.expect(200);
+        assert!(raw(&etcds.events, own_event).starts_with("k8s:enc:aesgcm:v1:b:"), "{data}");
+        server.stop();
+    }
+    // Without the key it fails by name, and nothing else does.
+    configure(&["a"]);
+    let server = etcds.server(&folder.join("other"), &[&option]);
+    let wire = Wire::admin(&server);
+    let told = wire.get(EVENTS).await.expect(500).text();
+    assert!(told.contains(own_event) && told.contains("k8s:enc:aesgcm:v1:b:"), "{told}");
+    wire.get("/api/v1/namespaces/default/secrets").await.expect(200);
+}
+
 /// Controllers in the server's process see their own writes, whichever log contains them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn controllers_work_across_etcds() {

@@ -168,3 +168,65 @@ fn an_etcd_that_is_restored_under_a_running_server_acknowledges_nothing() {
     assert!(all.contains(&("c-a".into(), "1".into())), "{all:?}");
     assert!(!all.iter().any(|(name, _)| name == "c-19"), "{all:?}");
 }
+
+/// The server that accepts a restored etcd may have other overrides than before, and only the etcd that was restored
+/// begins an epoch.
+#[test]
+fn a_restored_etcd_is_accepted_together_with_other_overrides() {
+    let (mut main, mut events, folder) = (Cluster::single(), Cluster::single(), Folder::new());
+    let (data, snapshot) = (folder.join("data"), folder.join("snapshot.db"));
+    let overrides = format!("--etcd-servers-overrides=/events#{}", events.urls());
+    let event = |server: &Server, name: &str| {
+        let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"},
+            "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}, "reason": "Tested"});
+        let file = folder.join(&format!("{name}.json"));
+        std::fs::write(&file, event.to_string()).expect("written");
+        does(server, &["create", "-f", file.to_str().expect("a path")]);
+    };
+    let seen = |server: &Server| -> Vec<String> {
+        let list: Value = serde_json::from_str(&does(server, &["get", "events", "-o", "json"])).expect("JSON");
+        let names = list["items"].as_array().expect("items").iter();
+        let names = names.map(|event| event["metadata"]["name"].as_str().expect("a name").to_owned());
+        names.filter(|name| name.starts_with("e-")).collect()
+    };
+    let server = start(&main, &data, &[]);
+    create(&server, "c-a");
+    event(&server, "e-main");
+    main.save(&snapshot);
+    change(&server, "c-a", "2");
+    for name in ["c-b", "c-c"] {
+        create(&server, name);
+    }
+    let before = maps(&server).1;
+    server.stop();
+    main.restore(&snapshot, &[]);
+    let refused = try_start(&main, &data, &[&overrides]).err().expect("it is restored");
+    assert!(refused.contains(ACCEPT) && refused.contains("--etcd-servers="), "{refused}");
+    let server = start(&main, &data, &[&overrides, ACCEPT]);
+    let (all, now) = maps(&server);
+    assert_eq!(all, pairs(&[("c-a", "1")]));
+    assert!(now > before, "the version went back from {before} to {now}");
+    assert_eq!(seen(&server), Vec::<String>::new());
+    event(&server, "e-a");
+    change(&server, "c-a", "3");
+    server.stop();
+
+    // Now it is the override's etcd that is restored.
+    events.save(&snapshot);
+    let server = start(&main, &data, &[&overrides]);
+    event(&server, "e-b");
+    event(&server, "e-c");
+    server.stop();
+    events.restore(&snapshot, &[]);
+    let refused = try_start(&main, &data, &[&overrides]).err().expect("it is restored");
+    assert!(refused.contains(ACCEPT) && refused.contains(&overrides), "{refused}");
+    let server = start(&main, &data, &[&overrides, ACCEPT]);
+    assert_eq!((seen(&server), maps(&server).0), (vec!["e-a".to_owned()], pairs(&[("c-a", "3")])));
+    event(&server, "e-b");
+    server.stop();
+
+    // Without the override, Events are those of the restored main etcd again.
+    let server = start(&main, &data, &[]);
+    assert_eq!((seen(&server), maps(&server).0), (vec!["e-main".to_owned()], pairs(&[("c-a", "3")])));
+    change(&server, "c-a", "4");
+}

@@ -7,7 +7,7 @@ use holdfast_core::authz::User;
 use holdfast_core::object::decode;
 use holdfast_core::pipeline::parsed;
 use holdfast_core::refusal::{BadRequest, Cause, Plenty, Subject, Timeout, TooLarge, Unfit, Unrecognized};
-use holdfast_core::request::{Body, DeleteOptions, Format, Options};
+use holdfast_core::request::{Body, DeleteOptions, Format, IGNORES_READ_ERRORS, Options};
 use holdfast_core::schema::{MessageId, check, schema};
 use holdfast_core::wire::protobuf;
 use holdfast_service::{Named, Share, Shares};
@@ -239,6 +239,7 @@ fn parse(body: &Value, query: &DeleteOptions) -> Result<(DeleteOptions, bool), R
         propagation_policy: text(&body["propagationPolicy"]).or(query.propagation_policy.clone()),
         precondition_uid: text(&body["preconditions"]["uid"]),
         precondition_resource_version: text(&body["preconditions"]["resourceVersion"]),
+        ignores_read_errors: body[IGNORES_READ_ERRORS].as_bool().unwrap_or(query.ignores_read_errors),
         is_collective: false,
     };
     Ok((options, !asked.is_empty()))

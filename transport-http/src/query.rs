@@ -4,7 +4,7 @@ use crate::route::decode;
 use holdfast_core::Refusal;
 use holdfast_core::kinds::ConnectOptions;
 use holdfast_core::refusal::{BadRequest, Cause, Causes, Subject};
-use holdfast_core::request::{DeleteOptions, FieldValidation, Options};
+use holdfast_core::request::{DeleteOptions, FieldValidation, IGNORES_READ_ERRORS, Options};
 
 /// A year. The largest number that a client can send would overflow a time.
 const TIMEOUT_SECONDS_MAX: u64 = 365 * 24 * 60 * 60;
@@ -99,6 +99,7 @@ impl Query {
             grace_period_seconds,
             orphan_dependents: self.optional_flag("orphanDependents"),
             propagation_policy: self.text("propagationPolicy"),
+            ignores_read_errors: self.flag(IGNORES_READ_ERRORS),
             ..DeleteOptions::default()
         };
         Ok(Options {

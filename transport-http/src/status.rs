@@ -73,7 +73,9 @@ fn details_of(refusal: &Refusal) -> Map {
         Refusal::NotFound(subject) | Refusal::AlreadyExists { subject, .. } | Refusal::Conflict { subject, .. } => {
             details(subject, &[])
         }
-        Refusal::Forbidden { subject, .. } | Refusal::Invalid { subject, .. } => details(subject, &refusal.causes()),
+        Refusal::Forbidden { subject, .. } | Refusal::Invalid { subject, .. } | Refusal::StoreRead { subject, .. } => {
+            details(subject, &refusal.causes())
+        }
         Refusal::Internal(fault) => causes(json!([{ "message": fault.to_string() }])),
         // The causes of these name no field.
         Refusal::DisruptionBudget { .. } | Refusal::Timeout(_) => {
@@ -113,12 +115,15 @@ fn cause_list(causes: &[Cause]) -> Value {
         .collect()
 }
 
-/// `Status` Success for an object that was deleted.
+/// `Status` Success for an object that was deleted. Of one that could not be read no uid is known, and Kubernetes answers
+/// then as where it has no object to show.
 pub fn deleted(subject: &Subject, uid: &str) -> Document {
     let mut details = details(subject, &[]);
-    details.insert("uid", uid.into());
     let mut status = success(200);
-    status.remove("code");
+    if !uid.is_empty() {
+        details.insert("uid", uid.into());
+        status.remove("code");
+    }
     status.insert("details", details.into());
     status
 }

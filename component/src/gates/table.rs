@@ -48,7 +48,7 @@ pub const GATES: &[Gate] = &[
         "AllowUnsafeMalformedObjectDeletion",
         NONE,
         ALPHA,
-        Never("an object that cannot be read cannot be deleted through the API"),
+        Switch(18, "an object that cannot be read from etcd may be deleted unseen, by an option and a verb of its own"),
     ),
     gate("AnyVolumeDataSource", ALPHA, STABLE, Switch(24, "claims may have a data source of any kind")),
     gate("AppArmor", BETA, NONE, Always("pods keep their AppArmor profiles")),

@@ -12,7 +12,7 @@ use crate::merge::managed;
 use crate::object::meta;
 use crate::pipeline::effect::{Effect, Stop};
 use crate::refusal::{BadRequest, Refusal};
-use crate::request::Verb;
+use crate::request::{IGNORES_READ_ERRORS, Verb};
 use bytes::Bytes;
 use holdfast_value::{Map, Value, json};
 use std::cell::OnceCell;
@@ -291,6 +291,7 @@ impl<'a> Attributes<'a> {
             ("preconditions", preconditions),
             ("orphanDependents", delete.orphan_dependents.map(Value::from)),
             ("propagationPolicy", delete.propagation_policy.clone().map(Value::from)),
+            (IGNORES_READ_ERRORS, delete.ignores_read_errors.then_some(Value::Bool(true))),
         ] {
             if let Some(value) = value {
                 document[field] = value;

@@ -82,6 +82,12 @@ impl Keys {
         is_object.then(|| (&path[..group.len() + 1 + plural.len()], names))
     }
 
+    /// Whether a key begins as those of custom kinds do, with a group that has a dot, even if no object has such a key.
+    pub fn is_of_custom_kind(&self, key: &[u8]) -> bool {
+        let path = key.strip_prefix(self.root.as_bytes()).unwrap_or_default();
+        path.split(|byte| *byte == b'/').next().is_some_and(|group| group.contains(&b'.') && group.len() < path.len())
+    }
+
     /// The kind under whose prefix a key is, and what follows the prefix, even if no object of the kind can have such a
     /// key.
     pub fn under(&self, registry: &Registry, key: &[u8]) -> Option<(KindId, String)> {

@@ -5,14 +5,14 @@ use super::{Context, Endpoint, Stop, encode};
 use crate::kinds::{Kind, Version};
 use crate::object::meta::{self, Document, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, metadata_mut};
 use crate::refusal::{Cause, Causes, Conflict, Forbidden, Mismatch, Refusal, Subject};
-use crate::request::DeleteOptions;
+use crate::request::{DeleteOptions, IGNORES_READ_ERRORS};
 use crate::stamp::rfc3339;
 use holdfast_value::Value;
 use jiff::{SignedDuration, Timestamp};
 
 pub(super) fn delete(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let options = &context.request.options.delete;
-    validate_options(options)?;
+    validate_options(options, context.request.options.dry_run)?;
     context.warn(warning(context.kind, context.version(), options));
     if !options.is_collective {
         check_not_of_system(context)?;
@@ -67,7 +67,7 @@ pub fn warning(kind: &Kind, version: &Version, options: &DeleteOptions) -> Optio
 }
 
 /// Checks for conflicting or unknown delete options.
-pub fn validate_options(options: &DeleteOptions) -> Result<(), Refusal> {
+pub fn validate_options(options: &DeleteOptions, dry_run: bool) -> Result<(), Refusal> {
     let mut causes = Causes::default();
     if options.orphan_dependents.is_some() && options.propagation_policy.is_some() {
         causes.push(Cause::invalid(
@@ -82,9 +82,33 @@ pub fn validate_options(options: &DeleteOptions) -> Result<(), Refusal> {
         let supported = ["Foreground", "Background", "Orphan", "nil"];
         causes.push(Cause::not_supported("propagationPolicy", &policy.as_str().into(), &supported));
     }
+    let has_preconditions = options.precondition_uid.is_some() || options.precondition_resource_version.is_some();
+    for (other, is_set) in [
+        ("dryRun", dry_run),
+        ("propagationPolicy", options.propagation_policy.is_some()),
+        ("orphanDependents", options.orphan_dependents.is_some()),
+        ("gracePeriodSeconds", options.grace_period_seconds.is_some()),
+        ("preconditions", has_preconditions),
+    ] {
+        if options.ignores_read_errors && is_set {
+            let why = format!("cannot be set together with .{other}");
+            causes.push(Cause::invalid(IGNORES_READ_ERRORS, &true.into(), &why));
+        }
+    }
     if causes.is_empty() {
         return Ok(());
     }
+    Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", "DeleteOptions", ""), causes })
+}
+
+/// Refuses an option that is for single objects.
+pub fn validate_options_of_many(options: &DeleteOptions, dry_run: bool) -> Result<(), Refusal> {
+    validate_options(options, dry_run)?;
+    if !options.ignores_read_errors {
+        return Ok(());
+    }
+    let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
+    let causes = Cause::invalid(IGNORES_READ_ERRORS, &true.into(), why).into();
     Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", "DeleteOptions", ""), causes })
 }
 

@@ -43,7 +43,7 @@ pub use claims::{BoundTo, TokenClaims};
 pub use decision::{Answer, Decision, Expectation, Representation, Write};
 pub use decode::{decode_body, parsed, requested};
 pub use definition::Clearing;
-pub use delete::{validate_options as validate_delete_options, warning as delete_warning};
+pub use delete::{validate_options as validate_delete_options, validate_options_of_many, warning as delete_warning};
 pub use effect::{Answers, Effect, Reviewed, SignedToken};
 pub use room::makes_room;
 pub use scale::scale_of;

@@ -41,6 +41,8 @@ pub struct Settings {
     pub deletions_max: usize,
     /// The most bytes of a namespace's objects unless a quota in it sets a limit; `None`: unlimited.
     pub namespace_bytes: Option<u64>,
+    /// Whether objects that cannot be read from the store may be deleted unseen, by an option of the request.
+    pub unsafe_deletion: bool,
     /// The disabled feature gates, of those that fields of objects depend on.
     pub gates_off: BTreeSet<&'static str>,
 }
@@ -106,6 +108,7 @@ impl Default for Settings {
             token_seconds_max: None,
             extend_tokens: true,
             garbage_collection: true,
+            unsafe_deletion: false,
             ticks: || 0,
             deletions_max: DELETIONS_MAX,
             namespace_bytes: None,

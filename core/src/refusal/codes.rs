@@ -18,7 +18,7 @@ impl Refusal {
             Refusal::UnsupportedMediaType { .. } => 415,
             Refusal::Invalid { .. } | Refusal::Unprocessable => 422,
             Refusal::TooManyRequests { .. } | Refusal::DisruptionBudget { .. } => 429,
-            Refusal::Internal(_) | Refusal::Unreasoned(_) => 500,
+            Refusal::Internal(_) | Refusal::Unreasoned(_) | Refusal::StoreRead { .. } => 500,
             Refusal::Unavailable(_) => 503,
             Refusal::Timeout { .. } => 504,
             Refusal::InsufficientStorage(_) => 507,
@@ -45,6 +45,7 @@ impl Refusal {
             Refusal::Timeout(_) => "Timeout",
             Refusal::Internal(_) | Refusal::InsufficientStorage(_) => "InternalError",
             Refusal::Unreasoned(_) => "",
+            Refusal::StoreRead { .. } => "StorageReadError",
             Refusal::Unavailable(_) => "ServiceUnavailable",
             Refusal::Ruled(ruling) => &ruling.reason,
         }

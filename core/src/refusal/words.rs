@@ -64,6 +64,9 @@ impl Refusal {
             Self::Internal(why) => format!("Internal error occurred: {why}"),
             Self::Unreasoned(why) => why.to_string(),
             Self::Unavailable(why) => why.to_string(),
+            Self::StoreRead { subject, .. } => {
+                format!("failed to read one or more {} from the storage", subject.qualified())
+            }
             Self::Ruled(ruling) => ruling.message.clone(),
             Self::InsufficientStorage(why) => format!(
                 "Internal error occurred: {why}: nothing was written; reads go on, and writes will once there is room"
@@ -75,7 +78,7 @@ impl Refusal {
     pub fn causes(&self) -> Vec<Cause> {
         let told = |reason, message: String| vec![Cause::told(reason, "", message)];
         match self {
-            Self::Invalid { causes, .. } => causes.to_vec(),
+            Self::Invalid { causes, .. } | Self::StoreRead { causes, .. } => causes.to_vec(),
             Self::Forbidden { why: Forbidden::NamespaceTerminating { namespace }, .. } => vec![Cause::told(
                 CauseReason::NamespaceTerminating,
                 "metadata.namespace",

@@ -92,7 +92,9 @@ impl Renderer {
                 let told: String = refusal.causes().into_iter().map(|cause| cause.message).collect();
                 return format!("429 DisruptionBudget, again in {retry_after_seconds} s: {told}\n");
             }
-            Refusal::Ruled(_) => format!("{} {}: {}\n", refusal.code(), refusal.reason(), refusal.message()),
+            Refusal::Ruled(_) | Refusal::StoreRead { .. } => {
+                format!("{} {}: {}\n", refusal.code(), refusal.reason(), refusal.message())
+            }
             Refusal::MethodNotAllowed(why) => format!("405 MethodNotAllowed: {why}\n"),
             Refusal::NotAcceptable { .. } => format!("406 NotAcceptable: {}\n", refusal.message()),
             Refusal::AlreadyExists { subject, .. } => format!("409 AlreadyExists {subject}\n"),

@@ -13,6 +13,7 @@ mod mutations;
 mod namespace_start;
 mod reads;
 pub(crate) mod unread;
+mod unread_deletion;
 mod unstored;
 
 pub(crate) use audit::{begun, describe, judge as audited};

@@ -1,6 +1,6 @@
 //! Mutations: the only layer that asks the engine to write.
 
-use super::{Layer, Next, Outcome, Passage, refused, unread};
+use super::{Layer, Next, Outcome, Passage, refused, unread, unread_deletion};
 use crate::lookup::Found;
 use crate::reply::{Draft, Listed, Shown};
 use crate::scene::Scene;
@@ -11,7 +11,7 @@ use holdfast_core::admission::Told;
 use holdfast_core::kinds::{Deprecation, known};
 use holdfast_core::list::Selection;
 use holdfast_core::object::meta;
-use holdfast_core::pipeline::{Representation, decode_body, delete_warning};
+use holdfast_core::pipeline::{Representation, decode_body, delete_warning, validate_options_of_many};
 use holdfast_core::request::Verb;
 use holdfast_core::stamp::Stamp;
 use holdfast_engine::{Collection, Reader, Reply as Written};
@@ -21,9 +21,13 @@ pub struct Mutations;
 
 impl Layer for Mutations {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
-        let Some(found) = passage.found.take() else { return refused(Refusal::NoSuchPath) };
+        let Some(mut found) = passage.found.take() else { return refused(Refusal::NoSuchPath) };
         Box::pin(async move {
             let service = next.service();
+            if unread_deletion::is_asked_for(service.engine(), &mut found.request) {
+                let written = unread_deletion::carry_out(service, &found, passage).await?;
+                return Ok(shown(service, written).await?.0);
+            }
             if found.request.verb == Verb::DeleteCollection {
                 let Found { kind, request, .. } = &*found;
                 let version = &kind.versions[request.target.version];
@@ -70,6 +74,7 @@ async fn delete_collection(service: &Arc<Service>, found: &Found) -> Outcome {
         scene.writable(engine)?;
     }
     let state = scene.state();
+    validate_options_of_many(&request.options.delete, request.options.dry_run)?;
     let selection = Selection::new(state, request)?;
     unread::selection(engine, state.kind(request.target.kind), &selection, None, |_| true)?;
     let Collection { kind, version, page } = engine.delete_collection(request).await?;

@@ -1,12 +1,13 @@
 //! Objects of a shared store whose values cannot be read: as in Kubernetes, requests for them fail, and so do lists and
-//! watches that include them.
+//! watches that include them. Where the feature gate AllowUnsafeMalformedObjectDeletion is on, the refusals have the
+//! form by which clients find the objects that they may delete unseen.
 
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Kind;
 use holdfast_core::list::Selection;
 use holdfast_core::object::meta;
 use holdfast_core::pipeline::parsed;
-use holdfast_core::refusal::{Internal, Refusal, Subject, Unread, Unreasoned};
+use holdfast_core::refusal::{Cause, CauseReason, Causes, Internal, Refusal, Subject, Unread, Unreasoned};
 use holdfast_core::request::{Request, Target, Verb};
 use holdfast_engine::Engine;
 use holdfast_engine::log::{Flaw, Unreadable};
@@ -15,12 +16,18 @@ use std::sync::Arc;
 /// How many objects a refused list looks at, and how many of them it names.
 const LOOKED_MAX: usize = 1000;
 const NAMED_MAX: usize = 10;
+/// How many have a cause of their own in the form of the feature gate.
+const CAUSES_MAX: usize = 100;
 
 /// Refuses a request for one object that cannot be read. `until` is the version that the request is about; `None` for
 /// the newest.
 pub fn object(engine: &Engine, kind: &Kind, key: &str, until: Option<Offset>) -> Result<(), Refusal> {
     let found = engine.unreadable(&kind.storage, key, 1).into_iter();
-    refuse(found.filter(|one| one.key == key && until.is_none_or(|until| one.version <= until)))
+    let mut found = found.filter(|one| one.key == key && until.is_none_or(|until| one.version <= until));
+    match found.next() {
+        Some(one) if engine.settings().unsafe_deletion => Err(Refusal::fault(corrupt(&one))),
+        one => refuse(one.into_iter()),
+    }
 }
 
 /// Refuses a list or a watch if it would include an object that cannot be read, up to a version. `includes` selects
@@ -35,7 +42,31 @@ pub fn selection(
     let prefix = selection.key.as_deref().unwrap_or(&selection.prefix);
     let found = engine.unreadable(&kind.storage, prefix, LOOKED_MAX).into_iter();
     let found = found.filter(|one| selection.key.as_ref().is_none_or(|key| *key == one.key));
-    refuse(found.filter(|one| until.is_none_or(|until| one.version <= until) && includes(&one.key)))
+    let found = found.filter(|one| until.is_none_or(|until| one.version <= until) && includes(&one.key));
+    if !engine.settings().unsafe_deletion {
+        return refuse(found);
+    }
+    let mut causes = Causes::default();
+    for (nth, one) in found.enumerate() {
+        if nth == CAUSES_MAX {
+            causes.push(Cause::told(CauseReason::TooMany, "", "too many errors, the list is truncated"));
+            break;
+        }
+        causes.push(Cause::told(CauseReason::UnexpectedServerResponse, one.place.clone(), corrupt(&one)));
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::StoreRead { subject: Subject::new(kind.hub().group.clone(), kind.resource.clone(), "list"), causes })
+}
+
+/// What Kubernetes says of an object that may be deleted unseen.
+fn corrupt(Unreadable { place, version, flaw, .. }: &Unreadable) -> String {
+    let why = match flaw {
+        Flaw::Locked(why) => format!("data from the storage is not transformable revision=0: {why}"),
+        Flaw::Malformed(why) => format!("object not decodable revision={version}: {why}"),
+    };
+    format!("StorageError: corrupt object, Code: 7, Key: {place}, ResourceVersion: 0, AdditionalErrorMsg: {why}")
 }
 
 /// Refuses a write of an object that cannot be read, so that its value stays. Its name counts as taken.

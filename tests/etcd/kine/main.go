@@ -1,5 +1,5 @@
-// A kine for tests: its server, which accepts Kubernetes' transactions alone, in front of its store in memory. kine's
-// own program would have all its databases compiled.
+// A kine for tests: its server, which accepts Kubernetes' transactions alone, in front of its store in memory or of
+// SQLite, which most users have. kine's own program would have all its databases compiled.
 package main
 
 import (
@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/k3s-io/kine/pkg/drivers"
+	"github.com/k3s-io/kine/pkg/drivers/generic"
 	"github.com/k3s-io/kine/pkg/drivers/memory"
+	"github.com/k3s-io/kine/pkg/drivers/sqlite"
 	"github.com/k3s-io/kine/pkg/server"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
@@ -20,14 +22,14 @@ import (
 // The release that it says it is, as kine's program does.
 const emulated = "3.5.13"
 
-// usage: kine ADDRESS
+// usage: kine ADDRESS [FILE]     FILE: the database of SQLite
 func main() {
 	listener, err := net.Listen("tcp", os.Args[1])
 	if err != nil {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	_, backend, err := memory.New(ctx, &sync.WaitGroup{}, &drivers.Config{})
+	backend, err := store(ctx, os.Args[2:])
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -38,4 +40,23 @@ func main() {
 	answering := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(pings), grpc.MaxRecvMsgSize(4<<20))
 	server.New(backend, "http", 5*time.Second, emulated).Register(answering)
 	log.Fatal(answering.Serve(listener))
+}
+
+func store(ctx context.Context, files []string) (server.Backend, error) {
+	if len(files) == 0 {
+		_, backend, err := memory.New(ctx, &sync.WaitGroup{}, &drivers.Config{})
+		return backend, err
+	}
+	// The defaults of kine's program, but that less is kept of what is compacted. It compacts nothing by itself.
+	config := drivers.Config{
+		DataSourceName:       files[0] + "?" + sqlite.DefaultParams,
+		ConnectionPoolConfig: generic.ConnectionPoolConfig{},
+		CompactTimeout:       5 * time.Second,
+		CompactMinRetain:     10,
+		CompactBatchSize:     1000,
+		PollBatchSize:        500,
+		PollInterval:         time.Second,
+	}
+	_, backend, err := sqlite.New(ctx, &sync.WaitGroup{}, &config)
+	return backend, err
 }

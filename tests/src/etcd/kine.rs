@@ -1,8 +1,9 @@
 //! kine, which speaks etcd's protocol and accepts only the transactions that Kubernetes makes. `tests/etcd/kine` pins
-//! it; its store is in memory.
+//! it; its store is in memory, or SQLite.
 
 use super::{etcdctl_of, free_port, place};
 use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,21 +13,44 @@ const READY_MAX: Duration = Duration::from_secs(30);
 pub struct Kine {
     child: Child,
     port: u16,
+    database: Option<PathBuf>,
 }
 
 impl Kine {
+    /// With its store in memory.
     pub fn start() -> Kine {
-        let (program, port) = (place("kine", "kine"), free_port());
-        let mut command = Command::new(program);
-        command.arg(format!("127.0.0.1:{port}")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Kine::at(free_port(), None)
+    }
+
+    /// On SQLite, with this database.
+    pub fn on(database: &Path) -> Kine {
+        Kine::at(free_port(), Some(database.to_owned()))
+    }
+
+    fn at(port: u16, database: Option<PathBuf>) -> Kine {
+        let mut command = Command::new(place("kine", "kine"));
+        command.arg(format!("127.0.0.1:{port}")).args(&database);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
-        let kine = Kine { child, port };
+        let kine = Kine { child, port, database };
         let deadline = Instant::now() + READY_MAX;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < deadline, "kine does not answer within {READY_MAX:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
         kine
+    }
+
+    /// Kills it, and starts it again with the same database at the same address.
+    pub fn restart(&mut self) {
+        self.kill();
+        *self = Kine::at(self.port, self.database.clone());
+    }
+
+    fn kill(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 
     pub fn url(&self) -> String {
@@ -45,8 +69,6 @@ impl Kine {
 
 impl Drop for Kine {
     fn drop(&mut self) {
-        // An error means that it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }

@@ -1,0 +1,120 @@
+//! The deletion of an object that cannot be read, for a user who has a verb of its own for it. As in Kubernetes it
+//! skips preconditions, finalizers and grace periods, and admission is told of it as of every deletion.
+
+use super::Passage;
+use crate::Service;
+use crate::lookup::Found;
+use holdfast_core::Refusal;
+use holdfast_core::admission::Told;
+use holdfast_core::apply::apply;
+use holdfast_core::authz::{Attributes, Authorizer, ResourceTarget};
+use holdfast_core::etcd::nothing_but;
+use holdfast_core::event::{Operation, Record};
+use holdfast_core::kinds::Kind;
+use holdfast_core::pipeline::validate_delete_options;
+use holdfast_core::refusal::{Cause, Forbidden, Subject};
+use holdfast_core::request::{IGNORES_READ_ERRORS, Request, Verb};
+use holdfast_core::state::{Change, State};
+use holdfast_engine::log::Unreadable;
+use holdfast_engine::{Engine, Reply as Written};
+use std::sync::Arc;
+
+const VERB: &str = "unsafe-delete-ignore-read-errors";
+/// The annotation of audit events that such a deletion was tried.
+const ANNOTATION: &str = "apiserver.k8s.io/unsafe-delete-ignore-read-error";
+/// How often the value may change while it is being deleted, and still be one that cannot be read.
+const TRIES_MAX: usize = 5;
+
+/// Whether the request wants it. Where the feature gate is off, its option means nothing.
+pub fn is_asked_for(engine: &Engine, request: &mut Request) -> bool {
+    let delete = &mut request.options.delete;
+    delete.ignores_read_errors &= engine.settings().unsafe_deletion;
+    request.verb == Verb::Delete && delete.ignores_read_errors
+}
+
+/// Deletes the object, if it cannot be read.
+pub async fn carry_out(service: &Arc<Service>, found: &Found, passage: &mut Passage) -> Result<Written, Refusal> {
+    let Found { kind, request, .. } = found;
+    validate_delete_options(&request.options.delete, request.options.dry_run)?;
+    passage.annotations.add(ANNOTATION, "");
+    let engine = service.engine().of(request.target.kind);
+    found.scene.writable(engine)?;
+    let state = service.engine().snapshot();
+    service.judged(&state, |authorizer| may(authorizer, &state, kind, request)).await?;
+    for _ in 0..TRIES_MAX {
+        engine.catch_up().await?;
+        let Some(object) = unreadable(engine, kind, request) else { return Err(readable(kind, request)) };
+        let mut told = Told::default();
+        let admitted = engine.rehearse(&as_if_read(engine, &object), request, &mut told).await;
+        passage.tell(told);
+        admitted?;
+        if engine.delete_unreadable(object, request).await? {
+            // Without the object nothing is known but its names.
+            let subject = Subject::new("", kind.kind.clone(), request.name());
+            return Ok(Written::Deleted { subject, uid: String::new(), warnings: Vec::new() });
+        }
+    }
+    Err(Refusal::modified(subject(kind, request)))
+}
+
+fn unreadable(engine: &Engine, kind: &Kind, request: &Request) -> Option<Unreadable> {
+    let key = request.key();
+    engine.unreadable(&kind.storage, &key, 1).into_iter().find(|one| one.key == key)
+}
+
+/// The state in which the object has only its names, unless it is known from before: admission judges it there.
+fn as_if_read(engine: &Engine, object: &Unreadable) -> State {
+    let mut state = State::clone(&engine.snapshot());
+    let Some(id) = state.registry.by_storage(&object.resource) else { return state };
+    if state.get(id, &object.key).is_some() {
+        return state;
+    }
+    let kind = state.registry.share(id);
+    let record = Record {
+        offset: object.version.0,
+        resource: object.resource.clone(),
+        key: object.key.clone(),
+        operation: Operation::Put as i32,
+        object: nothing_but(&kind.hub().api_version(), &kind.kind, &object.key, object.version),
+        ..Record::default()
+    };
+    if let Ok(change) = Change::from_record(&state.registry, &record) {
+        apply(&mut state, &change);
+    }
+    state
+}
+
+fn may(authorizer: &Authorizer<'_>, state: &State, kind: &Kind, request: &Request) -> Result<(), Refusal> {
+    let version = kind.versions.get(request.target.version).ok_or(Refusal::NoSuchPath)?;
+    // A namespace is judged as if it were within itself.
+    let own = if request.target.kind == state.registry.namespaces() { request.name() } else { "" };
+    let target = ResourceTarget {
+        group: &version.group,
+        version: &version.version,
+        resource: &kind.resource,
+        namespace: request.namespace().unwrap_or(own),
+        name: request.name(),
+        ..ResourceTarget::default()
+    };
+    let attributes = Attributes::resource(VERB, target);
+    let judged = authorizer.authorize(&request.user, &attributes);
+    if judged.is_allowed() {
+        return Ok(());
+    }
+    let why = match judged.error() {
+        Some(why) => format!("error while checking permission for \"{VERB}\", {why}"),
+        None => format!("not permitted to do \"{VERB}\", reason: {}", judged.reason()),
+    };
+    Err(Refusal::Forbidden { subject: subject(kind, request), why: Forbidden::Admission(why) })
+}
+
+fn readable(kind: &Kind, request: &Request) -> Refusal {
+    let why = "is exclusively used to delete corrupt object(s), try again by removing this option";
+    let causes = Cause::invalid(IGNORES_READ_ERRORS, &true.into(), why).into();
+    Refusal::Invalid { subject: subject(kind, request), causes }
+}
+
+fn subject(kind: &Kind, request: &Request) -> Subject {
+    let group = kind.versions.get(request.target.version).map(|version| version.group.clone()).unwrap_or_default();
+    Subject::new(group, kind.resource.clone(), request.name())
+}
