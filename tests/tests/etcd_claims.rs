@@ -375,7 +375,7 @@ async fn what_a_killed_server_did_not_free_is_freed_by_another_one() {
     let other = Server::spawn(command).unwrap_or_else(|refused| panic!("{}", refused.stderr));
     eventually(PATIENCE, async || match (neighbour.addresses(), neighbour.taken_ports()) {
         (addresses, ports) if !addresses.contains_key(&address) && ports.is_empty() => Ok(()),
-        found => Err(found),
+        found => Err(format!("{found:?}")),
     })
     .await;
     // A Service that is there keeps what it has, and what was freed can be had.
