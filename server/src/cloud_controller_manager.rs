@@ -326,7 +326,7 @@ async fn control(place: Place, beside: &Beside, choice: Choice) -> Result<()> {
             runtime.add(controller, actor, workers);
         }
         let driver = runtime.driver();
-        let feed = RemoteFeed::new(news.client().clone(), driver.resources().cloned().collect(), driver.sight());
+        let feed = RemoteFeed::new(news.client().clone(), driver.resources().cloned().collect(), driver.extra_kinds());
         let (end, pause) = (component.told_to_end(), args.controller_start_interval * number);
         async move {
             tokio::time::sleep(pause).await;

@@ -110,7 +110,7 @@ async fn control(place: Place, chosen: Chosen, own_credentials: bool) -> Result<
         runtime.add(controller, actor, workers);
     }
     let driver = runtime.driver();
-    let feed = RemoteFeed::new(news.client().clone(), driver.resources().cloned().collect(), driver.sight());
+    let feed = RemoteFeed::new(news.client().clone(), driver.resources().cloned().collect(), driver.extra_kinds());
     runtime.run_until(feed, end).await;
     Ok(())
 }
