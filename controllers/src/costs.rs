@@ -3,7 +3,7 @@
 
 use crate::Settings;
 use holdfast_value::{Value, json};
-use holdfast_world::{BackOff, Controller, Driver, Key, Outcome, Resource, Sight, Stamp, Time};
+use holdfast_world::{BackOff, Controller, Driver, ExtraKinds, Key, Outcome, Resource, Stamp, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many idle objects of each of its kinds there are.
@@ -79,7 +79,7 @@ fn object(resource: &Resource, key: &Key, number: usize, version: u64) -> String
 /// A driver with one controller over idle objects, each of which was planned once.
 fn idle(controller: Box<dyn Controller>, spread: usize) -> (Driver, BTreeSet<Resource>) {
     let mut resources: BTreeSet<Resource> = controller.resources().into_iter().collect();
-    if controller.sight() == Sight::Everything {
+    if controller.extra_kinds() == ExtraKinds::Everything {
         resources.extend(some());
     }
     let mut driver = Driver::new();

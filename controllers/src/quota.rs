@@ -12,7 +12,9 @@ use holdfast_core::schema::raise_to_thousandths;
 use holdfast_value::Value;
 use holdfast_world::request::resource_of;
 use holdfast_world::views::ResourceQuota;
-use holdfast_world::{Change, Controller, Key, Keys, Object, Plan, Resource, Seen, Sight, Stamp, Time, View, World};
+use holdfast_world::{
+    Change, Controller, ExtraKinds, Key, Keys, Object, Plan, Resource, Seen, Stamp, Time, View, World,
+};
 use std::collections::BTreeMap;
 
 /// Plans a quota at a time.
@@ -57,8 +59,8 @@ impl Controller for ResourceQuotas {
         std::iter::once(quotas.clone()).chain(others).collect()
     }
 
-    fn sight(&self) -> Sight {
-        Sight::Everything
+    fn extra_kinds(&self) -> ExtraKinds {
+        ExtraKinds::Everything
     }
 
     fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {

@@ -8,7 +8,7 @@ use crate::stages::{Script, Subject, Turn, note};
 use crate::template::Surroundings;
 use holdfast_value::Value;
 use holdfast_world::{
-    Change, Controller, Key, Keys, Object, Plan, Refusal, Refused, Resource, Sight, Stamp, Text, Time, World,
+    Change, Controller, ExtraKinds, Key, Keys, Object, Plan, Refusal, Refused, Resource, Stamp, Text, Time, World,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -87,9 +87,9 @@ impl Controller for Others {
         vec![crate::stages::resource()]
     }
 
-    fn sight(&self) -> Sight {
+    fn extra_kinds(&self) -> ExtraKinds {
         let kind = |about: &About| (about.group_version().0.into(), about.kind.clone());
-        Sight::Kinds(self.scripts.keys().map(kind).collect())
+        ExtraKinds::Kinds(self.scripts.keys().map(kind).collect())
     }
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
@@ -337,8 +337,8 @@ steps:
         assert_eq!(trial.get("configmaps", "c")["data"]["done"], "yes");
         assert_eq!(trial.names("secrets"), ["c-twin"]);
         assert!(trial.get("configmaps", "other")["data"].is_null());
-        let sight = |trial: &Trial| trial.names("stages.kwok.x-k8s.io").len();
-        assert_eq!(sight(&trial), 2);
+        let extra_kinds = |trial: &Trial| trial.names("stages.kwok.x-k8s.io").len();
+        assert_eq!(extra_kinds(&trial), 2);
         assert!(trial.take_refused().is_empty());
     }
 
@@ -354,12 +354,16 @@ steps:
             let change = world.apply(&crate::stages::resource(), Key::cluster("s"), bytes, 1, Time::from_second(1));
             others.concerns(&world, &change, &mut keys);
         };
-        assert!(others.sight().is_none());
+        assert!(others.extra_kinds().is_none());
         tell(&mut others, Some("Deployment"));
-        assert!(others.sight().covers("apps", "Deployment") && !others.sight().covers("apps", "ReplicaSet"));
+        assert!(
+            others.extra_kinds().covers("apps", "Deployment") && !others.extra_kinds().covers("apps", "ReplicaSet")
+        );
         tell(&mut others, Some("ReplicaSet"));
-        assert!(!others.sight().covers("apps", "Deployment") && others.sight().covers("apps", "ReplicaSet"));
+        assert!(
+            !others.extra_kinds().covers("apps", "Deployment") && others.extra_kinds().covers("apps", "ReplicaSet")
+        );
         tell(&mut others, None);
-        assert!(others.sight().is_none());
+        assert!(others.extra_kinds().is_none());
     }
 }

@@ -4,7 +4,7 @@ use crate::Rates;
 use crate::slots::Slots;
 use async_trait::async_trait;
 use holdfast_value::Value;
-use holdfast_world::{Action, Actor, Came, Refusal};
+use holdfast_world::{Action, Actor, Refusal, WriteResult};
 use std::sync::Arc;
 
 /// Carries out actions on a cluster.
@@ -25,7 +25,7 @@ pub trait Act: Send + Sync + 'static {
 pub struct Done {
     /// The name of the object, which the server may have generated.
     pub name: String,
-    pub came: Came,
+    pub result: WriteResult,
     /// The size of the object that was written; 0 if none was.
     pub bytes: usize,
 }

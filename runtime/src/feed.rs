@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use holdfast_core::object::Body;
-use holdfast_world::{Driver, Key, Resource, Served, Sight, Time};
+use holdfast_world::{Driver, ExtraKinds, Key, Resource, Served, Time};
 
 /// Brings the changes of a cluster, in order.
 #[async_trait]
@@ -12,8 +12,8 @@ pub trait Feed: Send + 'static {
     async fn next(&mut self) -> Vec<News>;
 
     /// Sets which objects are to be reported beside those of the named resources, from now on. Called after each batch
-    /// of news; the sight has mostly not changed.
-    fn look(&mut self, _sight: Sight) {}
+    /// of news; the extra kinds have mostly not changed.
+    fn set_extra_kinds(&mut self, _extra_kinds: ExtraKinds) {}
 }
 
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use futures_util::future::join_all;
 use holdfast_value::Value;
 use holdfast_world::cloud::{Answer, Call, Fault};
 use holdfast_world::{
-    Action, Actor, Back, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Step, Taken,
-    Task, Time, Written,
+    Action, Actor, Controller, Driver, FinishedPlan, Key, NextPlan, Note, Outcome, Plan, Refusal, Refused, Resource,
+    Stamp, Step, Task, Time, Written,
 };
 use jiff::Timestamp;
 use std::collections::HashMap;
@@ -89,7 +89,7 @@ struct Going {
     carrying: JoinSet<Carried>,
     lost: Lost,
     /// Plans that are being made in the background.
-    beside: JoinSet<Back>,
+    beside: JoinSet<FinishedPlan>,
     /// How many plans may be made in the background: half of the processors are left for other work.
     beside_max: usize,
     /// Results for controllers that are making a plan in the background.
@@ -191,7 +191,7 @@ impl Runtime {
             let sleep = if ready { Duration::ZERO } else { self.until_next() };
             tokio::select! {
                 Some(carried) = going.carrying.join_next_with_id() => self.finish(carried, &mut going),
-                Some(back) = going.beside.join_next() => self.take_back(back, &mut going),
+                Some(back) = going.beside.join_next() => self.finish_background(back, &mut going),
                 news = feed.next() => self.hear(news, &mut feed),
                 () = &mut end, if !ending => ending = true,
                 () = tokio::time::sleep(sleep) => {}
@@ -203,7 +203,7 @@ impl Runtime {
                 self.finish(carried, &mut going);
             }
             while let Some(back) = going.beside.try_join_next() {
-                self.take_back(back, &mut going);
+                self.finish_background(back, &mut going);
             }
             if let Some(news) = feed.next().now_or_never() {
                 self.hear(news, &mut feed);
@@ -216,25 +216,25 @@ impl Runtime {
         let mut work = 0;
         while work < WORK_AT_ONCE {
             let clock = self.clock.clone();
-            match self.driver.take_beside(|| clock.stamp(), going.places()) {
-                Some(Taken::Task(task)) => {
+            match self.driver.take_or_background(|| clock.stamp(), going.places()) {
+                Some(NextPlan::Task(task)) => {
                     work += task.work;
                     self.begin(task, going);
                 }
-                Some(Taken::Beside(beside)) => _ = going.beside.spawn_blocking_on(|| beside.run(), &going.hands),
+                Some(NextPlan::Background(beside)) => _ = going.beside.spawn_blocking_on(|| beside.run(), &going.hands),
                 None => break,
             }
         }
     }
 
     /// A controller has returned from planning in the background.
-    fn take_back(&mut self, back: Result<Back, JoinError>, going: &mut Going) {
+    fn finish_background(&mut self, back: Result<FinishedPlan, JoinError>, going: &mut Going) {
         let back = match back {
             Ok(back) => back,
             // Panics in plans are caught, so such a task ends early only when the process ends.
             Err(fault) => return tracing::error!(%fault, "a controller is lost"),
         };
-        let task = self.driver.take_back(back, self.now());
+        let task = self.driver.finish_background(back, self.now());
         if let Some(task) = task {
             self.begin(task, going);
         }
@@ -271,7 +271,7 @@ impl Runtime {
             tell()
         }
         self.driver.settle();
-        feed.look(self.driver.sight());
+        feed.set_extra_kinds(self.driver.extra_kinds());
     }
 
     fn now(&self) -> Time {
@@ -326,7 +326,7 @@ impl Runtime {
     }
 
     fn conclude(&mut self, mut carried: Carried, going: &mut Going) {
-        if carried.is_for_controller() && self.driver.is_away(carried.member) {
+        if carried.is_for_controller() && self.driver.is_in_background(carried.member) {
             return going.waiting.push(carried);
         }
         let now = self.now();
@@ -440,7 +440,7 @@ async fn carry_out(
                     let Action { resource, key, told, .. } = action;
                     carried.told.extend(told.map(|note| note.naming(&done.name)));
                     let key = Key { namespace: key.namespace, name: done.name.as_str().into() };
-                    carried.written.push(Written { resource, key, came: done.came });
+                    carried.written.push(Written { resource, key, result: done.result });
                 }
                 Err(refusal) => refused.push(Refused { action, refusal }),
             }

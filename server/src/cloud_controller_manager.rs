@@ -308,7 +308,7 @@ async fn control(server: RemoteServer, beside: &Beside, choice: Choice) -> Resul
             runtime.add(controller, actor, workers);
         }
         let driver = runtime.driver();
-        let feed = RemoteFeed::new(news.clone(), driver.resources().cloned().collect(), driver.sight());
+        let feed = RemoteFeed::new(news.clone(), driver.resources().cloned().collect(), driver.extra_kinds());
         let (end, pause) = (component.told_to_end(), args.controller_start_interval * number);
         async move {
             tokio::time::sleep(pause).await;

@@ -271,7 +271,7 @@ impl Components {
         if driver.is_empty() {
             return;
         }
-        let feed = InsideFeed::new(engine, driver.resources().cloned().collect(), driver.sight());
+        let feed = InsideFeed::new(engine, driver.resources().cloned().collect(), driver.extra_kinds());
         runtime.run_apart(feed).await;
     }
 }
@@ -391,7 +391,7 @@ impl CloudWork {
             runtime.add(controller, actor, WORKERS);
         }
         let driver = runtime.driver();
-        let feed = InsideFeed::new(engine, driver.resources().cloned().collect(), driver.sight());
+        let feed = InsideFeed::new(engine, driver.resources().cloned().collect(), driver.extra_kinds());
         drop(transport);
         runtime.run_apart(feed).await;
     }

@@ -87,7 +87,7 @@ async fn control(server: RemoteServer, chosen: Chosen, own_credentials: bool) ->
         runtime.add(controller, actor, workers);
     }
     let driver = runtime.driver();
-    let feed = RemoteFeed::new(news, driver.resources().cloned().collect(), driver.sight());
+    let feed = RemoteFeed::new(news, driver.resources().cloned().collect(), driver.extra_kinds());
     runtime.run_until(feed, end).await;
     Ok(())
 }

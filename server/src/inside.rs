@@ -14,7 +14,7 @@ use holdfast_service::{Call, Reply, Service};
 use holdfast_transport_http::{Transport, memory};
 use holdfast_value::Value;
 use holdfast_world::request::{self, Actor};
-use holdfast_world::{Action, Came, Key, Refusal, Resource, Sight, Stamp, Time, Verb};
+use holdfast_world::{Action, ExtraKinds, Key, Refusal, Resource, Stamp, Time, Verb, WriteResult};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Weak};
@@ -28,7 +28,7 @@ pub struct InsideFeed {
     /// Resources that are watched by name, in the version named.
     named: Vec<Resource>,
     /// Other resources that are watched, by metadata only; `is_shown`: whether `shown` is up to date with them.
-    sight: Sight,
+    extra_kinds: ExtraKinds,
     is_shown: bool,
     /// One tap of each engine, the main engine's first; none before the first call.
     taps: Vec<Tap>,
@@ -49,9 +49,9 @@ struct Shown {
 }
 
 impl InsideFeed {
-    pub fn new(engine: Arc<Engine>, named: Vec<Resource>, sight: Sight) -> InsideFeed {
+    pub fn new(engine: Arc<Engine>, named: Vec<Resource>, extra_kinds: ExtraKinds) -> InsideFeed {
         let (shown, by_kind) = (BTreeMap::new(), HashMap::new());
-        InsideFeed { engine, named, sight, is_shown: true, taps: Vec::new(), shown, by_kind, revision: 0 }
+        InsideFeed { engine, named, extra_kinds, is_shown: true, taps: Vec::new(), shown, by_kind, revision: 0 }
     }
 
     /// Starts at a new snapshot: news of all objects.
@@ -73,9 +73,9 @@ impl InsideFeed {
     fn compare(&mut self, state: &State) -> Vec<News> {
         let registry = &state.registry;
         (self.revision, self.is_shown) = (registry.revision(), true);
-        let mut wanted = wanted(registry, &self.named, &self.sight);
+        let mut wanted = wanted(registry, &self.named, &self.extra_kinds);
         let mut news = Vec::new();
-        if !self.sight.is_none() {
+        if !self.extra_kinds.is_none() {
             news.push(News::Served(request::served(registry)));
         }
         for (resource, shown) in std::mem::take(&mut self.shown) {
@@ -162,15 +162,15 @@ impl Feed for InsideFeed {
         }
     }
 
-    fn look(&mut self, sight: Sight) {
-        if self.sight != sight {
-            (self.sight, self.is_shown) = (sight, false);
+    fn set_extra_kinds(&mut self, extra_kinds: ExtraKinds) {
+        if self.extra_kinds != extra_kinds {
+            (self.extra_kinds, self.is_shown) = (extra_kinds, false);
         }
     }
 }
 
 /// The resources to show, of those that the registry serves.
-fn wanted(registry: &Registry, named: &[Resource], sight: &Sight) -> BTreeMap<Resource, Shown> {
+fn wanted(registry: &Registry, named: &[Resource], extra_kinds: &ExtraKinds) -> BTreeMap<Resource, Shown> {
     let mut wanted = BTreeMap::new();
     let mut taken = Vec::new();
     for resource in named {
@@ -180,7 +180,7 @@ fn wanted(registry: &Registry, named: &[Resource], sight: &Sight) -> BTreeMap<Re
         }
     }
     // Objects that expire, such as Events, are left out: they own nothing, and nothing owns them for long.
-    let is_seen = |kind: &Kind| kind.stored && !kind.expires && sight.covers(&kind.hub().group, &kind.kind);
+    let is_seen = |kind: &Kind| kind.stored && !kind.expires && extra_kinds.covers(&kind.hub().group, &kind.kind);
     let others = registry.iter().filter(|(id, kind)| is_seen(kind) && !taken.contains(id));
     wanted.extend(others.map(|(kind, of)| (request::resource_of(of), Shown { kind, version: None, since: 0 })));
     wanted
@@ -239,10 +239,10 @@ impl Act for InsideAct {
         let request = request.ok_or_else(|| Refusal::from(&holdfast_core::Refusal::NoSuchPath))?;
         drop(snapshot);
         let reply = engine.expect(service.act(request)).await.map_err(|refusal| Refusal::from(&refusal))?;
-        let came = match &reply {
-            Reply::Object(shown) => Came::Version(shown.entry.offset.0),
-            Reply::Deleted { uid, .. } => Came::Gone(uid.as_str().into()),
-            _ => Came::Nothing,
+        let result = match &reply {
+            Reply::Object(shown) => WriteResult::Version(shown.entry.offset.0),
+            Reply::Deleted { uid, .. } => WriteResult::Gone(uid.as_str().into()),
+            _ => WriteResult::Nothing,
         };
         let name = match &reply {
             Reply::Object(shown) if action.key.name.is_empty() => named(&shown.entry.json()).name,
@@ -252,7 +252,7 @@ impl Act for InsideAct {
             Reply::Object(shown) => shown.entry.body().len(),
             _ => 0,
         };
-        Ok(Done { name, came, bytes })
+        Ok(Done { name, result, bytes })
     }
 
     async fn ask(&self, actor: &Actor, path: &str) -> Result<Value, Refusal> {

@@ -82,7 +82,7 @@ pub fn run(args: Args) -> Result<()> {
             runtime.add(controller, actor, WORKERS);
         }
         let driver = runtime.driver();
-        let feed = RemoteFeed::new(news, driver.resources().cloned().collect(), driver.sight());
+        let feed = RemoteFeed::new(news, driver.resources().cloned().collect(), driver.extra_kinds());
         println!("simulating {} nodes on {url}: no container runs", args.count);
         let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         tokio::select! {

@@ -20,7 +20,7 @@ use holdfast_runtime::scheduling::{Work, resources, run as run_scheduler};
 use holdfast_scheduler::Configuration;
 use holdfast_scheduler::configuration::{LeaderElection, PolicySource};
 use holdfast_transport_http::paths::API_VERSION;
-use holdfast_world::Sight;
+use holdfast_world::ExtraKinds;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -175,7 +175,7 @@ fn work(
     let waits = configuration.delay_cache_until_active && configuration.leader_election.leader_elect;
     let begin = move || {
         let act = Arc::new(RemoteAct::new(Arc::new(OneClient(client.clone())), client, false));
-        let feed = RemoteFeed::new(news, resources(), Sight::None);
+        let feed = RemoteFeed::new(news, resources(), ExtraKinds::None);
         let (configuration, pod_resources) = (Arc::new(configuration), Some(pod_resources));
         let (host, request_runtime) = (host(), Handle::current());
         let work = Work { configuration, act, metrics, leads, synced, host, dump, request_runtime, pod_resources };

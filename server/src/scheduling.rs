@@ -7,7 +7,7 @@ use holdfast_runtime::scheduling::{Work, resources, run};
 use holdfast_runtime::{Charged, Rates, apart};
 use holdfast_scheduler::Configuration;
 use holdfast_transport_http::Transport;
-use holdfast_world::Sight;
+use holdfast_world::ExtraKinds;
 use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -35,7 +35,7 @@ impl InProcess {
         async move {
             let Some(transport) = transport.upgrade() else { return };
             let act = Arc::new(Charged::new(InsideAct::new(&transport), rates));
-            let feed = InsideFeed::new(transport.service().engine().clone(), resources(), Sight::None);
+            let feed = InsideFeed::new(transport.service().engine().clone(), resources(), ExtraKinds::None);
             drop(transport);
             let (synced, dump, host, request_runtime) = (Arc::default(), Arc::default(), host(), Handle::current());
             // It runs only while it leads.

@@ -36,7 +36,7 @@ impl Keys {
 
 /// Which objects a controller needs beside those of the resources that it names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Sight {
+pub enum ExtraKinds {
     #[default]
     None,
     /// The objects of these kinds, each with its group, in any version.
@@ -44,32 +44,32 @@ pub enum Sight {
     Everything,
 }
 
-impl Sight {
+impl ExtraKinds {
     pub fn is_none(&self) -> bool {
         match self {
-            Sight::None => true,
-            Sight::Kinds(kinds) => kinds.is_empty(),
-            Sight::Everything => false,
+            ExtraKinds::None => true,
+            ExtraKinds::Kinds(kinds) => kinds.is_empty(),
+            ExtraKinds::Everything => false,
         }
     }
 
     pub fn covers(&self, group: &str, kind: &str) -> bool {
         match self {
-            Sight::None => false,
-            Sight::Kinds(kinds) => kinds.contains(&(group.into(), kind.into())),
-            Sight::Everything => true,
+            ExtraKinds::None => false,
+            ExtraKinds::Kinds(kinds) => kinds.contains(&(group.into(), kind.into())),
+            ExtraKinds::Everything => true,
         }
     }
 
     /// The union of both.
-    pub fn and(self, other: Sight) -> Sight {
+    pub fn and(self, other: ExtraKinds) -> ExtraKinds {
         match (self, other) {
-            (Sight::Everything, _) | (_, Sight::Everything) => Sight::Everything,
-            (Sight::Kinds(mut kinds), Sight::Kinds(others)) => {
+            (ExtraKinds::Everything, _) | (_, ExtraKinds::Everything) => ExtraKinds::Everything,
+            (ExtraKinds::Kinds(mut kinds), ExtraKinds::Kinds(others)) => {
                 kinds.extend(others);
-                Sight::Kinds(kinds)
+                ExtraKinds::Kinds(kinds)
             }
-            (known, Sight::None) | (Sight::None, known) => known,
+            (known, ExtraKinds::None) | (ExtraKinds::None, known) => known,
         }
     }
 }
@@ -117,10 +117,10 @@ pub trait Controller: Send {
     fn indexes(&self, _world: &mut World) {}
 
     /// The objects that it needs beside these resources. Of resources that no controller names the world has the
-    /// metadata only, without labels and annotations. The sight may change with the changes that the controller is told
-    /// of, and the controller may be told of more than its sight covers.
-    fn sight(&self) -> Sight {
-        Sight::None
+    /// metadata only, without labels and annotations. The kinds may change with the changes that the controller is
+    /// notified of, and it may be notified of objects of more kinds.
+    fn extra_kinds(&self) -> ExtraKinds {
+        ExtraKinds::None
     }
 
     /// Collects the keys that a change concerns. The world is in the state after the change.

@@ -1,12 +1,12 @@
-//! Drives controllers over one world, without time or tokio: it is told of changes and returns the next plan to be
-//! carried out; it is told the result, and then knows when the key is planned again.
+//! Drives controllers over one world, without time or tokio: it is notified of changes and returns the next plan to
+//! be carried out; it is told the result, and then knows when the key is planned again.
 //!
 //! Namespaces take turns: next is the namespace for which the least work was done, by whichever controllers. Work is
 //! counted ([`crate::work`]), so that a namespace with few cheap keys never waits behind one with many or expensive
 //! ones.
 //!
 //! The work of a plan is bounded. A plan that was expensive the last time may be made in the background, by the caller,
-//! on a copy of the world: its controller is away meanwhile, and is told of the changes when it comes back.
+//! on a copy of the world: its controller is replaced meanwhile, and is notified of the changes when it comes back.
 //!
 //! After a key was acted on it is planned again only once the world has reached the versions of the writes made for it.
 //! So no controller has to remember its own writes.
@@ -14,8 +14,8 @@
 use crate::cloud::{Answer, Call, Fault};
 use crate::work::Ended;
 use crate::{
-    BackOff, Change, Controller, Key, Keys, Plan, Queue, Refusal, Refused, Resource, Served, Sight, Stamp, Text, Time,
-    Turns, World, work,
+    BackOff, Change, Controller, ExtraKinds, Key, Keys, Plan, Queue, Refusal, Refused, Resource, Served, Stamp, Text,
+    Time, Turns, World, work,
 };
 use holdfast_core::object::Body;
 use holdfast_value::Value;
@@ -29,7 +29,7 @@ const START: Time = Time(jiff::Timestamp::MIN);
 /// The work that every plan counts as, beside the objects that it looks at.
 const PLAN: u64 = 10;
 /// A plan with more work than this is expensive.
-const DEAR: u64 = 5_000;
+const EXPENSIVE_WORK: u64 = 5_000;
 /// The limit of a plan's work: that of many thousand ordinary plans, or a few seconds.
 const PLAN_MAX: u64 = 4_000_000;
 
@@ -39,9 +39,9 @@ pub struct Driver {
     world: World,
     members: Vec<Member>,
     /// The members that named a resource, by their index.
-    lookers: HashMap<Resource, Vec<usize>>,
-    /// The members with a sight beyond their resources: each is told of every change.
-    overseers: Vec<usize>,
+    watchers: HashMap<Resource, Vec<usize>>,
+    /// The members that need kinds beyond their resources: each is notified of every change.
+    extra_watchers: Vec<usize>,
     /// The index of the member that is asked first for a key of the next namespace. It advances with each key, so that
     /// no member waits for one that always has keys.
     turn: usize,
@@ -52,14 +52,14 @@ pub struct Driver {
 
 struct Member {
     controller: Box<dyn Controller>,
-    /// What it needs beside its resources.
-    sight: Sight,
-    /// Whether it is making a plan in the background; a stand-in has its place meanwhile.
-    is_away: bool,
-    /// The changes since it went away.
-    missed: Vec<Change>,
+    /// The kinds that it needs beside its resources.
+    extra_kinds: ExtraKinds,
+    /// Whether it is making a plan in the background; [`Placeholder`] stands for it meanwhile.
+    is_in_background: bool,
+    /// The changes since that plan was begun.
+    missed_changes: Vec<Change>,
     /// Keys whose last plan was expensive.
-    dear: HashSet<Key>,
+    expensive: HashSet<Key>,
     queue: Queue,
     /// How many keys of one namespace may be planned and acted on at once.
     workers: usize,
@@ -74,11 +74,11 @@ struct Member {
 pub struct Written {
     pub resource: Resource,
     pub key: Key,
-    pub came: Came,
+    pub result: WriteResult,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Came {
+pub enum WriteResult {
     /// The object now has this version.
     Version(u64),
     /// The object is gone; its uid, or an empty text if that is unknown.
@@ -99,14 +99,14 @@ pub struct Task {
     pub work: u64,
 }
 
-/// The result of taking a key.
-pub enum Taken {
+/// The next plan: to be carried out, or to be made first.
+pub enum NextPlan {
     Task(Task),
-    Beside(Beside),
+    Background(BackgroundPlan),
 }
 
 /// A plan that is to be made in the background, on the world as it is now.
-pub struct Beside {
+pub struct BackgroundPlan {
     member: usize,
     key: Key,
     controller: Box<dyn Controller>,
@@ -116,7 +116,7 @@ pub struct Beside {
 }
 
 /// The result of a plan that was made in the background.
-pub struct Back {
+pub struct FinishedPlan {
     member: usize,
     key: Key,
     controller: Box<dyn Controller>,
@@ -150,23 +150,23 @@ impl Driver {
         let place = self.members.len();
         for resource in controller.resources() {
             self.world.show_resource(&resource);
-            let lookers = self.lookers.entry(resource).or_default();
-            if lookers.last() != Some(&place) {
-                lookers.push(place);
+            let watchers = self.watchers.entry(resource).or_default();
+            if watchers.last() != Some(&place) {
+                watchers.push(place);
             }
         }
-        let sight = controller.sight();
-        if sight != Sight::None {
-            self.overseers.push(place);
+        let extra_kinds = controller.extra_kinds();
+        if extra_kinds != ExtraKinds::None {
+            self.extra_watchers.push(place);
         }
         controller.indexes(&mut self.world);
         let queue = Queue::new(back_off);
         self.members.push(Member {
             controller,
-            sight,
-            is_away: false,
-            missed: Vec::new(),
-            dear: HashSet::new(),
+            extra_kinds,
+            is_in_background: false,
+            missed_changes: Vec::new(),
+            expensive: HashSet::new(),
             queue,
             workers: workers.max(1),
             working: HashMap::new(),
@@ -197,34 +197,34 @@ impl Driver {
 
     /// Every resource that a controller names.
     pub fn resources(&self) -> impl Iterator<Item = &Resource> {
-        self.lookers.keys()
+        self.watchers.keys()
     }
 
     /// What the world must contain beside these.
-    pub fn sight(&self) -> Sight {
-        let overseers = self.overseers.iter().map(|place| {
+    pub fn extra_kinds(&self) -> ExtraKinds {
+        let extra_watchers = self.extra_watchers.iter().map(|place| {
             let member = &self.members[*place];
-            if member.is_away { member.sight.clone() } else { member.controller.sight() }
+            if member.is_in_background { member.extra_kinds.clone() } else { member.controller.extra_kinds() }
         });
-        overseers.fold(Sight::None, Sight::and)
+        extra_watchers.fold(ExtraKinds::None, ExtraKinds::and)
     }
 
     /// Applies one version of an object; `None`: it is gone.
     pub fn change(&mut self, resource: &Resource, key: Key, body: Option<Body>, version: u64, now: Time) {
         let change = self.world.apply(resource, key, body, version, now);
-        self.tell(change, now);
+        self.notify(change, now);
     }
 
     /// Replaces all objects of a resource by a list at a version: objects that are not in the list are gone.
     pub fn replace(&mut self, resource: &Resource, objects: Vec<(Key, Body, u64)>, version: u64, now: Time) {
         let changes = self.world.replace(resource, objects, version, now);
-        changes.into_iter().for_each(|change| self.tell(change, now));
+        changes.into_iter().for_each(|change| self.notify(change, now));
     }
 
     /// A resource is no longer served, and its objects are gone.
     pub fn drop_resource(&mut self, resource: &Resource, now: Time) {
         self.replace(resource, Vec::new(), 0, now);
-        if !self.lookers.contains_key(resource) {
+        if !self.watchers.contains_key(resource) {
             self.world.hide(resource);
         }
     }
@@ -247,7 +247,7 @@ impl Driver {
     /// The world is complete: planning starts. Keys of existing objects that may wait for more changes do not wait.
     pub fn complete(&mut self) {
         let Some(early) = self.early.take() else { return };
-        early.into_iter().for_each(|change| self.tell(change, START));
+        early.into_iter().for_each(|change| self.notify(change, START));
         for member in &mut self.members {
             let mut keys = Keys::default();
             let (world, controller) = (&self.world, &mut member.controller);
@@ -260,73 +260,80 @@ impl Driver {
         self.early.is_none()
     }
 
-    fn tell(&mut self, change: Change, now: Time) {
+    fn notify(&mut self, change: Change, now: Time) {
         if let Some(early) = &mut self.early {
             early.push(change);
             return;
         }
-        let lookers = self.lookers.get(&change.resource).map_or(&[][..], Vec::as_slice);
-        let named = lookers.iter().copied();
-        let overseers = self.overseers.iter().copied().filter(|place| !lookers.contains(place));
-        for place in named.chain(overseers) {
-            self.members[place].tell(&self.world, &change, now);
+        let watchers = self.watchers.get(&change.resource).map_or(&[][..], Vec::as_slice);
+        let named = watchers.iter().copied();
+        let extra_watchers = self.extra_watchers.iter().copied().filter(|place| !watchers.contains(place));
+        for place in named.chain(extra_watchers) {
+            self.members[place].notify(&self.world, &change, now);
         }
     }
 
     /// The next plan to be carried out, if there is one. A panic in a plan fails its key alone.
     pub fn take(&mut self, stamp: impl FnMut() -> Stamp) -> Option<Task> {
         match self.take_any(stamp, None)? {
-            Taken::Task(task) => Some(task),
-            // Without `places` no plan is made in the background.
-            Taken::Beside(_) => None,
+            NextPlan::Task(task) => Some(task),
+            // Without `background_slots` no plan is made in the background.
+            NextPlan::Background(_) => None,
         }
     }
 
-    /// As [`Driver::take`], but an expensive plan is returned to be made in the background. `places`: how many more may
-    /// be; with none, expensive plans wait.
-    pub fn take_beside(&mut self, stamp: impl FnMut() -> Stamp, places: usize) -> Option<Taken> {
-        self.take_any(stamp, Some(places))
+    /// As [`Driver::take`], but an expensive plan is returned to be made in the background. `background_slots`: how many
+    /// more may be; with none, expensive plans wait.
+    pub fn take_or_background(&mut self, stamp: impl FnMut() -> Stamp, background_slots: usize) -> Option<NextPlan> {
+        self.take_any(stamp, Some(background_slots))
     }
 
-    fn take_any(&mut self, mut stamp: impl FnMut() -> Stamp, places: Option<usize>) -> Option<Taken> {
+    fn take_any(&mut self, mut stamp: impl FnMut() -> Stamp, background_slots: Option<usize>) -> Option<NextPlan> {
         if self.early.is_some() {
             return None;
         }
         let now = stamp().time;
-        self.begin_lines(now);
-        while let Some((place, key, waited_ms)) = self.next_key(now, places) {
+        self.update_turns(now);
+        while let Some((place, key, waited_ms)) = self.next_key(now, background_slots) {
             let member = &mut self.members[place];
-            if places.is_some() && member.dear.contains(&key) {
-                member.sight = member.controller.sight();
-                let controller = std::mem::replace(&mut member.controller, Box::new(Away));
-                member.is_away = true;
+            if background_slots.is_some() && member.expensive.contains(&key) {
+                member.extra_kinds = member.controller.extra_kinds();
+                let controller = std::mem::replace(&mut member.controller, Box::new(Placeholder));
+                member.is_in_background = true;
                 let (world, stamp) = (self.world.clone(), stamp());
-                return Some(Taken::Beside(Beside { member: place, key, controller, world, stamp, waited_ms }));
+                return Some(NextPlan::Background(BackgroundPlan {
+                    member: place,
+                    key,
+                    controller,
+                    world,
+                    stamp,
+                    waited_ms,
+                }));
             }
             let plan = || member.controller.plan(&self.world, &key, stamp());
             let (planned, work) = work::up_to(PLAN_MAX, plan);
             if let Some(task) = self.planned(place, key, (planned, work), waited_ms, now) {
-                return Some(Taken::Task(task));
+                return Some(NextPlan::Task(task));
             }
-            self.begin_lines(now);
+            self.update_turns(now);
         }
         None
     }
 
-    /// Takes back a controller that has made a plan in the background, and tells it of the changes since it went away.
-    pub fn take_back(&mut self, back: Back, now: Time) -> Option<Task> {
-        let Back { member: place, key, controller, planned, waited_ms } = back;
+    /// Takes back a controller that has made a plan in the background, and notifies it of the changes since then.
+    pub fn finish_background(&mut self, back: FinishedPlan, now: Time) -> Option<Task> {
+        let FinishedPlan { member: place, key, controller, planned, waited_ms } = back;
         let member = &mut self.members[place];
-        (member.controller, member.is_away) = (controller, false);
-        for change in std::mem::take(&mut member.missed) {
-            member.tell(&self.world, &change, now);
+        (member.controller, member.is_in_background) = (controller, false);
+        for change in std::mem::take(&mut member.missed_changes) {
+            member.notify(&self.world, &change, now);
         }
         self.planned(place, key, planned, waited_ms, now)
     }
 
     /// Whether a controller is making a plan in the background and cannot be asked for anything else.
-    pub fn is_away(&self, member: usize) -> bool {
-        self.members[member].is_away
+    pub fn is_in_background(&self, member: usize) -> bool {
+        self.members[member].is_in_background
     }
 
     /// Handles a finished plan; `None`: it panicked, and its key has failed.
@@ -340,11 +347,11 @@ impl Driver {
     ) -> Option<Task> {
         let work = work + PLAN;
         self.turns.charge(&key.namespace, work);
-        let dear = &mut self.members[place].dear;
-        if work <= DEAR {
-            dear.remove(&key);
-        } else if !dear.contains(&key) {
-            dear.insert(key.clone());
+        let expensive = &mut self.members[place].expensive;
+        if work <= EXPENSIVE_WORK {
+            expensive.remove(&key);
+        } else if !expensive.contains(&key) {
+            expensive.insert(key.clone());
         }
         let plan = match planned {
             Ok(plan) => plan,
@@ -361,17 +368,18 @@ impl Driver {
     }
 
     /// Registers the namespaces that have keys now with the turns.
-    fn begin_lines(&mut self, now: Time) {
+    fn update_turns(&mut self, now: Time) {
         for (place, member) in self.members.iter_mut().enumerate() {
             for namespace in member.queue.wake(now) {
-                self.turns.stand(namespace, place);
+                self.turns.join(namespace, place);
             }
         }
     }
 
     /// The next key by turns, of a member that may work on it.
-    fn next_key(&mut self, now: Time, places: Option<usize>) -> Option<(usize, Key, i64)> {
-        let may_take = |place: usize, namespace: &str| self.members[place].may_take(namespace, places != Some(0));
+    fn next_key(&mut self, now: Time, background_slots: Option<usize>) -> Option<(usize, Key, i64)> {
+        let may_take =
+            |place: usize, namespace: &str| self.members[place].may_take(namespace, background_slots != Some(0));
         let (namespace, place) = self.turns.next(self.turn, may_take)?;
         let member = &mut self.members[place];
         let (key, waited_ms) = member.queue.take(&namespace, now)?;
@@ -383,10 +391,10 @@ impl Driver {
         Some((place, key, waited_ms))
     }
 
-    /// Whether a key could be taken now, if `places` more plans may be made in the background.
-    pub fn can_take(&mut self, places: usize, now: Time) -> bool {
-        self.begin_lines(now);
-        let may_take = |place: usize, namespace: &str| self.members[place].may_take(namespace, places > 0);
+    /// Whether a key could be taken now, if `background_slots` more plans may be made in the background.
+    pub fn can_take(&mut self, background_slots: usize, now: Time) -> bool {
+        self.update_turns(now);
+        let may_take = |place: usize, namespace: &str| self.members[place].may_take(namespace, background_slots > 0);
         self.early.is_none() && self.turns.next(self.turn, may_take).is_some()
     }
 
@@ -472,17 +480,17 @@ impl Driver {
 }
 
 impl Member {
-    /// Whether the next key of a namespace may be taken. `dear_too`: even an expensive one.
-    fn may_take(&self, namespace: &str, dear_too: bool) -> bool {
-        let is_dear = || self.queue.first(namespace).is_some_and(|key| self.dear.contains(key));
-        !self.is_away
+    /// Whether the next key of a namespace may be taken. `even_expensive`: even an expensive one.
+    fn may_take(&self, namespace: &str, even_expensive: bool) -> bool {
+        let is_expensive = || self.queue.first(namespace).is_some_and(|key| self.expensive.contains(key));
+        !self.is_in_background
             && self.working.get(namespace).is_none_or(|working| *working < self.workers)
-            && (dear_too || !is_dear())
+            && (even_expensive || !is_expensive())
     }
 
-    fn tell(&mut self, world: &World, change: &Change, now: Time) {
-        if self.is_away {
-            return self.missed.push(change.clone());
+    fn notify(&mut self, world: &World, change: &Change, now: Time) {
+        if self.is_in_background {
+            return self.missed_changes.push(change.clone());
         }
         let mut keys = Keys::default();
         let told = catch_unwind(AssertUnwindSafe(|| self.controller.concerns(world, change, &mut keys)));
@@ -492,19 +500,19 @@ impl Member {
     }
 }
 
-impl Beside {
+impl BackgroundPlan {
     /// Makes the plan, on any thread.
-    pub fn run(self) -> Back {
-        let Beside { member, key, mut controller, world, stamp, waited_ms } = self;
+    pub fn run(self) -> FinishedPlan {
+        let BackgroundPlan { member, key, mut controller, world, stamp, waited_ms } = self;
         let planned = work::up_to(PLAN_MAX, || controller.plan(&world, &key, stamp));
-        Back { member, key, controller, planned, waited_ms }
+        FinishedPlan { member, key, controller, planned, waited_ms }
     }
 }
 
-/// The stand-in for a controller that is away.
-struct Away;
+/// Stands for a controller that is making a plan in the background.
+struct Placeholder;
 
-impl Controller for Away {
+impl Controller for Placeholder {
     fn name(&self) -> &'static str {
         "away"
     }
@@ -527,13 +535,13 @@ impl Written {
         if !world.shows(&self.resource) {
             return true;
         }
-        match &self.came {
-            Came::Version(version) => world.version(&self.resource) >= *version,
-            Came::Gone(uid) => match world.object(&self.resource, &self.key) {
+        match &self.result {
+            WriteResult::Version(version) => world.version(&self.resource) >= *version,
+            WriteResult::Gone(uid) => match world.object(&self.resource, &self.key) {
                 Some(object) => !uid.is_empty() && *object.meta.uid != **uid,
                 None => true,
             },
-            Came::Nothing => true,
+            WriteResult::Nothing => true,
         }
     }
 }
@@ -611,7 +619,7 @@ mod tests {
         driver.complete();
         assert_eq!(take(&mut driver, now()).as_deref(), Some("one"));
         let (resource, key) = (Pod::resource().clone(), Key::new("default", "a"));
-        let written = vec![Written { resource, key, came: Came::Version(7) }];
+        let written = vec![Written { resource, key, result: WriteResult::Version(7) }];
         driver.done(0, Key::cluster("one"), Outcome { written, ..Outcome::default() }, now());
         see(&mut driver, "other", 6);
         assert_eq!(take(&mut driver, now()).as_deref(), Some("other"), "another key waits for nothing");
@@ -621,11 +629,11 @@ mod tests {
     }
 
     /// Looks at as many objects for each key as the key's name says.
-    struct Dear;
+    struct Expensive;
 
-    impl Controller for Dear {
+    impl Controller for Expensive {
         fn name(&self) -> &'static str {
-            "dear-controller"
+            "expensive-controller"
         }
 
         fn resources(&self) -> Vec<Resource> {
@@ -646,7 +654,7 @@ mod tests {
     fn a_namespace_waits_for_no_more_work_of_another_than_its_own() {
         let mut driver = Driver::new();
         for _ in 0..2 {
-            driver.add(Box::new(Dear), 1000, BackOff::default());
+            driver.add(Box::new(Expensive), 1000, BackOff::default());
         }
         driver.complete();
         let show = |driver: &mut Driver, namespace: &str, name: String| {
@@ -654,7 +662,7 @@ mod tests {
             driver.change(Pod::resource(), Key::new(namespace, &name), Some(bytes.into()), 1, now());
         };
         (0..500).for_each(|number| show(&mut driver, "many", format!("0-{number}")));
-        (0..100).for_each(|number| show(&mut driver, "dear", format!("100000-{number}")));
+        (0..100).for_each(|number| show(&mut driver, "expensive", format!("100000-{number}")));
         let next = |driver: &mut Driver| {
             let task = driver.take(|| Stamp { time: now(), seed: 0 }).expect("a key");
             driver.done(task.member, task.key.clone(), Outcome::default(), now());
@@ -667,7 +675,7 @@ mod tests {
         show(&mut driver, "late", "0-a".into());
         let late: Vec<Task> = (0..2).map(|_| next(&mut driver)).collect();
         assert!(late.iter().all(|task| &*task.key.namespace == "late" && task.waited_ms == 0));
-        assert_eq!((late[0].member + late[1].member, &*next(&mut driver).key.namespace), (1, "dear"));
+        assert_eq!((late[0].member + late[1].member, &*next(&mut driver).key.namespace), (1, "expensive"));
     }
 
     fn show(driver: &mut Driver, namespace: &str, name: &str, version: u64) {
@@ -676,11 +684,11 @@ mod tests {
     }
 
     #[test]
-    fn a_dear_plan_is_made_beside_the_others_and_its_controller_misses_nothing() {
+    fn an_expensive_plan_is_made_in_the_background_and_its_controller_misses_no_change() {
         let stamp = || Stamp { time: now(), seed: 0 };
         let mut driver = Driver::new();
         for _ in 0..2 {
-            driver.add(Box::new(Dear), 1000, BackOff::default());
+            driver.add(Box::new(Expensive), 1000, BackOff::default());
         }
         driver.complete();
         let rest = |driver: &mut Driver| {
@@ -693,16 +701,20 @@ mod tests {
         rest(&mut driver);
         show(&mut driver, "a", "100000", 2);
         assert!(!driver.can_take(0, now()) && driver.can_take(1, now()));
-        assert!(driver.take_beside(stamp, 0).is_none());
-        let Some(Taken::Beside(beside)) = driver.take_beside(stamp, 1) else { panic!("it is dear") };
-        let (away, other) = (beside.member, 1 - beside.member);
-        assert!(driver.is_away(away) && !driver.is_away(other));
+        assert!(driver.take_or_background(stamp, 0).is_none());
+        let Some(NextPlan::Background(background_plan)) = driver.take_or_background(stamp, 1) else {
+            panic!("it is expensive")
+        };
+        let (away, other) = (background_plan.member, 1 - background_plan.member);
+        assert!(driver.is_in_background(away) && !driver.is_in_background(other));
         show(&mut driver, "b", "1", 3);
-        let Some(Taken::Task(task)) = driver.take_beside(stamp, 0) else { panic!("the other controller goes on") };
+        let Some(NextPlan::Task(task)) = driver.take_or_background(stamp, 0) else {
+            panic!("the other controller goes on")
+        };
         assert_eq!((task.member, task.key.to_string()), (other, "b/1".into()));
         driver.done(task.member, task.key, Outcome::default(), now());
-        assert!(driver.take_beside(stamp, 0).is_none(), "the other plan is as dear");
-        let task = driver.take_back(beside.run(), now()).expect("a plan");
+        assert!(driver.take_or_background(stamp, 0).is_none(), "the other plan is as expensive");
+        let task = driver.finish_background(background_plan.run(), now()).expect("a plan");
         assert!(task.member == away && task.work > 100_000);
         driver.done(task.member, task.key, Outcome::default(), now());
         let task = driver.take(stamp).expect("what it missed");
@@ -712,7 +724,7 @@ mod tests {
     #[test]
     fn a_plan_is_bounded_by_the_work_that_it_may_be() {
         let mut driver = Driver::new();
-        driver.add(Box::new(Dear), 1, BackOff::default());
+        driver.add(Box::new(Expensive), 1, BackOff::default());
         driver.complete();
         show(&mut driver, "a", "1000000000000", 1);
         let task = driver.take(|| Stamp { time: now(), seed: 0 }).expect("a plan");
@@ -723,7 +735,7 @@ mod tests {
     #[test]
     fn the_workers_of_a_namespace_are_its_own() {
         let mut driver = Driver::new();
-        driver.add(Box::new(Dear), 2, BackOff::default());
+        driver.add(Box::new(Expensive), 2, BackOff::default());
         driver.complete();
         for (namespace, name) in [("a", "1"), ("a", "2"), ("a", "3"), ("b", "1")] {
             let bytes = json!({"metadata": {"name": name, "namespace": namespace, "uid": name}}).to_string();
@@ -744,7 +756,7 @@ mod tests {
         driver.complete();
         take(&mut driver, now());
         let resource = Resource::new("", "v1", "secrets", "Secret", true);
-        let written = vec![Written { resource, key: Key::new("default", "a"), came: Came::Version(7) }];
+        let written = vec![Written { resource, key: Key::new("default", "a"), result: WriteResult::Version(7) }];
         driver.done(0, Key::cluster("one"), Outcome { written, ..Outcome::default() }, now());
         see(&mut driver, "a", 1);
         assert_eq!(take(&mut driver, now()).as_deref(), Some("one"));
@@ -757,7 +769,8 @@ mod tests {
         see(&mut driver, "a", 1);
         take(&mut driver, now());
         let (resource, key) = (Pod::resource().clone(), Key::new("default", "a"));
-        let written = vec![Written { resource: resource.clone(), key: key.clone(), came: Came::Gone("a".into()) }];
+        let written =
+            vec![Written { resource: resource.clone(), key: key.clone(), result: WriteResult::Gone("a".into()) }];
         driver.done(0, Key::cluster("one"), Outcome { written, ..Outcome::default() }, now());
         assert_eq!(take(&mut driver, now()).as_deref(), Some("other"));
         assert_eq!(take(&mut driver, now()), None);

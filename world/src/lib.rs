@@ -24,8 +24,8 @@ pub mod views;
 pub mod work;
 pub mod world;
 
-pub use controller::{Controller, Keys, Sight, Stamp};
-pub use driver::{Back, Beside, Came, Driver, Outcome, Taken, Task, Written};
+pub use controller::{Controller, ExtraKinds, Keys, Stamp};
+pub use driver::{BackgroundPlan, Driver, FinishedPlan, NextPlan, Outcome, Task, WriteResult, Written};
 pub use object::{Key, Meta, Object, Owner, Text};
 pub use plan::{Action, Note, Plan, Propagation, Refusal, Refused, Restated, Step, Verb};
 pub use queue::{BackOff, Queue};

@@ -8,8 +8,8 @@
 use crate::cloud::{Answer, Call, Fault};
 use crate::request::{self, Actor};
 use crate::{
-    Action, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Sight, Stamp, Task, Text, Time,
-    Verb, World,
+    Action, Controller, Driver, ExtraKinds, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Task, Text,
+    Time, Verb, World,
 };
 use holdfast_core::apply::apply;
 use holdfast_core::authz::User;
@@ -70,7 +70,7 @@ struct Member {
     actor: Actor,
     resources: Vec<Resource>,
     known: BTreeSet<Key>,
-    /// The revision of the registry whose kinds a controller with a wider sight was told of.
+    /// The revision of the registry whose kinds a controller with extra kinds was told of.
     revision: Option<u64>,
 }
 
@@ -554,10 +554,10 @@ impl Member {
         self.driver.change(&resource, key, body, state.offset.0, now);
     }
 
-    /// Tells a controller with a wider sight which kinds exist.
+    /// Tells a controller with extra kinds which kinds exist.
     fn show(&mut self, state: &State) {
         let revision = Some(state.registry.revision());
-        if self.driver.sight() != Sight::None && self.revision != revision {
+        if self.driver.extra_kinds() != ExtraKinds::None && self.revision != revision {
             self.revision = revision;
             self.driver.serve(request::served(&state.registry));
             for (_, kind) in state.registry.iter().filter(|(_, kind)| kind.stored) {
@@ -575,7 +575,7 @@ impl Member {
             }
         }
         let kind = state.kind(id);
-        let everything = self.driver.sight() != Sight::None && kind.stored;
+        let everything = self.driver.extra_kinds() != ExtraKinds::None && kind.stored;
         everything.then(|| (request::resource_of(kind), 0))
     }
 }

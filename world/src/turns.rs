@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 #[derive(Debug, Default)]
 pub struct Turns {
     /// The members that have keys of a namespace, by the namespace's account and name.
-    standing: BTreeMap<(u64, Text), BTreeSet<usize>>,
+    waiting: BTreeMap<(u64, Text), BTreeSet<usize>>,
     /// The work done for each namespace; one without an entry has the account `now`.
     accounts: HashMap<Text, u64>,
     /// The account of the namespace that had the last turn.
@@ -25,29 +25,29 @@ impl Turns {
     }
 
     /// A member has keys of a namespace.
-    pub fn stand(&mut self, namespace: Text, member: usize) {
-        let place = match self.place_of(&namespace) {
-            Some(place) => place,
+    pub fn join(&mut self, namespace: Text, member: usize) {
+        let entry = match self.entry_of(&namespace) {
+            Some(entry) => entry,
             None => {
-                let place = (self.account(&namespace), namespace.clone());
-                self.accounts.insert(namespace, place.0);
-                place
+                let entry = (self.account(&namespace), namespace.clone());
+                self.accounts.insert(namespace, entry.0);
+                entry
             }
         };
-        self.standing.entry(place).or_default().insert(member);
+        self.waiting.entry(entry).or_default().insert(member);
     }
 
     /// A member has no more keys of a namespace.
     pub fn leave(&mut self, namespace: &Text, member: usize) {
-        let Some(place) = self.place_of(namespace) else { return };
-        if let Some(members) = self.standing.get_mut(&place) {
+        let Some(entry) = self.entry_of(namespace) else { return };
+        if let Some(members) = self.waiting.get_mut(&entry) {
             members.remove(&member);
             if members.is_empty() {
-                self.standing.remove(&place);
+                self.waiting.remove(&entry);
             }
         }
         // Once no namespace waits, no work needs to be made up for.
-        if self.standing.is_empty() {
+        if self.waiting.is_empty() {
             self.accounts.clear();
             self.now = 0;
         }
@@ -60,33 +60,33 @@ impl Turns {
             let member = members.find(|member| may(**member, namespace))?;
             Some((*account, namespace.clone(), *member))
         };
-        let (account, namespace, member) = self.standing.iter().find_map(of)?;
+        let (account, namespace, member) = self.waiting.iter().find_map(of)?;
         self.now = self.now.max(account);
         Some((namespace, member))
     }
 
     /// Adds work to the account of a namespace.
     pub fn charge(&mut self, namespace: &Text, work: u64) {
-        if self.standing.is_empty() {
+        if self.waiting.is_empty() {
             return;
         }
-        let place = self.place_of(namespace);
+        let entry = self.entry_of(namespace);
         let account = self.account(namespace).saturating_add(work);
         if self.accounts.len() >= self.most {
-            let (now, standing) = (self.now, &self.standing);
-            self.accounts.retain(|of, account| *account > now || standing.contains_key(&(*account, of.clone())));
+            let (now, waiting) = (self.now, &self.waiting);
+            self.accounts.retain(|of, account| *account > now || waiting.contains_key(&(*account, of.clone())));
             self.most = 2 * self.accounts.len() + 64;
         }
         self.accounts.insert(namespace.clone(), account);
-        if let Some(members) = place.and_then(|place| self.standing.remove(&place)) {
-            self.standing.insert((account, namespace.clone()), members);
+        if let Some(members) = entry.and_then(|entry| self.waiting.remove(&entry)) {
+            self.waiting.insert((account, namespace.clone()), members);
         }
     }
 
-    /// The entry of a namespace in `standing`, if it has keys.
-    fn place_of(&self, namespace: &Text) -> Option<(u64, Text)> {
-        let place = (*self.accounts.get(namespace)?, namespace.clone());
-        self.standing.contains_key(&place).then_some(place)
+    /// The entry of a namespace in `waiting`, if it has keys.
+    fn entry_of(&self, namespace: &Text) -> Option<(u64, Text)> {
+        let entry = (*self.accounts.get(namespace)?, namespace.clone());
+        self.waiting.contains_key(&entry).then_some(entry)
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
     fn the_least_work_is_next_and_nobody_saves_up() {
         let mut turns = Turns::default();
         for namespace in ["a", "b"] {
-            turns.stand(namespace.into(), 7);
+            turns.join(namespace.into(), 7);
         }
         let mut had = Vec::new();
         for _ in 0..6 {
@@ -111,7 +111,7 @@ mod tests {
             had.push(namespace);
         }
         assert_eq!(had.concat(), "abbbab");
-        turns.stand("c".into(), 7);
+        turns.join("c".into(), 7);
         let mut had = Vec::new();
         for _ in 0..4 {
             let (namespace, _) = next(&mut turns).expect("three stand");
@@ -124,9 +124,9 @@ mod tests {
     #[test]
     fn who_may_not_is_passed_over_and_who_left_is_forgotten() {
         let mut turns = Turns::default();
-        turns.stand("a".into(), 1);
-        turns.stand("b".into(), 1);
-        turns.stand("b".into(), 3);
+        turns.join("a".into(), 1);
+        turns.join("b".into(), 1);
+        turns.join("b".into(), 3);
         let chosen = turns.next(2, |_, namespace| namespace != "a");
         assert_eq!(chosen, Some(("b".into(), 3)));
         assert_eq!(turns.next(2, |member, _| member == 1), Some(("a".into(), 1)));
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(next(&mut turns), None);
         for number in 0..10_000 {
             let namespace: Text = format!("n{number}").into();
-            turns.stand(namespace.clone(), 0);
+            turns.join(namespace.clone(), 0);
             assert!(next(&mut turns).is_some());
             turns.charge(&namespace, 10);
             turns.leave(&namespace, 0);

@@ -13,7 +13,8 @@ mod tests;
 use crate::planted::{Bug, planted};
 use holdfast_value::{Value, json};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Meta, Note, Object, Plan, Propagation, Resource, Sight, Stamp, Verb, World,
+    Action, Change, Controller, ExtraKinds, Key, Keys, Meta, Note, Object, Plan, Propagation, Resource, Stamp, Verb,
+    World,
 };
 use references::{Found, References};
 
@@ -42,8 +43,8 @@ impl Controller for GarbageCollector {
         Vec::new()
     }
 
-    fn sight(&self) -> Sight {
-        Sight::Everything
+    fn extra_kinds(&self) -> ExtraKinds {
+        ExtraKinds::Everything
     }
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {

@@ -5,7 +5,7 @@ use crate::{Act, Done};
 use ::http::Method;
 use async_trait::async_trait;
 use holdfast_value::{Value, json};
-use holdfast_world::{Action, Actor, Came, Key, Propagation, Refusal, Resource, Text, Verb};
+use holdfast_world::{Action, Actor, Key, Propagation, Refusal, Resource, Text, Verb, WriteResult};
 use kube::Client;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -132,17 +132,19 @@ impl Act for RemoteAct {
         }
         let bytes = read(sent?).await?;
         let answered: Object = serde_json::from_slice(&bytes).map_err(fault)?;
-        let came = match (&*answered.kind, &action.verb) {
-            ("Status", Verb::Delete { .. }) => Came::Gone(answered.details.unwrap_or_default().uid.as_str().into()),
-            ("Status", _) => Came::Nothing,
-            _ => Came::Version(answered.metadata.version()),
+        let result = match (&*answered.kind, &action.verb) {
+            ("Status", Verb::Delete { .. }) => {
+                WriteResult::Gone(answered.details.unwrap_or_default().uid.as_str().into())
+            }
+            ("Status", _) => WriteResult::Nothing,
+            _ => WriteResult::Version(answered.metadata.version()),
         };
         let name = match action.key.name.is_empty() {
             true => answered.metadata.name,
             false => action.key.name.to_string(),
         };
-        let bytes = if matches!(came, Came::Version(_)) { bytes.len() } else { 0 };
-        Ok(Done { name, came, bytes })
+        let bytes = if matches!(result, WriteResult::Version(_)) { bytes.len() } else { 0 };
+        Ok(Done { name, result, bytes })
     }
 
     async fn ask(&self, actor: &Actor, path: &str) -> Result<Value, Refusal> {

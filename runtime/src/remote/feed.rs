@@ -1,13 +1,13 @@
 //! The changes of a remote cluster: a watch for each resource.
 //!
-//! If the sight covers more than the named resources, discovery tells which resources exist. It runs again when a
+//! If kinds beside the named resources are needed, discovery tells which resources exist. It runs again when a
 //! CustomResourceDefinition or an APIService has changed, not periodically.
 
 use super::discovery::{Found, discover};
 use super::follow::Follower;
 use crate::{Feed, News};
 use async_trait::async_trait;
-use holdfast_world::{Refusal, Resource, Served, Sight};
+use holdfast_world::{ExtraKinds, Refusal, Resource, Served};
 use kube::Client;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct RemoteFeed {
     client: Client,
     named: BTreeSet<Resource>,
     /// What is followed beside the named resources.
-    sight: Sight,
+    extra_kinds: ExtraKinds,
     sender: Sender<News>,
     news: Receiver<News>,
     followers: HashMap<Resource, AbortHandle>,
@@ -46,7 +46,7 @@ pub struct RemoteFeed {
 }
 
 impl RemoteFeed {
-    pub fn new(client: Client, named: Vec<Resource>, sight: Sight) -> RemoteFeed {
+    pub fn new(client: Client, named: Vec<Resource>, extra_kinds: ExtraKinds) -> RemoteFeed {
         let (sender, news) = mpsc::channel(WAITING_MAX);
         RemoteFeed {
             client,
@@ -57,8 +57,8 @@ impl RemoteFeed {
             tasks: JoinSet::new(),
             awaited: BTreeSet::new(),
             patience: Some(Instant::now() + PATIENCE),
-            discover_at: (!sight.is_none()).then(Instant::now),
-            sight,
+            discover_at: (!extra_kinds.is_none()).then(Instant::now),
+            extra_kinds,
             discovering: None,
             begun: false,
         }
@@ -93,7 +93,8 @@ impl RemoteFeed {
         };
         let is_wanted = |resource: &Resource| {
             // Changes of definitions tell when discovery must run again.
-            self.sight.covers(resource.group(), resource.kind()) || !self.sight.is_none() && defines(resource)
+            self.extra_kinds.covers(resource.group(), resource.kind())
+                || !self.extra_kinds.is_none() && defines(resource)
         };
         let is_followed = |resource: &Resource| is_wanted(resource) && !is_named(resource);
         let found: BTreeSet<Resource> = resources.into_iter().filter(is_followed).collect();
@@ -125,7 +126,7 @@ impl RemoteFeed {
             if !self.followers.contains_key(resource) {
                 continue;
             }
-            if !self.sight.is_none() && defines(resource) && matches!(news, News::Changed { .. }) {
+            if !self.extra_kinds.is_none() && defines(resource) && matches!(news, News::Changed { .. }) {
                 self.discover_at.get_or_insert_with(|| Instant::now() + PAUSE);
             }
             out.push(news);
@@ -162,11 +163,11 @@ impl Feed for RemoteFeed {
         if !self.begun {
             self.begun = true;
             self.named.clone().into_iter().for_each(|resource| self.follow(resource));
-            if self.named.is_empty() && self.sight.is_none() {
+            if self.named.is_empty() && self.extra_kinds.is_none() {
                 self.patience = None;
                 return vec![News::Complete];
             }
-            if !self.sight.is_none() {
+            if !self.extra_kinds.is_none() {
                 // Until discovery has run, no kind counts as served.
                 return vec![News::Served(Served::default())];
             }
@@ -193,9 +194,9 @@ impl Feed for RemoteFeed {
         self.take(came)
     }
 
-    fn look(&mut self, sight: Sight) {
-        if self.sight != sight {
-            self.sight = sight;
+    fn set_extra_kinds(&mut self, extra_kinds: ExtraKinds) {
+        if self.extra_kinds != extra_kinds {
+            self.extra_kinds = extra_kinds;
             self.discover_at = Some(Instant::now());
         }
     }

@@ -13,8 +13,8 @@ use holdfast_value::{Value, json};
 use holdfast_world::request::{resource_of, version_of};
 use holdfast_world::views::Node;
 use holdfast_world::{
-    Action, Actor, Came, Driver, Key, Outcome, Plan, Refusal, Refused, Resource, Stamp, Step, Task, Text, Time, Verb,
-    Written,
+    Action, Actor, Driver, Key, Outcome, Plan, Refusal, Refused, Resource, Stamp, Step, Task, Text, Time, Verb,
+    WriteResult, Written,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -269,13 +269,13 @@ impl Manager {
 
 fn written(action: Action, object: &Value) -> Written {
     let Action { resource, key, subresource, verb, .. } = action;
-    let came = match (&verb, object) {
-        (Verb::Delete { uid, .. }, Value::Null) => Came::Gone(uid.clone().unwrap_or_default()),
-        (_, Value::Null) => Came::Gone(Text::default()),
-        _ if matches!(subresource, "" | "status") => Came::Version(version_of(object)),
-        _ => Came::Nothing,
+    let result = match (&verb, object) {
+        (Verb::Delete { uid, .. }, Value::Null) => WriteResult::Gone(uid.clone().unwrap_or_default()),
+        (_, Value::Null) => WriteResult::Gone(Text::default()),
+        _ if matches!(subresource, "" | "status") => WriteResult::Version(version_of(object)),
+        _ => WriteResult::Nothing,
     };
     let name = object["metadata"]["name"].as_str().unwrap_or(&key.name);
     let key = Key::new(&key.namespace, name);
-    Written { resource, key, came }
+    Written { resource, key, result }
 }
