@@ -14,7 +14,7 @@ use holdfast_core::pipeline::{BoundTo, SignedToken, TokenClaims};
 use holdfast_core::state::State;
 use holdfast_service::Reviewed;
 use holdfast_service::housekeeping::legacy_tokens::Used;
-use holdfast_tls::jwt::Token;
+use holdfast_tls::jwt::Jwt;
 use holdfast_value::{Value, json};
 use keys::{Signing, Verifying, signing_key, verifying_keys};
 use remembered::Remembered;
@@ -297,7 +297,7 @@ fn unproved_issuer(token: &str) -> Option<String> {
 
 /// The claims of a token, if one of the keys signed it: the key that it names, or any if it names none.
 fn proved<T: DeserializeOwned>(keys: &[Verifying], token: &str) -> Result<T, String> {
-    let token = Token::<T>::read(token).ok_or("go-jose/go-jose: the token cannot be parsed")?;
+    let token = Jwt::<T>::read(token).ok_or("go-jose/go-jose: the token cannot be parsed")?;
     let mut named = keys.iter().filter(|key| token.key.as_ref().is_none_or(|id| *id == key.id)).peekable();
     if named.peek().is_none() {
         return Err("invalid signature, no keys found".into());

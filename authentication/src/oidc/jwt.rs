@@ -8,12 +8,12 @@ use holdfast_value::Value;
 const TRIES_MAX: usize = 100;
 
 /// A parsed token, which is not verified yet.
-pub struct Token<'a>(jwt::Token<'a, Value>);
+pub struct Token<'a>(jwt::Jwt<'a, Value>);
 
 impl<'a> Token<'a> {
     /// `None` if the text is no token.
     pub fn read(text: &'a str) -> Option<Token<'a>> {
-        jwt::Token::read(text).filter(|token: &jwt::Token<Value>| token.claims.is_object()).map(Token)
+        jwt::Jwt::read(text).filter(|token: &jwt::Jwt<Value>| token.claims.is_object()).map(Token)
     }
 
     pub fn algorithm(&self) -> &str {
