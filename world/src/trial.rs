@@ -531,7 +531,7 @@ impl Trial {
             pipeline::Answer::Written { index, .. } => entries[index].document(),
             pipeline::Answer::Entry { entry, .. } => entry.document(),
             pipeline::Answer::Document { document, .. } => Value::Object(document),
-            pipeline::Answer::Success { .. } | pipeline::Answer::Deleted { .. } => Value::Null,
+            pipeline::Answer::Success | pipeline::Answer::Deleted { .. } => Value::Null,
         })
     }
 }
