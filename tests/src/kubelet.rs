@@ -245,7 +245,7 @@ fn rubbish(shared: &Shared, request: &mut Request<Incoming>) -> Response<Body> {
 
 /// `cat` echoes its input, `size` prints the first size of the terminal, `flood N` writes N bytes, `count` writes and then
 /// reads all input; any other command is printed. `fail` ends with 3.
-fn command(shared: &Shared, request: &mut Request<Incoming>, query: &str) -> Response<Body> {
+fn command(shared: &Arc<Shared>, request: &mut Request<Incoming>, query: &str) -> Response<Body> {
     let pairs: Vec<(String, String)> = query
         .split('&')
         .filter_map(|pair| pair.split_once('='))
