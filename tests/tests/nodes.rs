@@ -250,13 +250,9 @@ async fn logs_are_read_and_followed() {
         }
         assert_eq!(text, b"a line\n\n", "{protocol}");
     }
-    let answer = admin.open(
-        Method::GET,
-        &format!("{PODS}/web/log"),
-        &websocket_headers("v4.channel.k8s.io"),
-        Default::default(),
-    );
-    assert_eq!(answer.await.expect("an answer").status(), 403, "no protocol of logs");
+    let (path, headers) = (format!("{PODS}/web/log"), websocket_headers("v4.channel.k8s.io"));
+    let answer = admin.open(Method::GET, &path, &headers, Default::default()).await.expect("an answer");
+    assert_eq!(answer.status(), 403, "no protocol of logs");
 
     for version in ["1.20", "1.37"].into_iter().filter(|version| here(version)) {
         let (code, output, errors) = cluster.run(version, ("X", ""), &["logs", "web", "--tail=7"], "");
@@ -597,15 +593,15 @@ async fn a_kubelet_that_answers_rubbish_or_without_end_is_an_error() {
 /// The Status that a WebSocket of version 5 ends with.
 async fn status_of(cluster: &Cluster, path: &str) -> Value {
     let mut socket = cluster.websocket(path, "v5.channel.k8s.io").await;
-    let mut status = Value::Null;
+    let mut status = Vec::new();
     while let Some(Ok(message)) = socket.next().await {
         if let Message::Binary(bytes) = message
             && bytes.first() == Some(&3)
         {
-            status = serde_json::from_slice(&bytes[1..]).expect("a status");
+            status.extend_from_slice(&bytes[1..]);
         }
     }
-    status
+    serde_json::from_slice(&status).expect("a status")
 }
 
 /// Feature gates turn off what they guard.
