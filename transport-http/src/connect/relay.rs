@@ -8,31 +8,41 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy, sink, split
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// How long the last bytes may take to be delivered after one side has ended.
-pub const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// The time limits of a relay.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// How long the last bytes may take to be delivered after one side has ended.
+    drain: Duration,
+    /// How long nothing may be transferred in either direction. After one such time without a byte, the next ends the
+    /// relay.
+    idle: Duration,
+}
 
-/// How long nothing may be transferred in either direction. After one such time without a byte, the next ends the relay.
-const IDLE_MAX: Duration = Duration::from_secs(4 * 3600);
+pub const DRAIN_MAX: Duration = Duration::from_secs(10);
+const LIMITS: Limits = Limits { drain: DRAIN_MAX, idle: Duration::from_secs(4 * 3600) };
 
 /// Copies both ways until both sides have ended, or until [`DRAIN_MAX`] after the first has.
-///
+pub async fn relay(client: impl AsyncRead + AsyncWrite, server: impl AsyncRead + AsyncWrite) {
+    relay_within(LIMITS, client, server).await;
+}
+
 /// A socket that is closed while bytes to read are left in it resets its connection, and the other side may lose what is
 /// under way to it. So each side is read to its end, also when the other side no longer takes the bytes.
-pub async fn relay(client: impl AsyncRead + AsyncWrite, server: impl AsyncRead + AsyncWrite) {
+async fn relay_within(limits: Limits, client: impl AsyncRead + AsyncWrite, server: impl AsyncRead + AsyncWrite) {
     let ((from_client, to_client), (from_server, to_server)) = (split(client), split(server));
     let (ending, moved) = (CancellationToken::new(), AtomicBool::new(true));
     let up = pass(Source { inner: from_client, moved: &moved }, to_server, &ending);
     let down = pass(Source { inner: from_server, moved: &moved }, to_client, &ending);
     tokio::select! {
         _ = async { tokio::join!(up, down) } => {}
-        () = async { ending.cancelled().await; sleep(DRAIN_MAX).await } => {}
-        () = idle(&moved) => {}
+        () = async { ending.cancelled().await; sleep(limits.drain).await } => {}
+        () = idle(&moved, limits.idle) => {}
     }
 }
 
-async fn idle(moved: &AtomicBool) {
+async fn idle(moved: &AtomicBool, limit: Duration) {
     while moved.swap(false, Ordering::Relaxed) {
-        sleep(IDLE_MAX).await;
+        sleep(limit).await;
     }
 }
 
@@ -75,6 +85,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 
     const INPUT_BYTES: usize = 200_000;
+    const SHORT: Limits = Limits { drain: Duration::from_millis(20), idle: Duration::from_millis(20) };
 
     /// Relays between two sockets; `client` and `server` are what each of them does.
     async fn between<C: Future, S: Future>(
@@ -93,7 +104,7 @@ mod tests {
         socket.write_all(&[b'x'; INPUT_BYTES]).await.expect("sent");
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_server_gets_all_that_a_client_sent_before_it_left() {
         // The server first reads, first writes what nobody reads, or does both at a time.
         let reads = async |mut socket: DuplexStream| {
@@ -116,7 +127,7 @@ mod tests {
         assert_eq!(between(hasty, echoes).await.1, INPUT_BYTES as u64);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_client_gets_all_that_a_server_sent_before_it_left() {
         let patient = async |mut socket: DuplexStream| {
             // Input that nobody reads any more is under way the other way.
@@ -129,15 +140,15 @@ mod tests {
         assert_eq!(between(patient, leaves).await.0, INPUT_BYTES);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_side_that_does_not_read_is_not_waited_for_when_the_other_has_ended() {
         let ((mut client, near), (server_near, _server)) = (duplex(1000), duplex(1000));
         client.write_all(&[b'x'; 500]).await.expect("sent");
         drop(client);
-        tokio::time::timeout(DRAIN_MAX * 2, relay(near, server_near)).await.expect("it ends");
+        relay_within(SHORT, near, server_near).await;
         // The end of a client is not noticed while the server takes none of its bytes.
         let ((client, near), (server_near, _server)) = (duplex(INPUT_BYTES), duplex(1000));
         hasty(client).await;
-        tokio::time::timeout(IDLE_MAX * 3, relay(near, server_near)).await.expect("it ends");
+        relay_within(SHORT, near, server_near).await;
     }
 }
