@@ -1,6 +1,6 @@
 //! The option sets of common installers start the server, and wrong values are refused by name.
 
-use super::{start, text_of};
+use super::text_of;
 use holdfast_tests::authority::{Authority, Pair};
 use holdfast_tests::server::{binary, holdfast, succeeds};
 use holdfast_tests::wire::Wire;

@@ -58,7 +58,7 @@ const MIXIN: [&str; 16] = [
 ];
 
 /// The value of the first line with this prefix.
-fn value(metrics: &str, start: &str) -> f64 {
+pub fn value(metrics: &str, start: &str) -> f64 {
     let line = metrics.lines().find(|line| line.starts_with(start));
     let line = line.unwrap_or_else(|| panic!("{start} is not in {metrics}"));
     line.rsplit_once(' ').and_then(|(_, value)| value.parse().ok()).expect("a number")

@@ -1,5 +1,6 @@
 //! How long requests and the server's end take.
 
+use super::shown::value;
 use super::{MAPS, start};
 use holdfast_tests::eventually;
 use holdfast_tests::wire::Wire;

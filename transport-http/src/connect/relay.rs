@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 /// The time limits of a relay.
 #[derive(Clone, Copy)]
-struct Limits {
+struct RelayLimits {
     /// How long the last bytes may take to be delivered after one side has ended.
     drain: Duration,
     /// How long nothing may be transferred in either direction. After one such time without a byte, the next ends the
@@ -19,7 +19,7 @@ struct Limits {
 }
 
 pub const DRAIN_MAX: Duration = Duration::from_secs(10);
-const LIMITS: Limits = Limits { drain: DRAIN_MAX, idle: Duration::from_secs(4 * 3600) };
+const LIMITS: RelayLimits = RelayLimits { drain: DRAIN_MAX, idle: Duration::from_secs(4 * 3600) };
 
 /// Copies both ways until both sides have ended, or until [`DRAIN_MAX`] after the first has.
 pub async fn relay(client: impl AsyncRead + AsyncWrite, server: impl AsyncRead + AsyncWrite) {
@@ -28,7 +28,7 @@ pub async fn relay(client: impl AsyncRead + AsyncWrite, server: impl AsyncRead +
 
 /// A socket that is closed while bytes to read are left in it resets its connection, and the other side may lose what is
 /// under way to it. So each side is read to its end, also when the other side no longer takes the bytes.
-async fn relay_within(limits: Limits, client: impl AsyncRead + AsyncWrite, server: impl AsyncRead + AsyncWrite) {
+async fn relay_within(limits: RelayLimits, client: impl AsyncRead + AsyncWrite, server: impl AsyncRead + AsyncWrite) {
     let ((from_client, to_client), (from_server, to_server)) = (split(client), split(server));
     let (ending, moved) = (CancellationToken::new(), AtomicBool::new(true));
     let up = pass(Source { inner: from_client, moved: &moved }, to_server, &ending);
@@ -85,7 +85,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 
     const INPUT_BYTES: usize = 200_000;
-    const SHORT: Limits = Limits { drain: Duration::from_millis(20), idle: Duration::from_millis(20) };
+    const SHORT: RelayLimits = RelayLimits { drain: Duration::from_millis(20), idle: Duration::from_millis(20) };
 
     /// Relays between two sockets; `client` and `server` are what each of them does.
     async fn between<C: Future, S: Future>(
