@@ -435,7 +435,7 @@ mod tests {
         }
         for name in STABLE_GATES {
             assert_eq!(gates(&[&format!("{name}=true")]), Ok(Gates::default()), "{name}");
-            let expected = format!("cannot set feature gate {name} to false: what it guards is always served");
+            let expected = format!("cannot set feature gate {name} to false: the feature is always on");
             assert_eq!(gates(&[&format!("{name}=false")]).unwrap_err(), expected);
         }
         for gate in field_gates() {
@@ -520,8 +520,8 @@ mod tests {
             ("DryRun=", "invalid value of DryRun=, err: strconv.ParseBool: parsing \"\": invalid syntax"),
             (
                 "DynamicAuditing=true,StorageVersionHash=false",
-                "cannot set feature gate DynamicAuditing to true: Kubernetes gave up dynamic audit sinks in 1.19; cannot \
-                 set feature gate StorageVersionHash to false: discovery always tells the hash",
+                "cannot set feature gate DynamicAuditing to true: Kubernetes removed dynamic audit sinks in 1.19; cannot \
+                 set feature gate StorageVersionHash to false: discovery always contains the hash",
             ),
         ] {
             assert_eq!(gates(&[value]).unwrap_err(), expected, "{value}");

@@ -209,7 +209,7 @@ mod tests {
         log.forget(Offset(6)).expect("a log in memory forgets");
         let history = look(None);
         assert_eq!(told(&history), ["6 changed ?"]);
-        assert!(history.text(Paint(false)).ends_with("the log is whole from version 6 on\n"));
+        assert!(history.text(Paint(false)).ends_with("older versions were removed: the history begins at version 6\n"));
         assert_eq!(history.value()["versions"][0]["changes"], Value::Null);
     }
 }

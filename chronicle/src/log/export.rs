@@ -400,7 +400,7 @@ mod tests {
         for (lines, complaint) in [
             (vec![], "holds nothing"),
             (vec![&b"{\"format\""[..]], "holds nothing"),
-            (vec![&b"hello\n"[..]], "no header"),
+            (vec![&b"hello\n"[..]], "is not a header"),
             (vec![lines[0], &b"\0\0\0\n"[..]], "line 2 is damaged"),
             (vec![lines[0], lines[2], lines[1]], "line 3 is out of order"),
         ] {

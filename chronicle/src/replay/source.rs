@@ -199,7 +199,7 @@ mod tests {
             (None, "there is no "),
             (Some(""), "is not a log: give an export"),
             (Some("hello\n"), "is not a log: give an export"),
-            (Some("{}\n"), "no header of a Holdfast log"),
+            (Some("{}\n"), "is not a header of a Holdfast log"),
             (Some(&format!("{header}\n")), "ends after line 1 without its footer: it was cut short"),
             (Some(&format!("{header}\n{{\"off")), "line 2 has no end"),
             (

@@ -186,7 +186,7 @@ mod tests {
             (b"\xc2A\x01", "out of the range"),
             (b"\xf9\x7e\x00", "not finite"),
             (b"\xf7", "simple value 23"),
-            (b"\xff", "end of nothing"),
+            (b"\xff", "a break outside of"),
             (b"\xa1\x01\x01", "a key is not a text"),
             (b"\xa2Aa\x01Aa\x01", "\"a\" stands twice"),
             (b"\x1c", "no CBOR at byte"),

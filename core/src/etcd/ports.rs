@@ -134,7 +134,7 @@ mod tests {
     fn a_bitmap_of_another_range_or_of_none_is_refused() {
         let other = Ports::read("/k", STORED, RANGE).expect_err("another range").to_string();
         assert!(
-            other.contains("of the node ports 30000-30019") && other.contains("--service-node-port-range"),
+            other.contains("for the node ports 30000-30019") && other.contains("--service-node-port-range"),
             "{other}"
         );
         let long = br#"{"apiVersion":"v1","kind":"RangeAllocation","range":"5-6","data":"AQEB"}"#;

@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn ranges_that_make_no_sense_are_refused_by_the_option() {
         let rows: [(&[&str], &str); 9] = [
-            (&[], "--cluster-cidr must say"),
+            (&[], "--allocate-node-cidrs needs --cluster-cidr"),
             (&["--cluster-cidr=10.0.0.0"], "--cluster-cidr: invalid CIDR address: 10.0.0.0"),
             (&["--cluster-cidr=10.0.0.0/16,10.1.0.0/16"], "one is of IPv4"),
             (&["--cluster-cidr=10.0.0.0/16", "--node-cidr-mask-size=8"], "does not fit in 10.0.0.0/16"),
