@@ -61,7 +61,7 @@ impl Newest {
                 let (found, next) = (answer.found.clone(), answer.next.take());
                 drop(answer);
                 if next.is_some() {
-                    tokio::task::yield_now().await;
+                    rest().await;
                 }
                 found
             }
@@ -151,6 +151,13 @@ mod tests {
         }
     }
 
+    /// Lets everything happen that needs no answer.
+    async fn rest() {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+
     fn why(fault: Fault) -> String {
         match fault {
             Fault::Unreachable { why } => why,
@@ -167,10 +174,11 @@ mod tests {
                 tokio::spawn(async move { newest.ask(find).await.map_err(why) })
             };
             let waiting: Vec<_> = (0..50).map(|_| ask()).collect();
-            tokio::task::yield_now().await;
+            rest().await;
             let answer = || expected.clone().map_err(|why| Fault::Unreachable { why });
             // The first asks for itself, and the second question is for all who came while it was under way.
             for _ in 0..2 {
+                rest().await;
                 let mut questions = log.take();
                 assert_eq!(questions.len(), 1);
                 questions.remove(0)(answer());
@@ -181,7 +189,7 @@ mod tests {
             assert!(log.take().is_empty(), "nobody waits any more");
             // Who comes later is not answered by an old question.
             let later = ask();
-            tokio::task::yield_now().await;
+            rest().await;
             log.take().remove(0)(Ok(Offset(8)));
             assert_eq!(later.await.expect("no panic"), Ok(Offset(8)));
         }
@@ -195,13 +203,13 @@ mod tests {
             tokio::spawn(async move { newest.ask(find).await.map_err(why) })
         };
         let waiting = [ask(), ask()];
-        tokio::task::yield_now().await;
+        rest().await;
         drop(log.take());
         for waits in waiting {
             waits.await.expect("no panic").expect_err("the log is closed");
         }
         let later = ask();
-        tokio::task::yield_now().await;
+        rest().await;
         log.take().remove(0)(Ok(Offset(9)));
         assert_eq!(later.await.expect("no panic"), Ok(Offset(9)));
     }
