@@ -61,7 +61,7 @@ impl Newest {
                 let (found, next) = (answer.found.clone(), answer.next.take());
                 drop(answer);
                 if next.is_some() {
-                    rest().await;
+                    tokio::task::yield_now().await;
                 }
                 found
             }
