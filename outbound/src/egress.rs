@@ -1,7 +1,8 @@
 //! How connections leave this server: by themselves, or through proxies that an EgressSelectorConfiguration names for
 //! some of them.
 
-use crate::connect::{DialError, ServerTls, Wire, dial, shown};
+use crate::wire::{ServerTls, Wire, dial, shown};
+use crate::words::DialError;
 use crate::{IDLE_MAX, Identity, TlsTrust, konnectivity};
 use holdfast_core::object::reader::{Faults, Reader};
 use holdfast_value::Value;

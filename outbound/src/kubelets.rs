@@ -3,8 +3,9 @@
 //! A Node is written by whoever has that right, and so its address is judged before anybody is called: this machine and
 //! its link are not. The kubelets of nodes that this very process simulates are known by their listener alone.
 
-use crate::connect::{Link, ServerTls, shown};
+use crate::connect::Link;
 use crate::egress::Dialer;
+use crate::wire::{ServerTls, shown};
 use crate::{IDLE_MAX, Identity, OutBody, TlsTrust, words};
 use holdfast_core::kinds::{Machine, is_global};
 use http::header::{HOST, HeaderValue};
@@ -119,12 +120,12 @@ pub enum Unreached {
 /// How one kubelet is reached.
 pub struct Kubelet<'a> {
     kubelets: &'a Kubelets,
-    place: Place,
+    place: Locality,
     host: String,
     port: u16,
 }
 
-enum Place {
+enum Locality {
     /// Behind the listener of this process.
     Inside,
     /// Elsewhere.
@@ -149,7 +150,7 @@ impl Kubelets {
     pub fn find(&self, machine: &Machine) -> Result<Kubelet<'_>, Unreached> {
         let port = machine.port.unwrap_or(self.settings.port);
         if machine.is_simulated && self.simulated.0.get().is_some_and(|listener| listener.port == port) {
-            return Ok(Kubelet { kubelets: self, place: Place::Inside, host: machine.name.clone(), port });
+            return Ok(Kubelet { kubelets: self, place: Locality::Inside, host: machine.name.clone(), port });
         }
         let of_type = |wanted: &String| machine.addresses.iter().find(|(kind, _)| kind == wanted);
         let Some((_, host)) = self.settings.preferred.iter().find_map(of_type) else {
@@ -158,7 +159,7 @@ impl Kubelets {
             let known = known.join(" ");
             return Err(Unreached::Nowhere(format!("no preferred addresses found; known addresses: [{known}]")));
         };
-        Ok(Kubelet { kubelets: self, place: Place::Elsewhere, host: host.clone(), port })
+        Ok(Kubelet { kubelets: self, place: Locality::Elsewhere, host: host.clone(), port })
     }
 
     /// TLS towards kubelets as the files say now. The name is that of whoever is dialled.
@@ -261,7 +262,7 @@ impl Kubelet<'_> {
     }
 
     pub fn is_inside(&self) -> bool {
-        matches!(self.place, Place::Inside)
+        matches!(self.place, Locality::Inside)
     }
 
     /// The host that the Node names.
@@ -281,7 +282,7 @@ impl Kubelet<'_> {
     /// A connection, over which HTTP/1.1 is spoken. `is_insecure`: whoever answers will do.
     pub async fn dial(&self, is_insecure: bool) -> Result<Link, Unreached> {
         let Kubelet { kubelets, place, host, port } = self;
-        if let (Place::Inside, Some(listener)) = (place, kubelets.simulated.0.get()) {
+        if let (Locality::Inside, Some(listener)) = (place, kubelets.simulated.0.get()) {
             let Listener { address, tls, .. } = listener;
             let wire = Dialer::Direct.dial(&address.ip().to_string(), address.port()).await;
             let spoken = tls.speak(wire.map_err(|error| Unreached::NotDialled(error.0))?).await;

@@ -1,7 +1,6 @@
 //! What went wrong with a call, in the words of Go's client.
 
 use crate::OutboundError;
-use crate::connect::DialError;
 use bytes::Bytes;
 use holdfast_core::refusal::quoted;
 use http::StatusCode;
@@ -10,6 +9,11 @@ use http::response::Parts;
 use rustls::CertificateError;
 use std::error::Error;
 use std::io;
+
+/// Why there is no connection, in Go's words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct DialError(pub String);
 
 /// Why a call through the pool has no answer.
 pub fn of_client(error: hyper_util::client::legacy::Error) -> OutboundError {

@@ -1,7 +1,7 @@
 //! `holdfast cloud-controller-manager`: the cloud controllers for any API server.
 
-use crate::clouds::{self, Named};
-use crate::controller_manager::{Place, Registering};
+use crate::clouds::{self, ChosenCloud};
+use crate::controller_manager::{ManagerApi, Registering};
 use crate::leader_migration::Migration;
 use crate::settled::{self, Settled};
 use anyhow::{Result, anyhow};
@@ -117,7 +117,7 @@ impl Args {
     pub fn faults(&self) -> Vec<String> {
         let mut faults = self.component.faults();
         faults.extend(self.election().faults("leaderElection"));
-        faults.extend(Named::parse(&self.cloud_provider, &self.cloud_config).err().map(|why| why.to_string()));
+        faults.extend(ChosenCloud::parse(&self.cloud_provider, &self.cloud_config).err().map(|why| why.to_string()));
         faults.extend(self.choice().err());
         faults.extend(self.migration().err());
         let ranges: Vec<Option<Range>> = self.ranges().map(Range::parse).collect();
@@ -263,7 +263,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     args.settled.warn();
     let metrics = Arc::new(Metrics::default());
     metrics.register(&mut Registering(component.metrics()));
-    let place = || Place { component: component.clone(), kubeconfig: kubeconfig.clone(), rate };
+    let place = || ManagerApi { component: component.clone(), kubeconfig: kubeconfig.clone(), rate };
     let (choice, migration) =
         (args.choice().map_err(anyhow::Error::msg)?, args.migration().map_err(anyhow::Error::msg)?);
     let beside = Beside { args, metrics, cloud: OnceCell::new() };
@@ -293,9 +293,9 @@ struct Beside {
 }
 
 /// Runs the chosen controllers.
-async fn control(place: Place, beside: &Beside, choice: Choice) -> Result<()> {
+async fn control(place: ManagerApi, beside: &Beside, choice: Choice) -> Result<()> {
     let Beside { args, metrics, cloud } = beside;
-    let named = Named::parse(&args.cloud_provider, &args.cloud_config)?;
+    let named = ChosenCloud::parse(&args.cloud_provider, &args.cloud_config)?;
     let (health, component) = (place.component.health().clone(), place.component.clone());
     let news = component.api_to_watch(place.kubeconfig.as_deref(), "/shared-informers", place.rate).await?;
     let root = place.client_of("cloud-controller-manager").await.map_err(|why| anyhow!(why))?;

@@ -84,13 +84,13 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     controllers.settled.warn_of_all();
     let patience = controllers.controller_shutdown_timeout;
     let own_credentials = controllers.use_service_account_credentials;
-    let place = Place { component: component.clone(), kubeconfig: kubeconfig.clone(), rate };
+    let place = ManagerApi { component: component.clone(), kubeconfig: kubeconfig.clone(), rate };
     let work = control(place, chosen, own_credentials);
     component.work(&settings, kubeconfig.as_deref(), rate, patience, work).await.map(drop)
 }
 
 /// Runs the controllers.
-async fn control(place: Place, chosen: Chosen, own_credentials: bool) -> Result<()> {
+async fn control(place: ManagerApi, chosen: Chosen, own_credentials: bool) -> Result<()> {
     let metrics = Arc::new(Metrics::default());
     metrics.register(&mut Registering(place.component.metrics()));
     let end = place.component.told_to_end();
@@ -116,13 +116,13 @@ async fn control(place: Place, chosen: Chosen, own_credentials: bool) -> Result<
 }
 
 /// The address of the API server, and the rate of each controller's requests.
-pub struct Place {
+pub struct ManagerApi {
     pub component: Arc<Component>,
     pub kubeconfig: Option<PathBuf>,
     pub rate: Rate,
 }
 
-impl Place {
+impl ManagerApi {
     /// A client with the process's credentials and a user agent of this name.
     pub async fn client_of(&self, name: &str) -> Result<kube::Client, String> {
         self.client(name, None).await
@@ -130,7 +130,7 @@ impl Place {
 }
 
 #[async_trait]
-impl Connect for Place {
+impl Connect for ManagerApi {
     async fn client(&self, account: &str, token: Option<&str>) -> Result<kube::Client, String> {
         let api = self.component.api_as(self.kubeconfig.as_deref(), &format!("/{account}"), token, self.rate).await;
         Ok(api.map_err(|error| format!("{error:#}"))?.client().clone())

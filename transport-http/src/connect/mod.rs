@@ -5,16 +5,21 @@
 //! they speak different protocols, `proxy` passes ordinary requests on, and `links` rewrites the
 //! links of pages. `paced` slows connections down.
 
+pub(crate) mod connections;
 mod counts;
 mod links;
 mod logs;
 mod paced;
 mod proxy;
+mod switch;
 mod translate;
 mod upgrade;
 
+pub use connections::{Connections, KubeletGates};
+
 use crate::respond::{self, Response, Shape};
-use crate::transport::{Head, Transport};
+use crate::transport::Transport;
+use crate::understood::Head;
 use bytes::{Buf, Bytes};
 use futures_util::{Stream, StreamExt};
 use holdfast_audit::{Ended, Trail};
@@ -23,65 +28,13 @@ use holdfast_core::kinds::Destination;
 use holdfast_core::refusal::{Plenty, Ruling};
 use holdfast_outbound::OutBody;
 use holdfast_outbound::kubelets::{Kubelets, Unreached};
-use holdfast_service::{Connecting, Share, Shares};
+use holdfast_service::{Connecting, Share};
 use holdfast_streams::upgrade::Refusal as NotUpgraded;
 use holdfast_value::Value;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use std::sync::Arc;
 use warp::Reply as _;
-
-/// What goes out behind the API.
-pub struct Connections {
-    pub kubelets: Arc<Kubelets>,
-    /// How fast one connection may be, in bytes a second each way.
-    pub bytes_a_second: Option<u64>,
-    gates: KubeletGates,
-    /// A place for each connection there is, so that no user keeps others from their nodes.
-    places: Shares,
-    pub(crate) counts: counts::Counts,
-}
-
-/// What is done with requests for kubelets, as feature gates say.
-#[derive(Debug, Clone, Copy)]
-pub struct KubeletGates {
-    /// WebSockets of version 5 are translated to SPDY for kubelets that speak nothing else.
-    pub translates: bool,
-    /// SPDY in a WebSocket is unpacked for such kubelets.
-    pub tunnels: bool,
-    /// Kubelets that declare that they speak both get them as clients send them.
-    pub passes_on: bool,
-    /// Whoever reads a log may leave the kubelet's certificate unverified.
-    pub may_trust_any: bool,
-}
-
-impl Default for KubeletGates {
-    fn default() -> KubeletGates {
-        KubeletGates { translates: true, tunnels: true, passes_on: true, may_trust_any: true }
-    }
-}
-
-/// How many connections there may be, where nobody says.
-const PLACES: u64 = 4096;
-
-impl Default for Connections {
-    fn default() -> Connections {
-        let kubelets = Kubelets::new(Default::default(), Default::default(), Default::default());
-        Connections::new(Arc::new(kubelets), None, PLACES)
-    }
-}
-
-impl Connections {
-    /// At most so many at a time, of which no user has more than a share.
-    pub fn new(kubelets: Arc<Kubelets>, bytes_a_second: Option<u64>, most: u64) -> Connections {
-        let (places, gates) = (Shares::new(most), KubeletGates::default());
-        Connections { kubelets, bytes_a_second, gates, places, counts: counts::Counts::default() }
-    }
-
-    pub fn obeying(self, gates: KubeletGates) -> Connections {
-        Connections { gates, ..self }
-    }
-}
 
 /// One request on its way out.
 struct Outing<'a> {

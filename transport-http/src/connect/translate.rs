@@ -1,6 +1,6 @@
 //! Exec and attach over a WebSocket of version 5, for kubelets that speak SPDY alone.
 
-use super::upgrade::{spawn, spdy_headers, switched};
+use super::switch::{spawn, spdy_headers, switched};
 use super::{Answered, Connections, Outing, failed, not_upgraded, request, unreached};
 use crate::connect::paced::Paced;
 use crate::status::Status;

@@ -1,6 +1,7 @@
 //! The client's connection and a server's become one. Where both speak the same, bytes are passed on as they are; where
 //! they do not, [`translate`](super::translate) goes between.
 
+use super::switch::{spawn, spdy_headers, switched};
 use super::{Answered, Kept, Outing, failed, not_upgraded, request, ruled, translate, unreached};
 use crate::connect::paced::Paced;
 use crate::respond::Response;
@@ -128,31 +129,6 @@ async fn join(client: impl AsyncRead + AsyncWrite, server: impl AsyncRead + Asyn
     _ = timeout(END_MAX, async { tokio::join!(to_client.shutdown(), to_server.shutdown()) }).await;
 }
 
-/// Has something go on with connections that are no longer HTTP, until it ends or the server stops.
-pub fn spawn(outing: &Outing<'_>, kept: Kept, work: impl Future<Output = ()> + Send + 'static) {
-    let mut stopping = outing.transport.stopping.subscribe();
-    outing.transport.sockets.spawn(async move {
-        let _kept = kept;
-        tokio::select! {
-            () = work => {}
-            () = async { drop(stopping.wait_for(|stopping| *stopping).await) } => {}
-        }
-    });
-}
-
-/// Headers of a request that asks a kubelet to go on as SPDY, with one of these protocols.
-pub fn spdy_headers(protocols: impl Iterator<Item = impl AsRef<str>>) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    headers.insert(UPGRADE, HeaderValue::from_static(upgrade::SPDY));
-    for protocol in protocols {
-        if let Ok(protocol) = HeaderValue::from_str(protocol.as_ref()) {
-            headers.append(STREAM_PROTOCOL, protocol);
-        }
-    }
-    headers
-}
-
 /// A WebSocket that carries the bytes of a SPDY connection, which goes on behind.
 async fn tunnel(mut outing: Outing<'_>, machine: &Machine, target: &str) -> Result<Answered, Refusal> {
     let offered = upgrade::offered(&outing.head.headers).filter_map(|offered| offered.strip_prefix(TUNNEL));
@@ -185,10 +161,4 @@ async fn tunnel(mut outing: Outing<'_>, machine: &Machine, target: &str) -> Resu
         join(client, Paced::new(TokioIo::new(server), pace)).await;
     });
     Ok(Answered { response: switched(answer), ends: Some(ends) })
-}
-
-/// An answer that switches protocols.
-pub fn switched(answer: http::Response<()>) -> Response {
-    let (parts, ()) = answer.into_parts();
-    Response::from_parts(parts, Bytes::new().into())
 }
