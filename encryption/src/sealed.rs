@@ -4,7 +4,7 @@ use crate::keyring::Keyring;
 use crate::live::Live;
 use holdfast_core::event::{Actor, Offset, Record};
 use holdfast_engine::log::sealing::{Prepared, Sealing, Values};
-use holdfast_engine::log::{Found, Identity, Lack, Proposal, Unreadable, Wake};
+use holdfast_engine::log::{Identity, Lack, OffsetCallback, Proposal, Unreadable, Wake};
 use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Size};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ impl<L: Log + ?Sized> Log for SealedLog<L> {
         self.log.is_shared()
     }
 
-    fn find_last(&self, done: Found) {
+    fn find_last(&self, done: OffsetCallback) {
         self.log.find_last(done);
     }
 

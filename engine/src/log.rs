@@ -285,7 +285,7 @@ pub trait Log: LogRead {
     /// Calls `done` once with the [`last`](LogRead::last) offset at some time after this call, from any thread. Neither
     /// this call nor `done` may block: a log that asks over the network has the answer later. A log that is closed
     /// drops `done`.
-    fn find_last(&self, done: Found) {
+    fn find_last(&self, done: OffsetCallback) {
         done(self.last());
     }
 
@@ -367,7 +367,7 @@ pub trait Log: LogRead {
 }
 
 /// Takes the answer of [`Log::find_last`].
-pub type Found = Box<dyn FnOnce(Result<Offset, Fault>) + Send>;
+pub type OffsetCallback = Box<dyn FnOnce(Result<Offset, Fault>) + Send>;
 
 /// Called when there may be events in the tail.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;

@@ -4,7 +4,7 @@
 //! from its own thread. The next question begins after the threads have had their turn: by then the requests that come
 //! of these answers wait for it as well.
 
-use crate::log::{Fault, Found};
+use crate::log::{Fault, OffsetCallback};
 use crate::wakes;
 use holdfast_core::event::Offset;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,26 +27,26 @@ struct Answer {
     /// The offset, or why there is none.
     found: Result<Offset, String>,
     others: Vec<oneshot::Sender<Answer>>,
-    next: Option<Next>,
+    next: Option<QuestionTurn>,
 }
 
 /// The right to ask. Dropping it begins the next question if requests wait for it.
-struct Next {
+struct QuestionTurn {
     newest: Arc<Newest>,
     find: Arc<Find>,
 }
 
-type Find = dyn Fn(Found) + Send + Sync;
+type Find = dyn Fn(OffsetCallback) + Send + Sync;
 
 /// A question under way. A log that is closed drops it; then its requests fail.
 struct Question {
     requests: Vec<oneshot::Sender<Answer>>,
-    next: Option<Next>,
+    next: Option<QuestionTurn>,
 }
 
 impl Newest {
     /// An offset at least as new as the log's last one at the time of this call. `find` asks for that without blocking.
-    pub async fn ask(self: &Arc<Self>, find: impl Fn(Found) + Send + Sync + 'static) -> Result<Offset, Fault> {
+    pub async fn ask(self: &Arc<Self>, find: impl Fn(OffsetCallback) + Send + Sync + 'static) -> Result<Offset, Fault> {
         let (request, answer) = oneshot::channel();
         let is_first = {
             let mut waiting = self.lock();
@@ -54,7 +54,7 @@ impl Newest {
             !std::mem::replace(&mut waiting.is_asking, true)
         };
         if is_first {
-            drop(Next { newest: self.clone(), find: Arc::new(find) });
+            drop(QuestionTurn { newest: self.clone(), find: Arc::new(find) });
         }
         let found = match answer.await {
             Ok(mut answer) => {
@@ -75,7 +75,7 @@ impl Newest {
     }
 }
 
-impl Drop for Next {
+impl Drop for QuestionTurn {
     fn drop(&mut self) {
         let requests = {
             let mut waiting = self.newest.lock();
@@ -85,7 +85,7 @@ impl Drop for Next {
             std::mem::take(&mut waiting.requests)
         };
         if !requests.is_empty() {
-            let next = Next { newest: self.newest.clone(), find: self.find.clone() };
+            let next = QuestionTurn { newest: self.newest.clone(), find: self.find.clone() };
             let question = Question { requests, next: Some(next) };
             (self.find)(Box::new(move |found| question.answer(found)));
         }
@@ -114,7 +114,7 @@ impl Question {
 impl Drop for Question {
     fn drop(&mut self) {
         // The log dropped the question: all requests fail, also those that came later. The next one begins anew.
-        if let Some(Next { newest, .. }) = &self.next {
+        if let Some(QuestionTurn { newest, .. }) = &self.next {
             *newest.lock() = Waiting::default();
         }
     }
@@ -138,15 +138,15 @@ mod tests {
 
     /// A log whose questions wait for their answers.
     #[derive(Default, Clone)]
-    struct Slow(Arc<Mutex<Vec<Found>>>);
+    struct Slow(Arc<Mutex<Vec<OffsetCallback>>>);
 
     impl Slow {
-        fn find(&self) -> impl Fn(Found) + Send + Sync + Clone + use<> {
+        fn find(&self) -> impl Fn(OffsetCallback) + Send + Sync + Clone + use<> {
             let questions = self.0.clone();
             move |done| questions.lock().expect("nobody panics here").push(done)
         }
 
-        fn take(&self) -> Vec<Found> {
+        fn take(&self) -> Vec<OffsetCallback> {
             std::mem::take(&mut *self.0.lock().expect("nobody panics here"))
         }
     }

@@ -13,7 +13,7 @@ pub trait Etcd: Send + Sync + 'static {
 
     /// The same without blocking: `done` is called once, from any thread, and must not block. A client that is closed
     /// drops `done`.
-    fn range_later(&self, asked: &Range, done: Done<Ranged>) {
+    fn range_later(&self, asked: &Range, done: ReplyCallback<Ranged>) {
         done(self.range(asked));
     }
 
@@ -34,7 +34,7 @@ pub trait Etcd: Send + Sync + 'static {
 }
 
 /// Takes the answer of a call that does not block.
-pub type Done<T> = Box<dyn FnOnce(Result<T, Fault>) + Send>;
+pub type ReplyCallback<T> = Box<dyn FnOnce(Result<T, Fault>) + Send>;
 
 /// A stream of events.
 pub trait Watch: Send {

@@ -7,7 +7,7 @@ mod connect;
 mod faults;
 mod watch;
 
-use crate::client::{Compare, Decided, Done, Etcd, Expected, Fault, Header, KeyValue, Keys, Lease, Operation};
+use crate::client::{Compare, Decided, Etcd, Expected, Fault, Header, KeyValue, Keys, Lease, Operation, ReplyCallback};
 use crate::client::{Range, Ranged, Status, Txn, Watch, What};
 use crate::wire;
 pub use connect::{Address, BadAddress};
@@ -212,7 +212,7 @@ impl Etcd for Cluster {
         self.wait(self.members.clone().range(asked))
     }
 
-    fn range_later(&self, asked: &Range, done: Done<Ranged>) {
+    fn range_later(&self, asked: &Range, done: ReplyCallback<Ranged>) {
         let answer = self.members.clone().range(asked);
         self.runtime().spawn(async move { done(answer.await) });
     }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use holdfast_core::event::{Actor, Offset, Record};
 use holdfast_encryption::{Keyring, Live, Locked};
 use holdfast_engine::log::sealing::{Prepared, Sealing, Values};
-use holdfast_engine::log::{Decision, Found, Identity, Lack, Receipt, Unreadable, Wake};
+use holdfast_engine::log::{Decision, Identity, Lack, OffsetCallback, Receipt, Unreadable, Wake};
 use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Proposal, Size};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -430,7 +430,7 @@ fn raise_fence(shared: &Shared) -> Result<u64, Fault> {
 
 /// Finds etcd's revision without blocking, and then the last offset once the local log has all events up to it. After
 /// `tries` answers that are older than the watch there is no further one.
-fn find_last(shared: Arc<Shared>, tries: usize, done: Found) {
+fn find_last(shared: Arc<Shared>, tries: usize, done: OffsetCallback) {
     if let Err(fault) = shared.check_epoch() {
         return done(Err(fault));
     }
@@ -594,7 +594,7 @@ impl Log for EtcdLog {
         true
     }
 
-    fn find_last(&self, done: Found) {
+    fn find_last(&self, done: OffsetCallback) {
         match self.is_followed() {
             true => find_last(self.shared.clone(), TRIES_MAX - 1, done),
             false => done(self.shared.local.last()),

@@ -1,6 +1,8 @@
 //! An etcd whose calls are counted and timed, in metrics with kube-apiserver's names.
 
-use crate::client::{Decided, Done, Etcd, Expected, Fault, Header, Keys, Lease, Operation, Range, Ranged, Status, Txn};
+use crate::client::{
+    Decided, Etcd, Expected, Fault, Header, Keys, Lease, Operation, Range, Ranged, ReplyCallback, Status, Txn,
+};
 use crate::client::{Watch, What};
 use bytes::Bytes;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -168,7 +170,7 @@ impl Etcd for Measured {
         self.call(self.asked_range(asked), |etcd| etcd.range(asked))
     }
 
-    fn range_later(&self, asked: &Range, done: Done<Ranged>) {
+    fn range_later(&self, asked: &Range, done: ReplyCallback<Ranged>) {
         let (labels, calls, began) = (self.asked_range(asked), self.calls.clone(), Instant::now());
         let counted = move |outcome| {
             calls.count(&labels, began, &outcome);

@@ -87,13 +87,13 @@ struct Progress {
     /// The local log has all events up to this revision.
     through: u64,
     /// The revisions beyond `through` that callers wait for.
-    wanted: Vec<Wanted>,
+    wanted: Vec<RevisionWaiter>,
     /// Why following has stopped, if it has.
     trouble: Option<String>,
 }
 
 /// A caller that waits until the local log has all events up to a revision.
-struct Wanted {
+struct RevisionWaiter {
     revision: u64,
     deadline: Instant,
     done: Reached,
@@ -173,7 +173,8 @@ impl Shared {
         progress.through = progress.through.max(revision);
         progress.trouble = None;
         let through = progress.through;
-        let reached: Vec<Wanted> = progress.wanted.extract_if(.., |wanted| wanted.revision <= through).collect();
+        let reached: Vec<RevisionWaiter> =
+            progress.wanted.extract_if(.., |wanted| wanted.revision <= through).collect();
         drop(progress);
         reached.into_iter().for_each(|wanted| (wanted.done)(Ok(())));
     }
@@ -182,7 +183,8 @@ impl Shared {
     pub fn end_waiting(&self) {
         let (now, is_closing) = (Instant::now(), self.closing.load(Ordering::Relaxed));
         let mut progress = self.progress();
-        let late: Vec<Wanted> = progress.wanted.extract_if(.., |wanted| is_closing || wanted.deadline <= now).collect();
+        let late: Vec<RevisionWaiter> =
+            progress.wanted.extract_if(.., |wanted| is_closing || wanted.deadline <= now).collect();
         let why = progress.trouble.clone();
         drop(progress);
         for wanted in late {
@@ -210,7 +212,7 @@ impl Shared {
     pub fn when_through(&self, revision: u64, patience: Duration, done: Reached) {
         let mut progress = self.progress();
         if progress.through < revision && !self.closing.load(Ordering::Relaxed) {
-            progress.wanted.push(Wanted { revision, deadline: Instant::now() + patience, done });
+            progress.wanted.push(RevisionWaiter { revision, deadline: Instant::now() + patience, done });
             return;
         }
         let outcome = if progress.through < revision { Err(not_reached(progress.trouble.clone())) } else { Ok(()) };
