@@ -378,7 +378,7 @@ mod tests {
     async fn a_template_without_end_is_an_answer_with_an_end() {
         let behaviour = Behaviour { log: Some("{n}".into()), log_every: Span::Millis(1), ..Behaviour::default() };
         // A line each millisecond since 1970.
-        let template = Template::of(&behaviour, &Value::Null, "c", 0, None).expect("a template");
+        let template = LogTemplate::of(&behaviour, &Value::Null, "c", 0, None).expect("a template");
         let (to, mut pieces) = mpsc::channel(PIECES_MAX);
         let writer = Writer { to, timestamps: false, left: None, only_errors: None };
         let writing = tokio::spawn(write_template(writer, template, Options::default(), None));

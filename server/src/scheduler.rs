@@ -498,7 +498,7 @@ mod tests {
     #[test]
     fn a_policy_may_say_what_affinity_is_worth() {
         let worth = |configuration: &Configuration| {
-            let arguments = &configuration.profiles[0].written.arguments;
+            let arguments = &configuration.profiles[0].document.arguments;
             let own = arguments.iter().find(|(name, _)| name == "InterPodAffinity");
             own.and_then(|(_, arguments)| arguments["hardPodAffinityWeight"].as_i64())
         };
