@@ -18,12 +18,12 @@ pub const API_VERSION: &str = "v1.35.0";
 const DOCUMENTS_MAX: usize = 8192;
 
 /// The number of past APIs whose documents are kept.
-const PAST_MAX: usize = 4;
+pub(crate) const PAST_MAX: usize = 4;
 
 /// The documents of the current API, and of the past ones that were read last.
 pub struct Library {
     present: Arc<Documents>,
-    past: Arc<Past>,
+    pub(crate) past: Arc<Past>,
 }
 
 /// Documents with the kinds that they describe, the most recently used last.
@@ -49,7 +49,7 @@ impl Library {
         }
     }
 
-    fn of_past(&self, registry: &Arc<Registry>, charge: impl FnOnce() -> Charge) -> Arc<Documents> {
+    pub(crate) fn of_past(&self, registry: &Arc<Registry>, charge: impl FnOnce() -> Charge) -> Arc<Documents> {
         let mut past = lock(&self.past);
         let known = past.iter().position(|(kinds, _)| Arc::ptr_eq(kinds, registry));
         let found = known.and_then(|place| past.remove(place));

@@ -320,6 +320,10 @@ fn open_metrics(text: String) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::documents::{Library, PAST_MAX};
+    use holdfast_core::authz::User;
+    use holdfast_engine::{ReadMemory, Reader};
+    use std::sync::Arc;
 
     #[test]
     fn the_version_is_json_for_whoever_takes_it_at_all() {
