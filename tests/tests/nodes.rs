@@ -250,13 +250,10 @@ async fn logs_are_read_and_followed() {
         }
         assert_eq!(text, b"a line\n\n", "{protocol}");
     }
-    let answer = admin.open(
-        Method::GET,
-        &format!("{PODS}/web/log"),
-        &websocket_headers("v4.channel.k8s.io"),
-        Default::default(),
-    );
-    assert_eq!(answer.await.expect("an answer").status(), 403, "no protocol of logs");
+    let answer = admin
+        .open(Method::GET, &format!("{PODS}/web/log"), &websocket_headers("v4.channel.k8s.io"), Default::default())
+        .await;
+    assert_eq!(answer.expect("an answer").status(), 403, "no protocol of logs");
 
     for version in ["1.20", "1.37"].into_iter().filter(|version| here(version)) {
         let (code, output, errors) = cluster.run(version, ("X", ""), &["logs", "web", "--tail=7"], "");
