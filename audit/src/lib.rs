@@ -12,5 +12,5 @@ mod trail;
 pub use backend::{Backend, Mode};
 pub use event::{Event, Level, ObjectReference, Stage};
 pub use latency::Spent;
-pub use policy::{Asked, Policy, Ruling, Subject};
+pub use policy::{Policy, RequestTarget, Ruling, Subject};
 pub use trail::{Auditor, Begun, Counts, Deadline, Ended, NotStored, Trail};

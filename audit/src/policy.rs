@@ -25,7 +25,7 @@ struct Rule {
     #[serde(default, deserialize_with = "list")]
     verbs: Vec<String>,
     #[serde(default, deserialize_with = "list")]
-    resources: Vec<Resources>,
+    resources: Vec<ResourceRule>,
     #[serde(default, deserialize_with = "list")]
     namespaces: Vec<String>,
     #[serde(default, rename = "nonResourceURLs", deserialize_with = "list")]
@@ -38,7 +38,7 @@ struct Rule {
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Resources {
+struct ResourceRule {
     group: String,
     #[serde(deserialize_with = "list")]
     resources: Vec<String>,
@@ -56,11 +56,11 @@ fn list<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) 
 pub struct Subject<'a> {
     pub user: &'a User,
     pub verb: &'a str,
-    pub asked: Asked<'a>,
+    pub asked: RequestTarget<'a>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub enum Asked<'a> {
+pub enum RequestTarget<'a> {
     Resource { group: &'a str, resource: &'a str, subresource: &'a str, namespace: &'a str, name: &'a str },
     Path(&'a str),
 }
@@ -247,17 +247,17 @@ impl Rule {
             && self.is_about(subject.asked)
     }
 
-    fn is_about(&self, asked: Asked<'_>) -> bool {
+    fn is_about(&self, asked: RequestTarget<'_>) -> bool {
         let about_resources = !self.resources.is_empty() || !self.namespaces.is_empty();
         let about_paths = !self.non_resource_urls.is_empty();
         match asked {
             _ if !about_resources && !about_paths => true,
-            Asked::Resource { namespace, .. } => {
+            RequestTarget::Resource { namespace, .. } => {
                 let within = self.namespaces.is_empty() || self.namespaces.iter().any(|known| known == namespace);
                 let listed = self.resources.is_empty() || self.resources.iter().any(|entry| entry.holds(asked));
                 about_resources && within && listed
             }
-            Asked::Path(path) => self.non_resource_urls.iter().any(|url| match url.strip_suffix('*') {
+            RequestTarget::Path(path) => self.non_resource_urls.iter().any(|url| match url.strip_suffix('*') {
                 Some(prefix) => path.starts_with(prefix),
                 None => path == url,
             }),
@@ -265,9 +265,9 @@ impl Rule {
     }
 }
 
-impl Resources {
-    fn holds(&self, asked: Asked<'_>) -> bool {
-        let Asked::Resource { group, resource, subresource, name, .. } = asked else { return false };
+impl ResourceRule {
+    fn holds(&self, asked: RequestTarget<'_>) -> bool {
+        let RequestTarget::Resource { group, resource, subresource, name, .. } = asked else { return false };
         if self.group != group && self.group != "*" {
             return false;
         }
@@ -290,15 +290,15 @@ impl Resources {
 mod tests {
     use super::*;
 
-    fn ruling(policy: &str, user: &User, verb: &str, asked: Asked<'_>) -> Level {
+    fn ruling(policy: &str, user: &User, verb: &str, asked: RequestTarget<'_>) -> Level {
         let (policy, strange) = Policy::read(policy).expect("a policy");
         assert_eq!(strange, Vec::<String>::new());
         policy.judge(Subject { user, verb, asked }).level
     }
 
-    fn of<'a>(group: &'a str, path: &'a str, namespace: &'a str, name: &'a str) -> Asked<'a> {
+    fn of<'a>(group: &'a str, path: &'a str, namespace: &'a str, name: &'a str) -> RequestTarget<'a> {
         let (resource, subresource) = path.split_once('/').unwrap_or((path, ""));
-        Asked::Resource { group, resource, subresource, namespace, name }
+        RequestTarget::Resource { group, resource, subresource, namespace, name }
     }
 
     #[test]
@@ -310,7 +310,7 @@ mod tests {
             - {level: RequestResponse, namespaces: [a, '']}\n\
             - {level: Metadata, nonResourceURLs: ['/api*', /version]}\n";
         let (bob, ann) = (User::new("bob", &["ops"]), User::new("ann", &[]));
-        let level = |user: &User, verb: &str, asked: Asked<'_>| ruling(policy, user, verb, asked);
+        let level = |user: &User, verb: &str, asked: RequestTarget<'_>| ruling(policy, user, verb, asked);
         assert_eq!(level(&bob, "get", of("", "pods", "b", "p")), Level::None);
         assert_eq!(level(&bob, "list", of("", "pods", "b", "")), Level::Request);
         assert_eq!(level(&bob, "list", of("", "pods/log", "b", "")), Level::None);
@@ -321,9 +321,9 @@ mod tests {
         assert_eq!(level(&ann, "get", of("apps", "deployments", "b", "web")), Level::Metadata);
         assert_eq!(level(&ann, "get", of("apps", "deployments", "b", "db")), Level::None);
         assert_eq!(level(&ann, "get", of("", "nodes", "", "n")), Level::RequestResponse);
-        assert_eq!(level(&ann, "get", Asked::Path("/apis/apps")), Level::Metadata);
-        assert_eq!(level(&ann, "get", Asked::Path("/version")), Level::Metadata);
-        assert_eq!(level(&ann, "get", Asked::Path("/version/")), Level::None);
+        assert_eq!(level(&ann, "get", RequestTarget::Path("/apis/apps")), Level::Metadata);
+        assert_eq!(level(&ann, "get", RequestTarget::Path("/version")), Level::Metadata);
+        assert_eq!(level(&ann, "get", RequestTarget::Path("/version/")), Level::None);
     }
 
     #[test]
@@ -332,7 +332,7 @@ mod tests {
                     rules: [{level: Metadata, omitStages: [Panic], omitManagedFields: false}]}";
         let (policy, _) = Policy::read(text).expect("a policy");
         let user = User::new("a", &[]);
-        let ruling = policy.judge(Subject { user: &user, verb: "get", asked: Asked::Path("/") });
+        let ruling = policy.judge(Subject { user: &user, verb: "get", asked: RequestTarget::Path("/") });
         assert!(!ruling.tells(Stage::RequestReceived) && !ruling.tells(Stage::Panic));
         assert!(ruling.tells(Stage::ResponseComplete) && !ruling.omit_managed_fields);
     }

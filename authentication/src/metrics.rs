@@ -15,7 +15,7 @@ struct Status {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Judged {
+struct TokenLabels {
     result: &'static str,
     jwt_issuer_hash: String,
 }
@@ -27,7 +27,7 @@ pub struct Metrics {
     request_durations: Family<Status, Histogram>,
     fetches: Family<Status, Counter>,
     in_flight: Family<Status, Gauge>,
-    jwt_latencies: Family<Judged, Histogram>,
+    jwt_latencies: Family<TokenLabels, Histogram>,
     /// Of the file that names issuers.
     pub reloads: Reloads,
 }
@@ -38,7 +38,7 @@ impl Default for Metrics {
             Histogram::new(std::iter::successors(Some(0.001), |bound| Some(bound * 2.0)).take(15))
         }
         let request_durations = Family::<Status, Histogram>::new_with_constructor(durations);
-        let jwt_latencies = Family::<Judged, Histogram>::new_with_constructor(durations);
+        let jwt_latencies = Family::<TokenLabels, Histogram>::new_with_constructor(durations);
         Metrics {
             requests: Family::default(),
             request_durations,
@@ -85,7 +85,7 @@ impl Metrics {
     /// Counts the verification of an issuer's token.
     pub(crate) fn judged(&self, issuer: &str, good: bool, time: Duration) {
         let result = if good { "success" } else { "failure" };
-        let labels = Judged { result, jwt_issuer_hash: digest(issuer) };
+        let labels = TokenLabels { result, jwt_issuer_hash: digest(issuer) };
         self.jwt_latencies.get_or_create(&labels).observe(time.as_secs_f64());
     }
 }

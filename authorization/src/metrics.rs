@@ -18,16 +18,16 @@ pub enum Outcome {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Asked {
+struct CallLabels {
     name: String,
     result: &'static str,
 }
 
 pub struct Metrics {
     registry: Registry,
-    evaluations: Family<Asked, Counter>,
-    durations: Family<Asked, Histogram>,
-    failed_open: Family<Asked, Counter>,
+    evaluations: Family<CallLabels, Counter>,
+    durations: Family<CallLabels, Histogram>,
+    failed_open: Family<CallLabels, Counter>,
     /// Of the file that configures the chain.
     pub reloads: Reloads,
 }
@@ -36,9 +36,9 @@ impl Metrics {
     /// `server` is the hash of this server's id, as a label of its configuration's metrics.
     pub fn new(server: String) -> Metrics {
         let mut registry = Registry::default();
-        let evaluations = Family::<Asked, Counter>::default();
-        let failed_open = Family::<Asked, Counter>::default();
-        let durations = Family::<Asked, Histogram>::new_with_constructor(|| {
+        let evaluations = Family::<CallLabels, Counter>::default();
+        let failed_open = Family::<CallLabels, Counter>::default();
+        let durations = Family::<CallLabels, Histogram>::new_with_constructor(|| {
             Histogram::new([0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0])
         });
         let own = "apiserver_authorization_";
@@ -57,7 +57,7 @@ impl Metrics {
 
     pub fn asked(&self, webhook: &str, outcome: Outcome, took: Duration) {
         let result = if outcome == Outcome::Success { "success" } else { "error" };
-        let labels = Asked { name: webhook.to_owned(), result };
+        let labels = CallLabels { name: webhook.to_owned(), result };
         self.evaluations.get_or_create(&labels).inc();
         self.durations.get_or_create(&labels).observe(took.as_secs_f64());
         if outcome == Outcome::FailedOpen {

@@ -148,15 +148,15 @@ struct Kubeconfig {
     #[serde(default)]
     current_context: String,
     #[serde(default)]
-    contexts: Vec<Named>,
+    contexts: Vec<ConfigEntry>,
     #[serde(default)]
-    clusters: Vec<Named>,
+    clusters: Vec<ConfigEntry>,
     #[serde(default)]
-    users: Vec<Named>,
+    users: Vec<ConfigEntry>,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct ConfigEntry {
     name: String,
     context: Option<ContextEntry>,
     cluster: Option<ClusterEntry>,
@@ -196,7 +196,7 @@ struct UserEntry {
 fn read_kubeconfig(path: &Path) -> anyhow::Result<Settings> {
     let config: Kubeconfig = serde_yaml_ng::from_str(&fs::read_to_string(path)?)?;
     let folder = path.parent().unwrap_or(Path::new("."));
-    fn named<'a>(entries: &'a [Named], name: &str, what: &str) -> anyhow::Result<&'a Named> {
+    fn named<'a>(entries: &'a [ConfigEntry], name: &str, what: &str) -> anyhow::Result<&'a ConfigEntry> {
         entries.iter().find(|entry| entry.name == name).with_context(|| format!("no {what} is called {name:?}"))
     }
     let context = named(&config.contexts, &config.current_context, "context")?;

@@ -1,6 +1,6 @@
 //! The names of these controllers, for the option `--controllers` of Kubernetes' cloud controller manager.
 
-use holdfast_controllers::names::{Named, named};
+use holdfast_controllers::names::{ControllerName, named};
 
 pub const NODE: &str = "cloud-node-controller";
 pub const LIFECYCLE: &str = "cloud-node-lifecycle-controller";
@@ -10,7 +10,7 @@ pub const ROUTE: &str = "node-route-controller";
 pub const NO_INSTANCES: &str = "cloud provider does not support instances";
 
 /// All controllers of Kubernetes' cloud controller manager, with their names before 1.27.
-pub const ALL: [Named; 4] = [
+pub const ALL: [ControllerName; 4] = [
     named(NODE, "cloud-node"),
     named(LIFECYCLE, "cloud-node-lifecycle"),
     named(SERVICE, "service"),

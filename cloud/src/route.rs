@@ -10,8 +10,8 @@ use holdfast_controllers::addresses::Range;
 use holdfast_controllers::subject::Subject;
 use holdfast_value::json;
 use holdfast_world::cloud::{Answer, Call, Cluster, Fault, Route};
+use holdfast_world::views::Condition;
 use holdfast_world::views::Node;
-use holdfast_world::views::pod::Condition;
 use holdfast_world::{Action, Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Time, View, World};
 use std::collections::{BTreeMap, BTreeSet};
 

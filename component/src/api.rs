@@ -35,7 +35,7 @@ impl ApiError {
 
 /// The address of an API server, and the client's identity.
 #[derive(Debug, Clone, Default)]
-pub struct Place<'a> {
+pub struct ApiServer<'a> {
     pub kubeconfig: Option<&'a Path>,
     /// The server's URL, which overrides the kubeconfig's.
     pub master: Option<&'a str>,
@@ -46,7 +46,7 @@ pub struct Place<'a> {
     pub rate: Option<Rate>,
 }
 
-impl Place<'_> {
+impl ApiServer<'_> {
     /// The kubeconfig; without one, the service account of this pod.
     pub async fn config(&self) -> Result<kube::Config> {
         let master = self.master.filter(|master| !master.is_empty());
@@ -86,7 +86,7 @@ pub struct Api {
 }
 
 impl Api {
-    pub async fn connect(place: &Place<'_>, metrics: Arc<Metrics>) -> Result<Api> {
+    pub async fn connect(place: &ApiServer<'_>, metrics: Arc<Metrics>) -> Result<Api> {
         let config = place.config().await?;
         let watched = place.watched(&config, metrics);
         Ok(Api::new(connect::builder(config).context("make a client")?.with_layer(&watched).build()))
@@ -94,7 +94,7 @@ impl Api {
 
     /// Like [`Api::connect`] for long-running requests: each has a connection of its own, so that they do not use up
     /// the streams that a server allows on one connection.
-    pub async fn connect_to_watch(place: &Place<'_>, metrics: Arc<Metrics>) -> Result<Api> {
+    pub async fn connect_to_watch(place: &ApiServer<'_>, metrics: Arc<Metrics>) -> Result<Api> {
         let config = place.config().await?;
         let watched = place.watched(&config, metrics);
         Ok(Api::new(ClientBuilder::try_from(config).context("make a client")?.with_layer(&watched).build()))

@@ -1,6 +1,6 @@
 //! A component: what it serves, and its work while it leads.
 
-use crate::api::{Api, Place};
+use crate::api::{Api, ApiServer};
 use crate::authentication::{self, Authenticator, Wanted};
 use crate::authorization::Authorizer;
 use crate::certificates::kept_pair;
@@ -135,7 +135,7 @@ impl Component {
     pub async fn api_as(&self, kubeconfig: Option<&Path>, what: &str, token: Option<&str>, rate: Rate) -> Result<Api> {
         let master = self.args.client.master.as_deref();
         let agent = self.agent(what);
-        let place = Place { kubeconfig, master, agent: &agent, token, rate: Some(rate) };
+        let place = ApiServer { kubeconfig, master, agent: &agent, token, rate: Some(rate) };
         Api::connect(&place, self.paths.metrics.clone()).await
     }
 
@@ -143,7 +143,7 @@ impl Component {
     pub async fn api_to_watch(&self, kubeconfig: Option<&Path>, what: &str, rate: Rate) -> Result<Api> {
         let master = self.args.client.master.as_deref();
         let agent = self.agent(what);
-        let place = Place { kubeconfig, master, agent: &agent, token: None, rate: Some(rate) };
+        let place = ApiServer { kubeconfig, master, agent: &agent, token: None, rate: Some(rate) };
         Api::connect_to_watch(&place, self.paths.metrics.clone()).await
     }
 
@@ -155,7 +155,7 @@ impl Component {
 
     async fn connect(&self, kubeconfig: Option<&Path>, master: Option<&str>, what: &str, rate: Rate) -> Result<Api> {
         let agent = self.agent(what);
-        let place = Place { kubeconfig, master, agent: &agent, token: None, rate: Some(rate) };
+        let place = ApiServer { kubeconfig, master, agent: &agent, token: None, rate: Some(rate) };
         Api::connect(&place, self.paths.metrics.clone()).await
     }
 

@@ -274,7 +274,7 @@ pub fn help() -> String {
 
 /// The known gates as rows of a table: the name, the state in 1.18 and in 1.35, and what it does here.
 pub fn rows() -> Vec<[String; 4]> {
-    let shown = |spec: Spec| spec.map_or(String::new(), |(stage, on)| format!("{} {on}", stage.name()));
+    let shown = |spec: GateSpec| spec.map_or(String::new(), |(stage, on)| format!("{} {on}", stage.name()));
     let effect = |gate: &Gate| match gate.effect {
         Switch(_, what) => format!("a switch: {what}"),
         Ahead(what) => format!("a switch, on as in the release after 1.35: {what}"),
@@ -313,10 +313,10 @@ impl Stage {
 }
 
 /// A gate's stage and default in a release; `None` if the release has no such gate.
-type Spec = Option<(Stage, bool)>;
+type GateSpec = Option<(Stage, bool)>;
 
 impl Gate {
-    fn spec(&self, release: u32) -> Spec {
+    fn spec(&self, release: u32) -> GateSpec {
         if release == OLDEST { self.then } else { self.now }
     }
 
@@ -330,7 +330,7 @@ impl Gate {
 
     /// A gate's default in a release.
     fn value(&self, release: u32) -> bool {
-        let is_on = |spec: Spec, gone: bool| spec.map_or(gone, |(_, on)| on);
+        let is_on = |spec: GateSpec, gone: bool| spec.map_or(gone, |(_, on)| on);
         match self.effect {
             Always(_) => true,
             Never(_) => false,
@@ -392,7 +392,7 @@ mod tests {
 
     #[test]
     fn the_table_has_the_gates_of_both_releases() {
-        let count = |spec: fn(&Gate) -> Spec, stage, default| {
+        let count = |spec: fn(&Gate) -> GateSpec, stage, default| {
             GATES.iter().filter(|gate| spec(gate) == Some((stage, default))).count()
         };
         let counts =

@@ -11,10 +11,10 @@ pub const PATHS: [&str; 3] = ["healthz", "livez", "readyz"];
 
 #[derive(Default)]
 pub struct Health {
-    checks: RwLock<Vec<Named>>,
+    checks: RwLock<Vec<NamedCheck>>,
 }
 
-struct Named {
+struct NamedCheck {
     name: &'static str,
     /// Some of [`PATHS`].
     paths: &'static [&'static str],
@@ -37,7 +37,7 @@ impl Health {
         check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) {
         let mut checks = self.checks.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        checks.push(Named { name, paths, check: Arc::new(check) });
+        checks.push(NamedCheck { name, paths, check: Arc::new(check) });
     }
 
     /// The checks of a path; without any, `ping`, which always passes.

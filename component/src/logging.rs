@@ -14,7 +14,7 @@ mod sink;
 mod tests;
 
 use crate::values::{parse_bool, parse_bytes, parse_duration};
-pub use choices::{Format, Modules, Place, Severity};
+pub use choices::{Format, Modules, Severity, SourceLine};
 use clap::ArgAction;
 use line::{Fields, Shape};
 use sink::Sink;
@@ -39,7 +39,7 @@ pub struct LoggingArgs {
     pub alsologtostderr: bool,
     /// Write a stack trace when the log line at this place is reached.
     #[arg(long, default_value = ":0", value_name = "FILE:LINE")]
-    pub log_backtrace_at: Place,
+    pub log_backtrace_at: SourceLine,
     /// Write log files to this directory; needs --logtostderr=false.
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<String>,
@@ -178,7 +178,7 @@ struct Logger(Arc<Shared>);
 struct Shared {
     filter: Filter,
     shape: Shape,
-    backtrace_at: Place,
+    backtrace_at: SourceLine,
     sink: Arc<Mutex<Sink>>,
 }
 

@@ -23,7 +23,7 @@ pub use shown::Shown;
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Named {
+struct NameLabel {
     name: String,
 }
 
@@ -58,8 +58,8 @@ struct CallLabels {
 pub struct Metrics {
     registry: Mutex<Registry>,
     shown: Shown,
-    leading: Family<Named, Gauge>,
-    slow_renewals: Family<Named, Counter>,
+    leading: Family<NameLabel, Gauge>,
+    slow_renewals: Family<NameLabel, Counter>,
     answers: Family<AnswerLabels, Counter>,
     durations: Family<CallLabels, Histogram>,
 }
@@ -105,11 +105,11 @@ impl Metrics {
     }
 
     pub fn leads(&self, lease: &str, leads: bool) {
-        self.leading.get_or_create(&Named { name: lease.to_owned() }).set(leads.into());
+        self.leading.get_or_create(&NameLabel { name: lease.to_owned() }).set(leads.into());
     }
 
     pub fn renewed_slowly(&self, lease: &str) {
-        self.slow_renewals.get_or_create(&Named { name: lease.to_owned() }).inc();
+        self.slow_renewals.get_or_create(&NameLabel { name: lease.to_owned() }).inc();
     }
 
     /// Counts a response of the API server; `code` is `None` if there was none.
@@ -129,7 +129,7 @@ impl Metrics {
     }
 }
 
-fn register_elections(registry: &mut Registry, leading: &Family<Named, Gauge>, slow: &Family<Named, Counter>) {
+fn register_elections(registry: &mut Registry, leading: &Family<NameLabel, Gauge>, slow: &Family<NameLabel, Counter>) {
     let help = "Whether this process leads under the lease of this name";
     registry.register("leader_election_master_status", help, leading.clone());
     registry.register("leader_election_slowpath", "Renewals that had to read the lease first", slow.clone());

@@ -21,16 +21,16 @@ const KUBECONFIG: &str = "kubeconfig";
 const SIGNATURE: &str = "jws-kubeconfig-";
 
 /// A bootstrap token.
-struct Token {
+struct BootstrapToken {
     id: String,
     secret: String,
     signs: bool,
     expires: Option<Time>,
 }
 
-impl Token {
+impl BootstrapToken {
     /// `None`: the Secret is no bootstrap token, or the token's id does not match the Secret's name.
-    fn of(secret: Seen<'_, Secret>) -> Option<Token> {
+    fn of(secret: Seen<'_, Secret>) -> Option<BootstrapToken> {
         let meta = secret.meta();
         if secret.kind != TYPE || meta.namespace != NAMESPACE || meta.is_deleting() {
             return None;
@@ -43,7 +43,7 @@ impl Token {
         let expires = expires.map(|expires| expires.unwrap_or(Time::from_second(0)));
         let named = text("token-id")?;
         let secret = text("token-secret").filter(|secret| !secret.is_empty())?;
-        (named == id).then(|| Token {
+        (named == id).then(|| BootstrapToken {
             id,
             secret,
             signs: text("usage-bootstrap-signing").as_deref() == Some("true"),
@@ -90,8 +90,8 @@ impl Controller for BootstrapSigner {
         let Some(info) = world.get::<ConfigMap>(key) else { return plan };
         let mut document = info.object.document();
         let Some(content) = document["data"][KUBECONFIG].as_str().map(str::to_owned) else { return plan };
-        let tokens = world.in_namespace::<Secret>(NAMESPACE).filter_map(Token::of);
-        let signing: Vec<Token> = tokens.filter(|token| token.signs && token.is_valid(stamp.time)).collect();
+        let tokens = world.in_namespace::<Secret>(NAMESPACE).filter_map(BootstrapToken::of);
+        let signing: Vec<BootstrapToken> = tokens.filter(|token| token.signs && token.is_valid(stamp.time)).collect();
         signing.iter().filter_map(|token| token.expires).for_each(|expires| plan.again_at(expires));
         let wanted: BTreeMap<String, String> =
             signing.iter().map(|token| (format!("{SIGNATURE}{}", token.id), detached(&content, token))).collect();
@@ -107,7 +107,7 @@ impl Controller for BootstrapSigner {
 }
 
 /// A detached JSON web signature: without the content.
-fn detached(content: &str, token: &Token) -> String {
+fn detached(content: &str, token: &BootstrapToken) -> String {
     let header = URL_SAFE_NO_PAD.encode(json!({"alg": "HS256", "kid": token.id}).to_string());
     let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(content));
     // HMAC accepts keys of any length, so this does not fail.

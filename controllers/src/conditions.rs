@@ -2,7 +2,7 @@
 
 use holdfast_value::{Map, Value, json};
 use holdfast_world::Time;
-use holdfast_world::views::pod::Condition;
+use holdfast_world::views::Condition;
 
 /// The conditions of a status that is about to be written.
 #[derive(Debug, Clone, Default)]

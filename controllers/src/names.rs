@@ -2,23 +2,23 @@
 
 /// A controller's name, and its name before 1.27, which is still accepted; empty if it had none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Named {
+pub struct ControllerName {
     pub name: &'static str,
     pub alias: &'static str,
     /// Whether `*` includes it.
     pub by_default: bool,
 }
 
-pub const fn named(name: &'static str, alias: &'static str) -> Named {
-    Named { name, alias, by_default: true }
+pub const fn named(name: &'static str, alias: &'static str) -> ControllerName {
+    ControllerName { name, alias, by_default: true }
 }
 
-const fn unless_asked(name: &'static str, alias: &'static str) -> Named {
-    Named { name, alias, by_default: false }
+const fn unless_asked(name: &'static str, alias: &'static str) -> ControllerName {
+    ControllerName { name, alias, by_default: false }
 }
 
 /// All controllers that Kubernetes has, built here or not.
-pub const ALL: [Named; 52] = [
+pub const ALL: [ControllerName; 52] = [
     named("serviceaccount-token-controller", "serviceaccount-token"),
     named("endpoints-controller", "endpoint"),
     named("endpointslice-controller", "endpointslice"),
@@ -98,7 +98,7 @@ const NO_CLOUD: &str = "it is a cloud controller manager's";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     /// All controllers that can be named.
-    all: &'static [Named],
+    all: &'static [ControllerName],
     /// The names as they were given, in order, aliases replaced.
     entries: Vec<(bool, &'static str)>,
     /// Whether controllers without an entry run: `true` with `*`, `false` with `-*` or neither.
@@ -112,7 +112,10 @@ impl Choice {
     }
 
     /// Like [`Choice::parse`], where only the controllers in `all` exist.
-    pub fn parse_of<'a>(all: &'static [Named], entries: impl IntoIterator<Item = &'a str>) -> Result<Choice, String> {
+    pub fn parse_of<'a>(
+        all: &'static [ControllerName],
+        entries: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Choice, String> {
         let mut choice = Choice { all, entries: Vec::new(), others: false };
         let mut unknown = Vec::new();
         let mut is_open = true;
@@ -206,7 +209,7 @@ mod tests {
             ..crate::Settings::default()
         };
         let built: Vec<&str> = crate::all(&settings).iter().map(|controller| controller.name()).collect();
-        for Named { name, .. } in ALL {
+        for ControllerName { name, .. } in ALL {
             let left_out = LEFT_OUT.iter().any(|(left, _)| *left == name);
             let is_there = built.contains(&name) || OF_THE_SERVER.contains(&name);
             assert!(is_there != left_out, "{name}");

@@ -13,13 +13,13 @@ const DOUBLINGS_MAX_V6: u32 = 16;
 
 /// Plans a node at a time.
 pub struct NodeRanges {
-    pools: Vec<Pool>,
+    pools: Vec<FamilyRange>,
     /// The ranges of each node, including those that are not written yet.
     given: BTreeMap<Key, Vec<Range>>,
 }
 
 /// The cluster's range of one family.
-struct Pool {
+struct FamilyRange {
     range: Range,
     /// The prefix length of a node's part.
     bits: u32,
@@ -48,7 +48,7 @@ impl NodeRanges {
             let doublings =
                 doublings.ok_or_else(|| format!("a range of /{bits} for each node does not fit in {range}"))?;
             let (taken, wide, kept) = Default::default();
-            let mut pool = Pool { range, bits, doublings, taken, wide, kept, next: 0 };
+            let mut pool = FamilyRange { range, bits, doublings, taken, wide, kept, next: 0 };
             let services = settings.service_ranges.iter().filter_map(|text| Range::parse(text));
             pool.kept = services.filter_map(|range| pool.parts(&range)).collect();
             pools.push(pool);
@@ -57,7 +57,7 @@ impl NodeRanges {
     }
 }
 
-impl Pool {
+impl FamilyRange {
     /// The parts that overlap a range: the first one, and the first one behind them.
     fn parts(&self, range: &Range) -> Option<(u128, u128)> {
         if !self.range.overlaps(range) {

@@ -19,9 +19,9 @@ const POD: i64 = 1_000;
 
 /// What owners have created lately, by their uids.
 #[derive(Default)]
-pub struct Paces(HashMap<String, Spent>);
+pub struct Paces(HashMap<String, SpentPods>);
 
-struct Spent {
+struct SpentPods {
     millipods: i64,
     at: Time,
 }
@@ -32,9 +32,9 @@ impl Paces {
         let wanted = i64::try_from(wanted).unwrap_or(i64::MAX / POD / AT_ONCE_TIMES);
         let purse = wanted.saturating_mul(AT_ONCE_TIMES).max(AT_ONCE_MIN).saturating_mul(POD);
         let per_milli = (wanted / SECONDS_A_TIME).max(1);
-        let spent = self.0.entry(uid.to_owned()).or_insert(Spent { millipods: 0, at: now });
+        let spent = self.0.entry(uid.to_owned()).or_insert(SpentPods { millipods: 0, at: now });
         let back = now.millis_since(spent.at).max(0).saturating_mul(per_milli);
-        *spent = Spent { millipods: spent.millipods.saturating_sub(back).max(0), at: now };
+        *spent = SpentPods { millipods: spent.millipods.saturating_sub(back).max(0), at: now };
         let room = usize::try_from(purse.saturating_sub(spent.millipods) / POD).unwrap_or(0);
         let made = missing.min(room);
         let cost = i64::try_from(made).unwrap_or(i64::MAX).saturating_mul(POD);

@@ -5,7 +5,7 @@ use crate::Settings;
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
 use holdfast_value::{Value, json};
-use holdfast_world::views::{Node, Pod, pod::Condition};
+use holdfast_world::views::{Condition, Node, Pod};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, Time, Verb, View, World,
 };

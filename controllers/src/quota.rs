@@ -20,18 +20,18 @@ use std::collections::BTreeMap;
 /// Plans a quota at a time.
 #[derive(Default)]
 pub struct ResourceQuotas {
-    tallies: BTreeMap<Key, Tally>,
+    tallies: BTreeMap<Key, QuotaSums>,
     /// How quotas count the objects of each resource.
     counted: BTreeMap<Resource, Counted>,
 }
 
-type Place = (Resource, Key);
+type ObjectId = (Resource, Key);
 
 /// In how many steps up to the limit the bytes of a namespace are shown.
 const STEPS: i64 = 64;
 
 /// The sums of one quota.
-struct Tally {
+struct QuotaSums {
     /// The uid of the quota: another quota of the same name is counted anew.
     uid: String,
     quota: Quota,
@@ -39,7 +39,7 @@ struct Tally {
     /// The bytes of all objects of the namespace, if the quota limits them.
     bytes: usize,
     /// Usage of objects being deleted that stops counting before they are gone: when, and how much.
-    leaving: BTreeMap<Place, (Time, Usage)>,
+    leaving: BTreeMap<ObjectId, (Time, Usage)>,
 }
 
 impl Controller for ResourceQuotas {
@@ -101,7 +101,7 @@ impl Controller for ResourceQuotas {
         };
         let document = found.object.document();
         let quota = Quota::of(&document);
-        let is_known = |tally: &Tally| tally.uid == found.meta().uid && tally.quota == quota;
+        let is_known = |tally: &QuotaSums| tally.uid == found.meta().uid && tally.quota == quota;
         if !self.tallies.get(key).is_some_and(is_known) {
             let tally = self.count(world, found, quota, stamp.time);
             self.tallies.insert(key.clone(), tally);
@@ -118,11 +118,11 @@ impl Controller for ResourceQuotas {
 
 impl ResourceQuotas {
     /// Counts all objects of the namespace that a quota covers.
-    fn count(&mut self, world: &World, found: Seen<'_, ResourceQuota>, quota: Quota, now: Time) -> Tally {
+    fn count(&mut self, world: &World, found: Seen<'_, ResourceQuota>, quota: Quota, now: Time) -> QuotaSums {
         let resources = world.resources().filter(|resource| resource.namespaced());
         let kinds: Vec<(&Resource, Counted)> = resources.map(|resource| (resource, self.counted(resource))).collect();
         let used = quota.unused(kinds.iter().map(|(_, counted)| counted));
-        let mut tally = Tally { uid: found.meta().uid.clone(), quota, used, bytes: 0, leaving: BTreeMap::new() };
+        let mut tally = QuotaSums { uid: found.meta().uid.clone(), quota, used, bytes: 0, leaving: BTreeMap::new() };
         let limits_bytes = tally.bytes_step().is_some();
         for (resource, counted) in kinds {
             let is_counted = tally.quota.concerns(&counted);
@@ -150,7 +150,7 @@ impl ResourceQuotas {
     }
 }
 
-impl Tally {
+impl QuotaSums {
     /// The step in which bytes are shown, if the quota limits them: not every change of an object should change the
     /// quota's status.
     fn bytes_step(&self) -> Option<usize> {
@@ -172,7 +172,7 @@ impl Tally {
         self.told_bytes() != Some(told)
     }
 
-    fn add(&mut self, counted: &Counted, place: Place, object: &Object, now: Time) {
+    fn add(&mut self, counted: &Counted, place: ObjectId, object: &Object, now: Time) {
         let usage = self.quota.usage(counted, &looked_at(counted, object), &now.to_string());
         self.used.add(&usage);
         if let Some(end) = ends_at(object).filter(|end| *end > now) {
@@ -180,7 +180,7 @@ impl Tally {
         }
     }
 
-    fn subtract(&mut self, counted: &Counted, place: &Place, object: &Object) {
+    fn subtract(&mut self, counted: &Counted, place: &ObjectId, object: &Object) {
         let counted_once = || {
             // After its end an object counts with what is left of its usage, whatever the time is now.
             let end = ends_at(object).map_or_else(String::new, |end| end.to_string());
@@ -192,7 +192,7 @@ impl Tally {
 
     /// Stops counting objects that should have ended by now, except for the number of objects.
     fn let_go(&mut self, now: Time) {
-        let left: Vec<Place> =
+        let left: Vec<ObjectId> =
             self.leaving.iter().filter(|(_, (end, _))| *end <= now).map(|(place, _)| place.clone()).collect();
         for place in left {
             if let Some((_, usage)) = self.leaving.remove(&place) {

@@ -3,7 +3,7 @@
 use crate::addresses::Range;
 use crate::subject::Subject;
 use holdfast_value::json;
-use holdfast_world::views::pod::Condition;
+use holdfast_world::views::Condition;
 use holdfast_world::views::{IPAddress, ServiceCIDR};
 use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Time, Verb, View, World};
 use std::net::IpAddr;

@@ -2,8 +2,9 @@
 //! endpoints show, and the time of the last trigger.
 
 use holdfast_world::selector::selected_places;
+use holdfast_world::views::Condition;
 use holdfast_world::views::network::{Address, TargetRef};
-use holdfast_world::views::pod::{Condition, Container};
+use holdfast_world::views::pod::Container;
 use holdfast_world::views::{Pod, Service};
 use holdfast_world::{Change, Key, Keys, Seen, Text, Time, View, World, work};
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -3,8 +3,8 @@
 use crate::planted::{Bug, planted};
 use crate::pod_gc::{index_by_node, pod_status, pods_on};
 use crate::subject::Subject;
+use holdfast_world::views::Condition;
 use holdfast_world::views::node::Taint;
-use holdfast_world::views::pod::Condition;
 use holdfast_world::views::{Node, Pod};
 use holdfast_world::{Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Time, View, World};
 use std::collections::BTreeMap;

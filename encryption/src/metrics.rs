@@ -55,7 +55,7 @@ struct Key {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Told {
+struct KeyLabels {
     provider_name: String,
     key_id_hash: String,
 }
@@ -85,7 +85,7 @@ pub struct Metrics {
     calls: Family<Call, Histogram>,
     keys: Family<Key, Counter>,
     keys_at: Family<Key, Seconds>,
-    told_at: Family<Told, Seconds>,
+    told_at: Family<KeyLabels, Seconds>,
     invalid: Family<Invalid, Counter>,
     /// Of the configuration file.
     pub reloads: Reloads,
@@ -183,7 +183,7 @@ impl Metrics {
     }
 
     pub fn told(&self, provider: &str, key_id: &str) {
-        let told = Told { provider_name: provider.to_owned(), key_id_hash: hash(key_id) };
+        let told = KeyLabels { provider_name: provider.to_owned(), key_id_hash: hash(key_id) };
         self.told_at.get_or_create(&told).set(now());
     }
 

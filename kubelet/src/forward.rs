@@ -4,7 +4,7 @@ use crate::answers::{Answer, fault, plain};
 use crate::remote::{Sessions, full, refused, switched};
 use crate::request::Query;
 use holdfast_nodes::course::REFUSED;
-use holdfast_nodes::{Behaviour, Told, inside};
+use holdfast_nodes::{Behaviour, BehaviourSettings, inside};
 use holdfast_streams::forward::{Forward, Forwards, PORTS_MAX};
 use holdfast_streams::{Limits, upgrade};
 use holdfast_value::Value;
@@ -50,8 +50,8 @@ fn text(value: &Value) -> String {
 }
 
 impl Ports {
-    fn of(pod: &Value, told: &Told) -> Ports {
-        let own = Told::of(pod);
+    fn of(pod: &Value, told: &BehaviourSettings) -> Ports {
+        let own = BehaviourSettings::of(pod);
         let mut named = Vec::new();
         for (_, container) in inside::containers(pod) {
             let answer = Said::of(Behaviour::of(container["name"].as_str().unwrap_or_default(), told, &own));
@@ -83,7 +83,12 @@ impl Ports {
     }
 }
 
-pub async fn answer(sessions: &Sessions, told: &Told, pod: &Value, mut request: Request<Incoming>) -> Answer {
+pub async fn answer(
+    sessions: &Sessions,
+    told: &BehaviourSettings,
+    pod: &Value,
+    mut request: Request<Incoming>,
+) -> Answer {
     let query = Query::of(request.uri().query());
     let given: Vec<&str> = query.all("port").iter().flat_map(|ports| ports.split(',')).collect();
     let ports: Option<Vec<u16>> = given.iter().map(|port| port.parse().ok().filter(|port| *port > 0)).collect();
@@ -243,14 +248,15 @@ mod tests {
             "simulate.holdfast.dev/answer.d": "refused", "simulate.holdfast.dev/answer-code": "503"}},
             "spec": {"containers": [{"name": "a", "ports": [{"containerPort": 80}]},
                 {"name": "b", "ports": [{"containerPort": 81}]}, {"name": "d", "ports": [{"containerPort": 83}]}]}});
-        let ports = Ports::of(&pod, &Told::default());
+        let ports = Ports::of(&pod, &BehaviourSettings::default());
         let said = |ports: &Ports, port| ports.find(port).map(|said| (said.text.clone(), said.code.as_u16()));
         assert_eq!(said(&ports, 80), Ok((Some("hello".into()), 503)));
         assert_eq!(said(&ports, 81), Ok((Some("echo".into()), 503)));
         for refused in [82, 83] {
             assert!(said(&ports, refused).is_err_and(|why| why.contains("connection refused")));
         }
-        let none = Ports::of(&json!({"metadata": {}, "spec": {"containers": [{"name": "a"}]}}), &Told::default());
+        let none =
+            Ports::of(&json!({"metadata": {}, "spec": {"containers": [{"name": "a"}]}}), &BehaviourSettings::default());
         assert_eq!(said(&none, 82), Ok((None, 200)));
     }
 }

@@ -7,7 +7,7 @@ use crate::journal::Line;
 use crate::request::{Query, Target};
 use bytes::Bytes;
 use holdfast_nodes::inside;
-use holdfast_nodes::{Behaviour, Span, Told};
+use holdfast_nodes::{Behaviour, BehaviourSettings, Span};
 use holdfast_value::Value;
 use holdfast_world::Time;
 use http::StatusCode;
@@ -143,7 +143,7 @@ fn text(value: &Value) -> &str {
 }
 
 /// The log lines that annotations describe.
-struct Template {
+struct LogTemplate {
     line: String,
     every_ms: i64,
     lines_max: i64,
@@ -152,8 +152,14 @@ struct Template {
     names: [(&'static str, String); 4],
 }
 
-impl Template {
-    fn of(behaviour: &Behaviour, pod: &Value, container: &str, begin_ms: i64, end_ms: Option<i64>) -> Option<Template> {
+impl LogTemplate {
+    fn of(
+        behaviour: &Behaviour,
+        pod: &Value,
+        container: &str,
+        begin_ms: i64,
+        end_ms: Option<i64>,
+    ) -> Option<LogTemplate> {
         let mut line = behaviour.log.clone()?;
         if line.len() > TEMPLATE_BYTES_MAX {
             let end = (0..=TEMPLATE_BYTES_MAX).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
@@ -170,7 +176,7 @@ impl Template {
             ("{container}", container.to_owned()),
             ("{node}", text(&pod["spec"]["nodeName"]).to_owned()),
         ];
-        Some(Template { line, every_ms, lines_max, begin_ms, end_ms, names })
+        Some(LogTemplate { line, every_ms, lines_max, begin_ms, end_ms, names })
     }
 
     fn time_ms(&self, number: i64) -> i64 {
@@ -195,7 +201,13 @@ impl Template {
 }
 
 /// Answers a request for a container's log.
-pub async fn answer(containers: &Containers, told: &Told, pod: &Value, target: &Target, options: Options) -> Answer {
+pub async fn answer(
+    containers: &Containers,
+    told: &BehaviourSettings,
+    pod: &Value,
+    target: &Target,
+    options: Options,
+) -> Answer {
     let name = &target.container;
     let Some(spec) = inside::container(pod, name) else {
         let why = format!("container {name:?} not found in pod {:?}", target.pod);
@@ -226,8 +238,8 @@ pub async fn answer(containers: &Containers, told: &Told, pod: &Value, target: &
     let (to, pieces) = mpsc::channel(PIECES_MAX);
     let Options { timestamps, limit: left, only_errors, .. } = options;
     let writer = Writer { to, timestamps, left, only_errors };
-    let behaviour = Behaviour::of(name, told, &Told::of(pod));
-    if let Some(template) = Template::of(&behaviour, pod, name, begin_ms, end_ms) {
+    let behaviour = Behaviour::of(name, told, &BehaviourSettings::of(pod));
+    if let Some(template) = LogTemplate::of(&behaviour, pod, name, begin_ms, end_ms) {
         // Following ends when the container ends.
         let look = match template.end_ms {
             None if options.follow => containers.look(pod, spec).await.ok(),
@@ -303,7 +315,7 @@ async fn write_log(mut writer: Writer, look: Look, begin_ms: i64, options: Optio
     }
 }
 
-async fn write_template(mut writer: Writer, template: Template, options: Options, look: Option<Look>) {
+async fn write_template(mut writer: Writer, template: LogTemplate, options: Options, look: Option<Look>) {
     let count = template.count();
     let first = match (options.tail, options.since_ms) {
         (Some(tail), _) => count.saturating_sub(i64::try_from(tail).unwrap_or(i64::MAX)),
@@ -366,7 +378,7 @@ mod tests {
     async fn a_template_without_end_is_an_answer_with_an_end() {
         let behaviour = Behaviour { log: Some("{n}".into()), log_every: Span::Millis(1), ..Behaviour::default() };
         // A line each millisecond since 1970.
-        let template = Template::of(&behaviour, &Value::Null, "c", 0, None).expect("a template");
+        let template = LogTemplate::of(&behaviour, &Value::Null, "c", 0, None).expect("a template");
         let (to, mut pieces) = mpsc::channel(PIECES_MAX);
         let writer = Writer { to, timestamps: false, left: None, only_errors: None };
         let writing = tokio::spawn(write_template(writer, template, Options::default(), None));
@@ -382,7 +394,7 @@ mod tests {
     fn lines_are_made_of_templates() {
         let behaviour = Behaviour { log: Some("{n} {pod} {time}".into()), log_lines: Some(3), ..Behaviour::default() };
         let pod = json!({"metadata": {"name": "p"}});
-        let template = Template::of(&behaviour, &pod, "c", 1000, Some(60_000)).expect("a template");
+        let template = LogTemplate::of(&behaviour, &pod, "c", 1000, Some(60_000)).expect("a template");
         assert_eq!(template.count(), 3);
         assert_eq!(template.line(1).bytes, b"2 p 1970-01-01T00:00:02.000000000Z\n");
     }

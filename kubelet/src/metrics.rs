@@ -2,7 +2,7 @@
 
 use crate::cluster::now_ms;
 use crate::containers::{status, time_ms};
-use holdfast_nodes::{Behaviour, Told, Usage};
+use holdfast_nodes::{Behaviour, BehaviourSettings, Usage};
 use holdfast_value::{Value, json};
 use std::fmt::Write;
 
@@ -21,10 +21,10 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-fn running<'p>(pods: &'p [Value], told: &Told) -> Vec<Running<'p>> {
+fn running<'p>(pods: &'p [Value], told: &BehaviourSettings) -> Vec<Running<'p>> {
     let mut found = Vec::new();
     for pod in pods {
-        let own = Told::of(pod);
+        let own = BehaviourSettings::of(pod);
         let meta = &pod["metadata"];
         for list in ["initContainers", "containers"] {
             for container in pod["spec"][list].as_array().into_iter().flatten() {
@@ -54,7 +54,7 @@ impl Running<'_> {
 }
 
 /// `/metrics/resource`
-pub fn resource(pods: &[Value], told: &Told) -> String {
+pub fn resource(pods: &[Value], told: &BehaviourSettings) -> String {
     let now = now_ms();
     let running = running(pods, told);
     let mut out = String::new();
@@ -125,7 +125,7 @@ pub fn resource(pods: &[Value], told: &Told) -> String {
 }
 
 /// `/metrics/cadvisor`
-pub fn cadvisor(pods: &[Value], told: &Told) -> String {
+pub fn cadvisor(pods: &[Value], told: &BehaviourSettings) -> String {
     let now = now_ms();
     let mut out = String::new();
     let running = running(pods, told);
@@ -155,7 +155,7 @@ pub fn cadvisor(pods: &[Value], told: &Told) -> String {
 }
 
 /// `/metrics`: a few counts only.
-pub fn own(pods: &[Value], told: &Told) -> String {
+pub fn own(pods: &[Value], told: &BehaviourSettings) -> String {
     let containers = running(pods, told).len();
     let pods = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
     format!(
@@ -167,7 +167,7 @@ pub fn own(pods: &[Value], told: &Told) -> String {
 }
 
 /// `/stats/summary`
-pub fn summary(pods: &[Value], told: &Told, node: &str) -> Value {
+pub fn summary(pods: &[Value], told: &BehaviourSettings, node: &str) -> Value {
     let now = now_ms();
     let time = |millis: i64| json!(holdfast_world::Time::from_second(millis / 1000));
     let running = running(pods, told);
@@ -217,15 +217,18 @@ mod tests {
         };
         let began = json!({"running": {"startedAt": holdfast_world::Time::from_second(now_ms() / 1000 - 100)}});
         let pods = [pod("a", began), pod("b", json!({"waiting": {}}))];
-        let shown = resource(&pods, &Told::default());
+        let shown = resource(&pods, &BehaviourSettings::default());
         assert!(
             shown.contains("container_memory_working_set_bytes{container=\"c\",namespace=\"n\",pod=\"a\"} 2097152 ")
         );
         assert!(!shown.contains("pod=\"b\""));
-        let used = summary(&pods, &Told::default(), "node-0");
+        let used = summary(&pods, &BehaviourSettings::default(), "node-0");
         assert_eq!(used["node"]["cpu"]["usageNanoCores"], 250_000_000);
         assert_eq!(used["pods"].as_array().map(Vec::len), Some(1));
-        assert!(cadvisor(&pods, &Told::default()).contains("container_cpu_usage_seconds_total{"));
-        assert!(own(&pods, &Told::default()).contains("kubelet_running_containers{container_state=\"running\"} 1"));
+        assert!(cadvisor(&pods, &BehaviourSettings::default()).contains("container_cpu_usage_seconds_total{"));
+        assert!(
+            own(&pods, &BehaviourSettings::default())
+                .contains("kubelet_running_containers{container_state=\"running\"} 1")
+        );
     }
 }

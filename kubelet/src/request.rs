@@ -8,7 +8,7 @@ const PARAMETERS_MAX: usize = 1000;
 
 /// The meaning of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
+pub enum NodePage {
     Healthz,
     Pods,
     RunningPods,
@@ -32,9 +32,9 @@ pub struct Target {
     pub container: String,
 }
 
-impl Asked {
+impl NodePage {
     /// Parses a path; `None` for an unknown one.
-    pub fn of(path: &str) -> Option<Asked> {
+    pub fn of(path: &str) -> Option<NodePage> {
         let parts: Vec<String> = path.trim_matches('/').split('/').map(decoded).collect();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         let target = |parts: &[&str]| {
@@ -54,21 +54,21 @@ impl Asked {
         };
         let (first, rest) = parts.split_first()?;
         match (*first, rest) {
-            ("healthz", [] | ["ping" | "log" | "syncloop"]) => Some(Asked::Healthz),
-            ("pods", []) => Some(Asked::Pods),
-            ("runningpods", []) => Some(Asked::RunningPods),
-            ("metrics", []) => Some(Asked::Metrics(String::new())),
+            ("healthz", [] | ["ping" | "log" | "syncloop"]) => Some(NodePage::Healthz),
+            ("pods", []) => Some(NodePage::Pods),
+            ("runningpods", []) => Some(NodePage::RunningPods),
+            ("metrics", []) => Some(NodePage::Metrics(String::new())),
             ("metrics", [what @ ("cadvisor" | "resource" | "probes" | "slis")]) => {
-                Some(Asked::Metrics((*what).to_owned()))
+                Some(NodePage::Metrics((*what).to_owned()))
             }
-            ("stats", ["summary"]) => Some(Asked::Stats),
-            ("configz", []) => Some(Asked::Configz),
-            ("containerLogs", rest) if rest.len() == 3 => target(rest).map(Asked::Logs),
-            ("exec", rest) => target(rest).map(Asked::Exec),
-            ("attach", rest) => target(rest).map(Asked::Attach),
-            ("run", rest) => target(rest).map(Asked::Run),
-            ("portForward", [namespace, pod]) => target(&[namespace, pod, ""]).map(Asked::Forward),
-            ("portForward", [namespace, pod, uid]) => target(&[namespace, pod, uid, ""]).map(Asked::Forward),
+            ("stats", ["summary"]) => Some(NodePage::Stats),
+            ("configz", []) => Some(NodePage::Configz),
+            ("containerLogs", rest) if rest.len() == 3 => target(rest).map(NodePage::Logs),
+            ("exec", rest) => target(rest).map(NodePage::Exec),
+            ("attach", rest) => target(rest).map(NodePage::Attach),
+            ("run", rest) => target(rest).map(NodePage::Run),
+            ("portForward", [namespace, pod]) => target(&[namespace, pod, ""]).map(NodePage::Forward),
+            ("portForward", [namespace, pod, uid]) => target(&[namespace, pod, uid, ""]).map(NodePage::Forward),
             _ => None,
         }
     }
@@ -76,19 +76,21 @@ impl Asked {
     /// The subresources of the node of which the user needs one, in the order of asking.
     pub fn subresources(&self) -> &'static [&'static str] {
         match self {
-            Asked::Healthz => &["healthz", "proxy"],
-            Asked::Pods | Asked::RunningPods => &["pods", "proxy"],
-            Asked::Metrics(_) => &["metrics"],
-            Asked::Stats => &["stats"],
-            Asked::Configz => &["configz", "proxy"],
+            NodePage::Healthz => &["healthz", "proxy"],
+            NodePage::Pods | NodePage::RunningPods => &["pods", "proxy"],
+            NodePage::Metrics(_) => &["metrics"],
+            NodePage::Stats => &["stats"],
+            NodePage::Configz => &["configz", "proxy"],
             _ => &["proxy"],
         }
     }
 
     pub fn allows(&self, method: &Method) -> bool {
         match self {
-            Asked::Exec(_) | Asked::Attach(_) | Asked::Forward(_) => matches!(*method, Method::GET | Method::POST),
-            Asked::Run(_) => *method == Method::POST,
+            NodePage::Exec(_) | NodePage::Attach(_) | NodePage::Forward(_) => {
+                matches!(*method, Method::GET | Method::POST)
+            }
+            NodePage::Run(_) => *method == Method::POST,
             _ => *method == Method::GET,
         }
     }
@@ -160,16 +162,16 @@ mod tests {
             container: container.into(),
         };
         for (path, expected) in [
-            ("/healthz", Some(Asked::Healthz)),
-            ("/containerLogs/n/p/c", Some(Asked::Logs(target(None, "c")))),
+            ("/healthz", Some(NodePage::Healthz)),
+            ("/containerLogs/n/p/c", Some(NodePage::Logs(target(None, "c")))),
             ("/containerLogs/n/p/u/c", None),
-            ("/exec/n/p/u/c", Some(Asked::Exec(target(Some("u"), "c")))),
-            ("/portForward/n/p", Some(Asked::Forward(target(None, "")))),
-            ("/metrics/resource", Some(Asked::Metrics("resource".into()))),
+            ("/exec/n/p/u/c", Some(NodePage::Exec(target(Some("u"), "c")))),
+            ("/portForward/n/p", Some(NodePage::Forward(target(None, "")))),
+            ("/metrics/resource", Some(NodePage::Metrics("resource".into()))),
             ("/metrics/x", None),
             ("/", None),
         ] {
-            assert_eq!(Asked::of(path), expected, "{path}");
+            assert_eq!(NodePage::of(path), expected, "{path}");
         }
         let query = Query::of(Some("command=ls&command=-l+%2Ftmp&tty=1&x"));
         assert_eq!(query.all("command"), ["ls", "-l /tmp"]);

@@ -4,15 +4,15 @@ use crate::answers::{Answer, exposition, fault, json, plain};
 use crate::cluster::Cluster;
 use crate::containers::Containers;
 use crate::remote::Sessions;
-use crate::request::{Asked, Query, Target, verb};
+use crate::request::{NodePage, Query, Target, verb};
 use crate::{forward, logs, metrics, remote};
 use holdfast_component::authorization::About;
 use holdfast_component::serving::{self, Guard};
 use holdfast_core::authz::User;
 use holdfast_core::kinds::known;
-use holdfast_nodes::Told;
+use holdfast_nodes::BehaviourSettings;
 use holdfast_tls::bounds::Bounds;
-use holdfast_tls::guests::Place;
+use holdfast_tls::guests::ConnectionSlot;
 use holdfast_tls::peer::Peer;
 use holdfast_tls::server::LiveTls;
 use holdfast_value::{Value, json as document};
@@ -69,7 +69,7 @@ impl Server {
         });
     }
 
-    async fn connection(self, stream: TcpStream, place: &Place) -> Result<(), String> {
+    async fn connection(self, stream: TcpStream, place: &ConnectionSlot) -> Result<(), String> {
         let (stream, presented) = serving::shake_hands(stream, &self.tls, self.bounds, place).await?;
         self.talk(stream, move || presented.peer(UnixTime::now())).await
     }
@@ -98,8 +98,8 @@ impl Server {
         let Some(user) = self.guard.authenticator.authenticate(&peer, request.headers()).await else {
             return plain(StatusCode::UNAUTHORIZED, "Unauthorized");
         };
-        let asked = Asked::of(request.uri().path());
-        let subresources = asked.as_ref().map_or(&["proxy"][..], Asked::subresources);
+        let asked = NodePage::of(request.uri().path());
+        let subresources = asked.as_ref().map_or(&["proxy"][..], NodePage::subresources);
         if let Some(refusal) = self.refusal(&user, request.method(), node.as_deref(), subresources).await {
             return refusal;
         }
@@ -135,22 +135,22 @@ impl Server {
         Some(plain(StatusCode::FORBIDDEN, text))
     }
 
-    fn told(&self) -> &Told {
+    fn told(&self) -> &BehaviourSettings {
         &self.cluster.template.pods
     }
 
-    async fn allowed(&self, asked: Asked, node: Option<String>, request: Request<Incoming>) -> Answer {
+    async fn allowed(&self, asked: NodePage, node: Option<String>, request: Request<Incoming>) -> Answer {
         match asked {
-            Asked::Healthz => plain(StatusCode::OK, "ok"),
-            Asked::Configz => json(configuration(&node).to_string()),
-            Asked::Pods | Asked::RunningPods | Asked::Metrics(_) | Asked::Stats => {
+            NodePage::Healthz => plain(StatusCode::OK, "ok"),
+            NodePage::Configz => json(configuration(&node).to_string()),
+            NodePage::Pods | NodePage::RunningPods | NodePage::Metrics(_) | NodePage::Stats => {
                 let pods = match self.cluster.pods(node.as_deref()).await {
                     Ok(pods) => pods,
                     Err(error) => return fault(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
                 };
                 self.about(&asked, pods, node.as_deref().unwrap_or_default())
             }
-            Asked::Logs(target) => match self.pod(&target, node.as_deref()).await {
+            NodePage::Logs(target) => match self.pod(&target, node.as_deref()).await {
                 Ok(pod) => match logs::Options::of(&Query::of(request.uri().query())) {
                     Ok(options) => logs::answer(&self.containers, self.told(), &pod, &target, options).await,
                     Err((code, text)) => fault(code, text),
@@ -158,19 +158,19 @@ impl Server {
                 Err(Some(answer)) => answer,
                 Err(None) => fault(StatusCode::NOT_FOUND, &format!("pod {:?} does not exist\n", target.pod)),
             },
-            Asked::Exec(target) => {
+            NodePage::Exec(target) => {
                 let command = Query::of(request.uri().query()).all("command").to_vec();
                 self.command(&target, node.as_deref(), Some(command), request).await
             }
-            Asked::Attach(target) => self.command(&target, node.as_deref(), None, request).await,
-            Asked::Run(target) => match self.pod(&target, node.as_deref()).await {
+            NodePage::Attach(target) => self.command(&target, node.as_deref(), None, request).await,
+            NodePage::Run(target) => match self.pod(&target, node.as_deref()).await {
                 Ok(pod) => {
                     let query = Query::of(request.uri().query());
                     remote::run_whole(&self.containers, &self.sessions, &pod, &target, &query).await
                 }
                 Err(answer) => answer.unwrap_or_else(missing),
             },
-            Asked::Forward(target) => match self.pod(&target, node.as_deref()).await {
+            NodePage::Forward(target) => match self.pod(&target, node.as_deref()).await {
                 Ok(pod) => forward::answer(&self.sessions, self.told(), &pod, request).await,
                 Err(answer) => answer.unwrap_or_else(missing),
             },
@@ -204,19 +204,19 @@ impl Server {
         if is_it && is_here { Ok(pod) } else { Err(None) }
     }
 
-    fn about(&self, asked: &Asked, pods: Vec<Value>, node: &str) -> Answer {
+    fn about(&self, asked: &NodePage, pods: Vec<Value>, node: &str) -> Answer {
         let told = self.told();
         match asked {
-            Asked::Metrics(what) => match what.as_str() {
+            NodePage::Metrics(what) => match what.as_str() {
                 "resource" => exposition(metrics::resource(&pods, told)),
                 "cadvisor" => exposition(metrics::cadvisor(&pods, told)),
                 "" => exposition(metrics::own(&pods, told)),
                 _ => exposition(String::new()),
             },
-            Asked::Stats => json(metrics::summary(&pods, told, node).to_string()),
+            NodePage::Stats => json(metrics::summary(&pods, told, node).to_string()),
             _ => {
                 let runs = |pod: &Value| pod["status"]["phase"] == "Running";
-                let all = matches!(asked, Asked::Pods);
+                let all = matches!(asked, NodePage::Pods);
                 let items: Vec<Value> = pods.into_iter().filter(|pod| all || runs(pod)).collect();
                 let list = document!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items});
                 json(list.to_string())

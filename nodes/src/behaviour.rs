@@ -62,7 +62,17 @@ pub struct Behaviour {
     /// The status of HTTP responses.
     pub answer_code: Option<u16>,
     /// Events about it while it runs.
-    pub told: Vec<crate::course::Telling>,
+    pub told: Vec<Telling>,
+}
+
+/// An Event about a running container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Telling {
+    /// Since the container's start.
+    pub at_ms: i64,
+    pub warning: bool,
+    pub reason: &'static str,
+    pub message: String,
 }
 
 /// The resources that a container uses.
@@ -109,7 +119,7 @@ impl Default for Behaviour {
 /// The settings in annotations; a node's template has the same form for all its pods.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(transparent)]
-pub struct Told(BTreeMap<String, String>);
+pub struct BehaviourSettings(BTreeMap<String, String>);
 
 const NAMES: &[&str] = &[
     "pull",
@@ -129,11 +139,11 @@ const NAMES: &[&str] = &[
     "answer-code",
 ];
 
-impl Told {
+impl BehaviourSettings {
     /// The settings in a pod's annotations. Unknown names are kept, as mistakes.
-    pub fn of(pod: &Value) -> Told {
+    pub fn of(pod: &Value) -> BehaviourSettings {
         let annotations = pod["metadata"]["annotations"].as_object().into_iter().flatten();
-        Told(
+        BehaviourSettings(
             annotations
                 .filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?.to_owned(), value.as_str()?.to_owned())))
                 .collect(),
@@ -141,8 +151,8 @@ impl Told {
     }
 
     /// Settings from names and values; the last of equal names wins.
-    pub fn words<'a>(words: impl Iterator<Item = (&'a str, &'a str)>) -> Told {
-        Told(words.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    pub fn words<'a>(words: impl Iterator<Item = (&'a str, &'a str)>) -> BehaviourSettings {
+        BehaviourSettings(words.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
     /// Whether there are no settings.
@@ -178,7 +188,7 @@ impl Told {
 
 impl Behaviour {
     /// The behaviour of a container: its pod's settings override those of `everywhere`.
-    pub fn of(container: &str, everywhere: &Told, pod: &Told) -> Behaviour {
+    pub fn of(container: &str, everywhere: &BehaviourSettings, pod: &BehaviourSettings) -> Behaviour {
         let mut behaviour = Behaviour::default();
         everywhere.apply(&mut behaviour, container);
         pod.apply(&mut behaviour, container);
@@ -263,9 +273,9 @@ mod tests {
         let pod = json!({"metadata": {"annotations": {
             "simulate.holdfast.dev/run-for": "30s", "simulate.holdfast.dev/exit-code.b": "3",
             "simulate.holdfast.dev/exit-code": "1", "other/x": "y"}}});
-        let everywhere: Told =
+        let everywhere: BehaviourSettings =
             holdfast_value::from_value(json!({"run-for": "forever", "ready-after": "5s"})).expect("told");
-        let told = Told::of(&pod);
+        let told = BehaviourSettings::of(&pod);
         assert!(told.mistakes().is_empty());
         let (a, b) = (Behaviour::of("a", &everywhere, &told), Behaviour::of("b", &everywhere, &told));
         assert_eq!((a.run_for, a.exit_code), (Some(Span::Millis(30_000)), Some(1)));
@@ -277,7 +287,7 @@ mod tests {
         let pod = json!({"metadata": {"annotations": {
             "simulate.holdfast.dev/runfor": "30s", "simulate.holdfast.dev/exit-code": "900",
             "simulate.holdfast.dev/pull.a": "slowly"}}});
-        let mistakes = Told::of(&pod).mistakes();
+        let mistakes = BehaviourSettings::of(&pod).mistakes();
         assert_eq!(mistakes.len(), 3, "{mistakes:?}");
         assert!(mistakes[2].contains("runfor is not known"), "{mistakes:?}");
     }

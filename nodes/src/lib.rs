@@ -46,7 +46,7 @@ mod template;
 #[cfg(test)]
 mod trials;
 
-pub use behaviour::{Behaviour, PREFIX, Span, Told, Usage};
+pub use behaviour::{Behaviour, BehaviourSettings, PREFIX, Span, Usage};
 pub use node::Template;
 pub use nodes::Nodes;
 pub use others::Others;

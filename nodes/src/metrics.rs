@@ -1,7 +1,7 @@
 //! The usage of simulated nodes and their pods for metrics.k8s.io: computed from annotations at each request, and never
 //! stored.
 
-use crate::behaviour::{Behaviour, PREFIX, Told, Usage};
+use crate::behaviour::{Behaviour, BehaviourSettings, PREFIX, Usage};
 use crate::node::{KWOK_NODE, SIMULATED, Template};
 use holdfast_core::schema::quantity;
 use holdfast_core::select::{FieldSelector, LabelSelector};
@@ -51,26 +51,28 @@ pub fn without(state: &State) -> Option<Action> {
 
 /// The meaning of a path.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked<'a> {
+enum MetricsPath<'a> {
     Group,
     Resources,
     Nodes { name: Option<&'a str> },
     Pods { namespace: Option<&'a str>, name: Option<&'a str> },
 }
 
-impl Asked<'_> {
-    fn of(path: &str) -> Option<Asked<'_>> {
+impl MetricsPath<'_> {
+    fn of(path: &str) -> Option<MetricsPath<'_>> {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let rest = parts.strip_prefix(&["apis", GROUP])?;
         Some(match rest {
-            [] => Asked::Group,
-            ["v1beta1"] => Asked::Resources,
-            ["v1beta1", "nodes"] => Asked::Nodes { name: None },
-            ["v1beta1", "nodes", name] => Asked::Nodes { name: Some(name) },
-            ["v1beta1", "pods"] => Asked::Pods { namespace: None, name: None },
-            ["v1beta1", "namespaces", namespace, "pods"] => Asked::Pods { namespace: Some(namespace), name: None },
+            [] => MetricsPath::Group,
+            ["v1beta1"] => MetricsPath::Resources,
+            ["v1beta1", "nodes"] => MetricsPath::Nodes { name: None },
+            ["v1beta1", "nodes", name] => MetricsPath::Nodes { name: Some(name) },
+            ["v1beta1", "pods"] => MetricsPath::Pods { namespace: None, name: None },
+            ["v1beta1", "namespaces", namespace, "pods"] => {
+                MetricsPath::Pods { namespace: Some(namespace), name: None }
+            }
             ["v1beta1", "namespaces", namespace, "pods", name] => {
-                Asked::Pods { namespace: Some(namespace), name: Some(name) }
+                MetricsPath::Pods { namespace: Some(namespace), name: Some(name) }
             }
             _ => return None,
         })
@@ -108,20 +110,22 @@ pub fn answer(
     selection: Result<Selection, String>,
     now: Time,
 ) -> (u16, Value) {
-    let Some(asked) = Asked::of(path) else { return not_found("the server could not find the requested resource") };
+    let Some(asked) = MetricsPath::of(path) else {
+        return not_found("the server could not find the requested resource");
+    };
     let selection = match selection {
         Ok(selection) => selection,
         Err(why) => return status(400, "BadRequest", &why),
     };
     let cluster = Cluster { state, template, selection, now };
     match asked {
-        Asked::Group => (200, group()),
-        Asked::Resources => (200, resources()),
-        Asked::Nodes { name } => {
+        MetricsPath::Group => (200, group()),
+        MetricsPath::Resources => (200, resources()),
+        MetricsPath::Nodes { name } => {
             let nodes = cluster.nodes(name);
             one_or_all("NodeMetrics", nodes, name.map(|name| format!("nodes.{GROUP} \"{name}\" not found")))
         }
-        Asked::Pods { namespace, name } => {
+        MetricsPath::Pods { namespace, name } => {
             let pods = cluster.pods(namespace, name);
             let shown = |name: &str| format!("pods.{GROUP} \"{}/{name}\" not found", namespace.unwrap_or_default());
             one_or_all("PodMetrics", pods, name.map(shown))
@@ -186,7 +190,7 @@ struct Node {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Pod {
+struct MeasuredPod {
     metadata: Meta,
     spec: Spec,
     status: Status,
@@ -220,13 +224,13 @@ impl Node {
     }
 }
 
-impl Pod {
+impl MeasuredPod {
     /// The usage of each running container.
     fn usages(&self, template: &Template) -> Vec<(&str, Usage)> {
         let annotations = &self.metadata.annotations;
         let kwok = KWOK_USAGE.iter().filter_map(|(name, word)| Some((*word, annotations.get(*name)?.as_str())));
         let own = annotations.iter().filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?, value.as_str())));
-        let told = Told::words(kwok.chain(own));
+        let told = BehaviourSettings::words(kwok.chain(own));
         let sidecars = self.spec.init_containers.iter().filter(|container| container.restart_policy == "Always");
         let running = self.spec.containers.iter().chain(sidecars);
         running
@@ -268,7 +272,7 @@ impl Cluster<'_> {
         let within = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
         let key = name.map(|name| format!("{within}{name}"));
         let mut found = Vec::new();
-        for (pod, entry) in self.objects::<Pod>("pods", &within, key.as_deref()) {
+        for (pod, entry) in self.objects::<MeasuredPod>("pods", &within, key.as_deref()) {
             if pod.status.phase != "Running"
                 || !simulated.contains(&pod.spec.node_name)
                 || !self.selection.takes(&pod.metadata, entry)
@@ -287,7 +291,7 @@ impl Cluster<'_> {
 
     fn nodes(&self, name: Option<&str>) -> Vec<Value> {
         let mut used: BTreeMap<String, Usage> = BTreeMap::new();
-        for (pod, _) in self.objects::<Pod>("pods", "", None) {
+        for (pod, _) in self.objects::<MeasuredPod>("pods", "", None) {
             if pod.status.phase == "Running" && name.is_none_or(|name| name == pod.spec.node_name) {
                 let sum = used.entry(pod.spec.node_name.clone()).or_default();
                 pod.usages(self.template).into_iter().for_each(|(_, usage)| sum.add(usage));

@@ -1,6 +1,6 @@
 //! Simulated nodes: their Node objects.
 
-use crate::behaviour::Told;
+use crate::behaviour::BehaviourSettings;
 use holdfast_value::{Map, Value, json};
 use holdfast_world::Time;
 use serde::Deserialize;
@@ -37,7 +37,7 @@ pub struct Template {
     /// Whether all Events of containers and nodes are written; by default if there are few nodes.
     pub events: Option<bool>,
     /// How pods on these nodes behave whose annotations do not say so.
-    pub pods: Told,
+    pub pods: BehaviourSettings,
     /// The kubelet API of this process's nodes: their common port, and the address if it belongs to this machine.
     #[serde(skip)]
     pub port: u16,
@@ -84,7 +84,7 @@ impl Default for Template {
             zones: Vec::new(),
             region: None,
             events: None,
-            pods: Told::default(),
+            pods: BehaviourSettings::default(),
             port: PORT,
             address: None,
         }

@@ -5,8 +5,8 @@ use crate::stage::About;
 use crate::stages::{Script, Subject, Turn};
 use crate::template::Surroundings;
 use holdfast_value::{Value, json};
+use holdfast_world::views::Condition;
 use holdfast_world::views::Node;
-use holdfast_world::views::pod::Condition;
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Meta, Note, Plan, Refused, Resource, Seen, Stamp, Text, Time, Verb, View,
     World,

@@ -3,7 +3,7 @@
 use crate::addresses::Addresses;
 use crate::course::Courses;
 use crate::kubelet::admission::{self, Rejection, Room, Taken};
-use crate::kubelet::{self, Life, Notice, Place};
+use crate::kubelet::{self, Life, NodeSide, Notice};
 use crate::node::Template;
 use crate::nodes::is_simulated;
 use crate::stage::About;
@@ -163,7 +163,7 @@ impl Pods {
     /// The kubelet's work.
     fn live(&self, pod: &Value, machine: &Machine, seen: &Subject, stamp: Stamp) -> Plan {
         let uid = &seen.object.meta.uid;
-        let place = Place {
+        let place = NodeSide {
             host_ip: &machine.address,
             allocatable: &machine.allocatable,
             told: &self.template.pods,

@@ -270,18 +270,18 @@ fn settled_pods_are_told_from_others_without_being_read() {
     trial.create(pod("a", json!({})));
     trial.run();
     let running = trial.get("pods", "a");
-    let settled = |pod: &Value, told: &crate::Told| {
+    let settled = |pod: &Value, told: &crate::BehaviourSettings| {
         let mut world = World::default();
         world.show::<Pod>();
         let key = Key::new("default", "a");
         world.apply(Pod::resource(), key.clone(), Some(pod.to_string().into()), 1, Time::from_second(0));
         is_settled(world.get::<Pod>(&key).expect("the pod"), told)
     };
-    let nothing = crate::Told::default();
+    let nothing = crate::BehaviourSettings::default();
     assert!(settled(&running, &nothing), "{running}");
     let mut resizing = running["status"]["conditions"].as_array().cloned().unwrap_or_default();
     resizing.push(json!({"type": "PodResizePending", "status": "True"}));
-    let told = crate::Told::words([("run-for", "30s")].into_iter());
+    let told = crate::BehaviourSettings::words([("run-for", "30s")].into_iter());
     assert!(!settled(&running, &told), "its node's template tells how long it runs");
     for (pointer, value) in [
         ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),

@@ -1,6 +1,6 @@
 //! Calls of conversion webhooks and of admission webhooks.
 
-use crate::{Credentials, Endpoint, Outbound, Place, TlsTrust, Users, cleaned, cleaned_url, deadline};
+use crate::{Credentials, Endpoint, Outbound, ServerAddress, TlsTrust, Users, cleaned, cleaned_url, deadline};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_core::Refusal;
@@ -58,7 +58,7 @@ fn endpoint(config: &Value) -> Result<Endpoint, String> {
     let authorities = STANDARD.decode(bundle).map_err(|error| format!("the caBundle is not base64: {error}"))?;
     let trust = TlsTrust { authorities, insecure: false, identified: false };
     if let Some(url) = config["url"].as_str() {
-        return Ok(Endpoint { place: Place::Url(cleaned_url(url)?), trust });
+        return Ok(Endpoint { place: ServerAddress::Url(cleaned_url(url)?), trust });
     }
     let service = &config["service"];
     let text = |field: &str| service[field].as_str().unwrap_or_default();
@@ -74,8 +74,8 @@ fn whole_seconds(patience: Duration) -> u64 {
 /// The credentials for this server.
 fn speaker<'a>(users: &'a Users, target: &Endpoint) -> Option<&'a Credentials> {
     let found = match &target.place {
-        Place::Url(url) => users.speaking_to(url.host().unwrap_or_default(), url.port_u16().unwrap_or(PORT)),
-        Place::Service { port, .. } => users.speaking_to(&target.server_name(), *port),
+        ServerAddress::Url(url) => users.speaking_to(url.host().unwrap_or_default(), url.port_u16().unwrap_or(PORT)),
+        ServerAddress::Service { port, .. } => users.speaking_to(&target.server_name(), *port),
     };
     found.map(|user| &**user)
 }

@@ -1,6 +1,7 @@
 //! The ways of connections out of this server: direct, or through the proxies of an EgressSelectorConfiguration.
 
-use crate::connect::{DialError, ServerTls, Wire, dial, shown};
+use crate::wire::{ServerTls, Wire, dial, shown};
+use crate::words::DialError;
 use crate::{IDLE_MAX, Identity, TlsTrust, konnectivity};
 use holdfast_core::object::reader::{Faults, Reader};
 use holdfast_value::Value;

@@ -1,6 +1,7 @@
 //! Connections through a konnectivity server: each is a stream of gRPC messages, on an HTTP/2 connection of its own.
 
-use crate::connect::{DialError, Wire};
+use crate::wire::Wire;
+use crate::words::DialError;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use h2::client::ResponseFuture;
 use h2::{RecvStream, SendStream};

@@ -4,8 +4,9 @@
 //! Users with write access to Nodes control the addresses, so addresses of this machine and link-local ones are
 //! refused. The kubelets of nodes that this process simulates are reached within the process.
 
-use crate::connect::{INSIDE_BYTES, Link, ServerTls, shown};
+use crate::connect::{INSIDE_BYTES, Link};
 use crate::egress::Dialer;
+use crate::wire::{ServerTls, shown};
 use crate::{IDLE_MAX, Identity, OutBody, TlsTrust, words};
 use holdfast_core::kinds::{Machine, is_global};
 use http::header::{HOST, HeaderValue};
@@ -114,12 +115,12 @@ pub enum Unreached {
 /// A reachable kubelet.
 pub struct Kubelet<'a> {
     kubelets: &'a Kubelets,
-    place: Place,
+    place: Locality,
     host: String,
     port: u16,
 }
 
-enum Place {
+enum Locality {
     /// In this process.
     Inside,
     /// Elsewhere.
@@ -144,7 +145,7 @@ impl Kubelets {
     pub fn find(&self, machine: &Machine) -> Result<Kubelet<'_>, Unreached> {
         let port = machine.port.unwrap_or(self.settings.port);
         if machine.is_simulated && self.simulated.0.get().is_some_and(|server| server.port == port) {
-            return Ok(Kubelet { kubelets: self, place: Place::Inside, host: machine.name.clone(), port });
+            return Ok(Kubelet { kubelets: self, place: Locality::Inside, host: machine.name.clone(), port });
         }
         let of_type = |wanted: &String| machine.addresses.iter().find(|(kind, _)| kind == wanted);
         let Some((_, host)) = self.settings.preferred.iter().find_map(of_type) else {
@@ -153,7 +154,7 @@ impl Kubelets {
             let known = known.join(" ");
             return Err(Unreached::Nowhere(format!("no preferred addresses found; known addresses: [{known}]")));
         };
-        Ok(Kubelet { kubelets: self, place: Place::Elsewhere, host: host.clone(), port })
+        Ok(Kubelet { kubelets: self, place: Locality::Elsewhere, host: host.clone(), port })
     }
 
     /// TLS towards kubelets, with the present content of the files. `host` is the name in the certificate.
@@ -257,7 +258,7 @@ impl Kubelet<'_> {
     }
 
     pub fn is_inside(&self) -> bool {
-        matches!(self.place, Place::Inside)
+        matches!(self.place, Locality::Inside)
     }
 
     /// The host in the Node's address.
@@ -277,7 +278,7 @@ impl Kubelet<'_> {
     /// A connection for HTTP/1.1. `is_insecure`: any server certificate is accepted.
     pub async fn dial(&self, is_insecure: bool) -> Result<Link, Unreached> {
         let Kubelet { kubelets, place, host, port } = self;
-        if let (Place::Inside, Some(server)) = (place, kubelets.simulated.0.get()) {
+        if let (Locality::Inside, Some(server)) = (place, kubelets.simulated.0.get()) {
             let (ours, theirs) = tokio::io::duplex(INSIDE_BYTES);
             (server.accept)(theirs);
             return Ok(Link::Inside(ours));

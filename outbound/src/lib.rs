@@ -17,11 +17,12 @@ pub mod kubelets;
 pub mod reviews;
 pub mod trace;
 pub mod trust;
+mod wire;
 mod words;
 
 use bytes::Bytes;
 use connect::Connector;
-pub use connect::{Inside, Link, client_config};
+pub use connect::{Inside, Link};
 pub use credentials::{Credentials, Users};
 pub use egress::{Dialer, Egress};
 pub use fetch::fetch;
@@ -43,6 +44,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use trace::Calling;
 pub use trust::TlsTrust;
+pub use wire::client_config;
 
 /// The largest answer that is kept in memory: larger than any object with what webhooks add to it.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
@@ -56,12 +58,12 @@ pub type OutBody = UnsyncBoxBody<Bytes, BoxError>;
 /// The target of a call, and the trusted authorities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    pub place: Place,
+    pub place: ServerAddress,
     pub trust: TlsTrust,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ServerAddress {
     /// `https://host:port/path`.
     Url(Uri),
     Service {
@@ -117,19 +119,19 @@ pub(crate) fn cleaned_url(url: &str) -> Result<Uri, String> {
 impl Endpoint {
     pub fn service(namespace: &str, name: &str, port: u16, path: &str, trust: TlsTrust) -> Endpoint {
         let (namespace, name, path) = (namespace.to_owned(), name.to_owned(), path.to_owned());
-        Endpoint { place: Place::Service { namespace, name, port, path }, trust }
+        Endpoint { place: ServerAddress::Service { namespace, name, port, path }, trust }
     }
 
     /// The same endpoint with a query.
     pub fn asking(self, query: &str) -> Result<Endpoint, String> {
         let place = match self.place {
-            Place::Url(url) => {
+            ServerAddress::Url(url) => {
                 let text = url.to_string();
                 let text = format!("{}?{query}", text.split('?').next().unwrap_or_default());
-                Place::Url(text.parse().map_err(|error| format!("the URL {text:?} cannot be read: {error}"))?)
+                ServerAddress::Url(text.parse().map_err(|error| format!("the URL {text:?} cannot be read: {error}"))?)
             }
-            Place::Service { namespace, name, port, path } => {
-                Place::Service { namespace, name, port, path: format!("{path}?{query}") }
+            ServerAddress::Service { namespace, name, port, path } => {
+                ServerAddress::Service { namespace, name, port, path: format!("{path}?{query}") }
             }
         };
         Ok(Endpoint { place, ..self })
@@ -138,15 +140,15 @@ impl Endpoint {
     /// The URL for messages.
     pub fn url(&self) -> String {
         match &self.place {
-            Place::Url(url) => url.to_string(),
-            Place::Service { port, path, .. } => format!("https://{}:{port}{path}", self.server_name()),
+            ServerAddress::Url(url) => url.to_string(),
+            ServerAddress::Service { port, path, .. } => format!("https://{}:{port}{path}", self.server_name()),
         }
     }
 
     /// Whether calls may share connections. As in Kubernetes, calls of webhooks with other URLs than local ones may
     /// not.
     fn shares_connections(&self) -> bool {
-        let Place::Url(url) = &self.place else { return false };
+        let ServerAddress::Url(url) = &self.place else { return false };
         let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
         host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
     }
@@ -154,8 +156,8 @@ impl Endpoint {
     /// The name that the server's certificate must be for.
     fn server_name(&self) -> String {
         match &self.place {
-            Place::Url(url) => url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned(),
-            Place::Service { namespace, name, .. } => format!("{name}.{namespace}.svc"),
+            ServerAddress::Url(url) => url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned(),
+            ServerAddress::Service { namespace, name, .. } => format!("{name}.{namespace}.svc"),
         }
     }
 }
@@ -259,8 +261,8 @@ impl Outbound {
                 user.show(request.headers_mut()).map_err(OutboundError::Unusable)?;
             }
             let service = match &target.place {
-                Place::Url(_) => None,
-                Place::Service { namespace, name, port, .. } => Some((namespace.clone(), name.clone(), *port)),
+                ServerAddress::Url(_) => None,
+                ServerAddress::Service { namespace, name, port, .. } => Some((namespace.clone(), name.clone(), *port)),
             };
             let identity = user.and_then(|user| user.identity.clone());
             let mut calling = Calling::begin(&mut request);
@@ -355,8 +357,8 @@ impl Outbound {
     /// The URL of this call with the address to dial.
     fn located(&self, target: &Endpoint) -> Result<Uri, OutboundError> {
         match &target.place {
-            Place::Url(url) => Ok(url.clone()),
-            Place::Service { namespace, name, port, path } => {
+            ServerAddress::Url(url) => Ok(url.clone()),
+            ServerAddress::Service { namespace, name, port, path } => {
                 let Address { host, port } = match self.is_inside(namespace, name) {
                     true => Address { host: target.server_name(), port: *port },
                     false => self.resolver.address(namespace, name, *port)?,
@@ -407,15 +409,15 @@ impl Outbound {
         identity: Option<&Identity>,
     ) -> Result<Connector, OutboundError> {
         let inside = match &target.place {
-            Place::Service { namespace, name, .. } => self.inside(namespace, name),
-            Place::Url(_) => None,
+            ServerAddress::Service { namespace, name, .. } => self.inside(namespace, name),
+            ServerAddress::Url(_) => None,
         };
         let own = self.identity.as_deref().filter(|_| target.trust.identified);
         let (identity, resolver) = (identity.or(own), self.resolver.clone());
         // Services are in the cluster; servers with a URL belong to the operator of the control plane.
         let dialer = match &target.place {
-            Place::Service { .. } => &self.egress.cluster,
-            Place::Url(_) => &self.egress.control_plane,
+            ServerAddress::Service { .. } => &self.egress.cluster,
+            ServerAddress::Url(_) => &self.egress.control_plane,
         };
         let connector = Connector::new(&target.server_name(), &target.trust, identity, service, resolver, inside);
         connector.map(|connector| connector.through(dialer)).map_err(OutboundError::Unusable)

@@ -1,7 +1,6 @@
 //! The errors of calls, in the wording of Go's client.
 
 use crate::OutboundError;
-use crate::connect::DialError;
 use bytes::Bytes;
 use holdfast_core::refusal::quoted;
 use http::StatusCode;
@@ -10,6 +9,11 @@ use http::response::Parts;
 use rustls::CertificateError;
 use std::error::Error;
 use std::io;
+
+/// Why a connection could not be made, in the wording of Go's client.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct DialError(pub String);
 
 /// The error of a call through the pool.
 pub fn of_client(error: hyper_util::client::legacy::Error) -> OutboundError {

@@ -15,13 +15,13 @@ struct Name {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Running {
+struct ControllerLabels {
     name: &'static str,
     manager: &'static str,
 }
 
 pub struct Metrics {
-    running: Family<Running, Gauge>,
+    running: Family<ControllerLabels, Gauge>,
     depth: Family<Name, Gauge>,
     adds: Family<Name, Counter>,
     retries: Family<Name, Counter>,
@@ -78,7 +78,7 @@ impl Metrics {
 
     /// A controller runs in this process.
     pub(crate) fn runs(&self, name: &'static str, manager: &'static str) {
-        self.running.get_or_create(&Running { name, manager }).set(1);
+        self.running.get_or_create(&ControllerLabels { name, manager }).set(1);
     }
 
     /// The metrics of a queue. Queues of one name share their metrics.

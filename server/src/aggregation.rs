@@ -1,7 +1,7 @@
 //! Builds the settings of the aggregation layer from the options: how other API servers are reached, and the
 //! credentials that this server shows to them.
 
-use crate::apiserver::read;
+use crate::files::read;
 use crate::flags::Args;
 use anyhow::{Result, anyhow, bail};
 use holdfast_component::options::joined;

@@ -5,6 +5,7 @@ use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::etcd_upkeep::Upkeep;
 use crate::flags::Args;
+use crate::host::{host_name, server_id_hash};
 use crate::offered::Releases;
 use crate::on_etcd::{self, Connected, OnEtcd};
 use crate::{
@@ -27,7 +28,7 @@ use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_serv
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::{known, registry};
 use holdfast_core::pipeline;
-use holdfast_core::presence::{self as identity, Settings};
+use holdfast_core::presence::Settings;
 use holdfast_encryption::{Live, SealedLog};
 use holdfast_engine::retention::{self, Retention};
 use holdfast_engine::volatile::VolatileLog;
@@ -45,7 +46,6 @@ use holdfast_transport_http::serve::serve;
 use holdfast_transport_http::transport::ShownMetrics;
 use holdfast_transport_http::{Builder, Features, Transport};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -465,7 +465,8 @@ async fn transport(
         Some(policy) => Some(image_policy::Webhook::open(policy)?),
         None => None,
     };
-    let connections = kubelets::connections(args, &gates, address.port())?;
+    let connections =
+        kubelets::connections(&args.kubelets, aggregation::egress(args)?.cluster, &gates, address.port())?;
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
     let authorities = [&args.client_ca_file, &args.front_proxy.requestheader_client_ca_file];
     let follows_tls = args.tls.names_files() || authorities.into_iter().any(Option::is_some);
@@ -644,16 +645,6 @@ pub fn server_names() -> Vec<String> {
     names
 }
 
-/// This machine's host name, or an empty text if it has none.
-pub fn host_name() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
-}
-
-/// The server's id in metrics.
-pub fn server_id_hash() -> String {
-    identity::server_id_hash(&host_name())
-}
-
 pub fn server_addresses(args: &Args, bind: IpAddr) -> Vec<IpAddr> {
     let mut addresses =
         vec![IpAddr::V4(Ipv4Addr::LOCALHOST), args.service_cluster_ip_range.first.address(1), advertised(args, bind)];
@@ -663,11 +654,6 @@ pub fn server_addresses(args: &Args, bind: IpAddr) -> Vec<IpAddr> {
     addresses.sort_unstable();
     addresses.dedup();
     addresses
-}
-
-pub fn read(file: impl AsRef<Path>) -> Result<String> {
-    let file = file.as_ref();
-    std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))
 }
 
 #[cfg(test)]

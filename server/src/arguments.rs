@@ -12,7 +12,7 @@ pub use go::is_optional;
 
 use crate::removed;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use std::ffi::OsString;
 
 /// The most faults that are reported: each costs one parse of all arguments.
@@ -124,6 +124,14 @@ fn leave_out(arguments: &mut Vec<OsString>, name: &str, value: Option<&str>) -> 
     drop(rest);
     *arguments = kept;
     arguments.len() < before
+}
+
+/// The option of a command by its name, or by another of its names.
+fn long_of<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
+    command.get_arguments().find(|arg| {
+        let others = arg.get_all_aliases().unwrap_or_default();
+        arg.get_long() == Some(name) || others.contains(&name)
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The options of the audit log, and its webhook backend.
 
-use crate::apiserver::read;
-use crate::authentication::posting;
+use crate::files::{posting, read};
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use clap::ArgAction;

@@ -1,6 +1,7 @@
 //! Builds the chain of authorizers from the options.
 
-use crate::apiserver::{read, server_id_hash};
+use crate::files::read;
+use crate::host::server_id_hash;
 use anyhow::{Context, Result, anyhow};
 use holdfast_authorization::{Authorizer, ChainFault, ChainFile, Configuration, Connection, Webhooks, chain};
 use holdfast_component::options::joined;

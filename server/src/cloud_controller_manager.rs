@@ -1,6 +1,6 @@
 //! `holdfast cloud-controller-manager`: the cloud controllers for any API server.
 
-use crate::clouds::{self, Named};
+use crate::clouds::{self, ChosenCloud};
 use crate::component_process::{self, Registering, RemoteServer};
 use crate::leader_migration::Migration;
 use crate::settled::{self, Settled};
@@ -111,7 +111,7 @@ impl Args {
     pub fn faults(&self) -> Vec<String> {
         let mut faults = self.component.faults();
         faults.extend(self.election().faults("leaderElection"));
-        faults.extend(Named::parse(&self.cloud_provider, &self.cloud_config).err().map(|why| why.to_string()));
+        faults.extend(ChosenCloud::parse(&self.cloud_provider, &self.cloud_config).err().map(|why| why.to_string()));
         faults.extend(self.choice().err());
         faults.extend(self.migration().err());
         let ranges: Vec<Option<Range>> = self.ranges().map(Range::parse).collect();
@@ -278,7 +278,7 @@ struct Beside {
 /// Runs the chosen controllers.
 async fn control(server: RemoteServer, beside: &Beside, choice: Choice) -> Result<()> {
     let Beside { args, metrics, cloud } = beside;
-    let named = Named::parse(&args.cloud_provider, &args.cloud_config)?;
+    let named = ChosenCloud::parse(&args.cloud_provider, &args.cloud_config)?;
     let (health, component) = (server.component.health().clone(), server.component.clone());
     let (news, root) = (server.client_to_watch().await?, server.client_of("cloud-controller-manager").await?);
     let act = Arc::new(RemoteAct::new(Arc::new(server), root, args.use_service_account_credentials));

@@ -25,7 +25,7 @@ const CONFIG_MAP_KEY: &str = "cloud.yaml";
 
 /// A cloud as the options name it, not opened yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
+pub struct ChosenCloud {
     provider: ProviderKind,
     config: Option<Config>,
 }
@@ -42,9 +42,9 @@ enum Config {
     ConfigMap { namespace: String, name: String },
 }
 
-impl Named {
+impl ChosenCloud {
     /// Parses both options.
-    pub fn parse(provider: &str, config: &str) -> Result<Named> {
+    pub fn parse(provider: &str, config: &str) -> Result<ChosenCloud> {
         let provider = match provider {
             "" => bail!("--cloud-provider cannot be empty"),
             SIMULATED => ProviderKind::Simulated,
@@ -71,7 +71,7 @@ impl Named {
         if provider == ProviderKind::External && config.is_none() {
             bail!("--cloud-config: give a file with the address of the provider, see docs/CLOUDS.md");
         }
-        Ok(Named { provider, config })
+        Ok(ChosenCloud { provider, config })
     }
 
     /// Checks a description in a file, so that a server does not start with an invalid one.
@@ -202,19 +202,20 @@ mod tests {
     fn a_file_that_cannot_be_a_description_ends_the_start() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("cloud.yaml");
-        let named = Named::parse("simulated", &file.display().to_string()).expect("a file");
+        let named = ChosenCloud::parse("simulated", &file.display().to_string()).expect("a file");
         assert!(named.check().is_err_and(|why| why.to_string().contains("cloud.yaml: No such file")));
         std::fs::write(&file, "adresses: []").expect("written");
         assert!(named.check().is_err_and(|why| why.to_string().contains("adresses")));
         std::fs::write(&file, "addresses: [192.0.2.0/24]").expect("written");
         named.check().expect("a description");
         // A provider may be reached later, and a ConfigMap may come later.
-        Named::parse("simulated", "configmap:a/b").and_then(|named| named.check()).expect("nothing to read yet");
+        ChosenCloud::parse("simulated", "configmap:a/b").and_then(|named| named.check()).expect("nothing to read yet");
     }
 
     #[test]
     fn clouds_are_named_or_refused_with_a_way_out() {
-        let parse = |provider: &str, config: &str| Named::parse(provider, config).map_err(|error| error.to_string());
+        let parse =
+            |provider: &str, config: &str| ChosenCloud::parse(provider, config).map_err(|error| error.to_string());
         assert!(parse("simulated", "").is_ok() && parse("external", "f").is_ok());
         let map = Config::ConfigMap { namespace: "kube-system".into(), name: "cloud".into() };
         let named = parse("simulated", "configmap:kube-system/cloud").expect("a map");

@@ -1,13 +1,14 @@
 //! The components in the API server's process, such as controllers and the scheduler, each started in
 //! [`Components::start`]. Where other servers have the same ones, they run on one server at a time ([`Elections`]).
 
-use crate::apiserver::read;
-use crate::clouds::{self, Named};
+use crate::clouds::{self, ChosenCloud};
 use crate::controllers;
 use crate::elected::{self, Elections};
+use crate::files::read;
 use crate::inside::{InsideAct, InsideClock, InsideFeed};
 use crate::pki::Pki;
 use crate::simulated_kubelets::{self, Listening};
+use crate::values::parse_bytes;
 use crate::{scheduling, signing, simulated_metrics};
 use anyhow::{Context, Result, anyhow};
 use futures_util::future::join_all;
@@ -20,7 +21,6 @@ use holdfast_controllers::names::{Choice, OF_THE_SERVER};
 use holdfast_controllers::storage_versions;
 use holdfast_controllers::volumes::standard;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
-use holdfast_core::schema::quantity;
 use holdfast_nodes::{metrics, objects};
 use holdfast_outbound::Insiders;
 use holdfast_runtime::{Act, Metrics, Rates, Runtime, rates};
@@ -35,7 +35,6 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
 /// The feature gate of evicting pods whose devices have `NoExecute` taints.
-pub(crate) const DEVICE_TAINTS: &str = "DRADeviceTaints";
 
 /// How many keys of one controller and one namespace are worked on at once. It is high because requests within the
 /// process do not wait for a network.
@@ -76,7 +75,7 @@ pub struct Components {
     listening: Arc<Mutex<Option<Listening>>>,
     /// The cluster's cloud. The server that starts first takes it; its forks are clusters of their own, and would
     /// delete resources in the cloud that they do not know.
-    cloud: Arc<Mutex<Option<Named>>>,
+    cloud: Arc<Mutex<Option<ChosenCloud>>>,
     /// How many bytes a second the components may write in one namespace.
     bytes_a_second: u64,
     elections: Elections,
@@ -102,7 +101,7 @@ impl Components {
         default: &str,
         pki: &Pki,
         token_key: &Path,
-        cloud: Option<Named>,
+        cloud: Option<ChosenCloud>,
         on_etcd: bool,
     ) -> Result<Components> {
         let settings = Settings {
@@ -110,7 +109,7 @@ impl Components {
             signers: signing::all_signers(&pki.authority, &pki.authority_key)?,
             account_tokens: Some(signing::token_signer(token_key)?),
             host_path_provisioner: true,
-            device_taints: gates.enabled(DEVICE_TAINTS),
+            device_taints: gates.enabled(controllers::DEVICE_TAINTS),
             ..Settings::default()
         };
         let entries: Vec<&str> = match args.controllers.is_empty() {
@@ -307,12 +306,6 @@ impl Components {
     }
 }
 
-/// Parses a number of bytes, such as `32Mi`.
-pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let bytes = quantity::whole(text).and_then(|bytes| u64::try_from(bytes).ok()).filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| format!("{text:?} is not a number of bytes, such as 1000000 or 64Mi"))
-}
-
 /// Reads the file of `--node-template`.
 pub fn node_template(path: &Path) -> Result<holdfast_nodes::Template> {
     let text = std::fs::read_to_string(path).with_context(|| format!("--node-template {}", path.display()))?;
@@ -340,7 +333,7 @@ async fn act_all(act: InsideAct, actions: Vec<Action>) {
 /// The cloud controllers of a server.
 #[derive(Clone)]
 struct CloudWork {
-    named: Named,
+    named: ChosenCloud,
     choice: Choice,
     transport: Weak<Transport>,
     metrics: Arc<Metrics>,
@@ -349,7 +342,7 @@ struct CloudWork {
 }
 
 impl CloudWork {
-    fn new(named: Named, choice: Choice, transport: &Arc<Transport>, metrics: Arc<Metrics>) -> CloudWork {
+    fn new(named: ChosenCloud, choice: Choice, transport: &Arc<Transport>, metrics: Arc<Metrics>) -> CloudWork {
         CloudWork { named, choice, transport: Arc::downgrade(transport), metrics, cloud: Arc::default() }
     }
 

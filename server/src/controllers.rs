@@ -2,8 +2,7 @@
 
 mod node_ranges;
 
-use crate::apiserver::read;
-use crate::components::DEVICE_TAINTS;
+use crate::files::read;
 use crate::settled::{ControllerManager, Settled};
 use crate::signing;
 use anyhow::{Result, anyhow, ensure};
@@ -18,6 +17,9 @@ use holdfast_world::Controller;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// The feature gate of taints of devices.
+pub const DEVICE_TAINTS: &str = "DRADeviceTaints";
 
 /// What `holdfast controller-manager` takes besides what every component does.
 #[derive(clap::Args, Debug)]

@@ -285,16 +285,16 @@ static REVIEWS: LazyLock<Resource> =
 /// An object's name and UID.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Named {
+struct ObjectName {
     name: String,
     uid: String,
 }
 
-fn named(json: &[u8]) -> Named {
+fn named(json: &[u8]) -> ObjectName {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Object {
-        metadata: Named,
+        metadata: ObjectName,
     }
     serde_json::from_slice::<Object>(json).unwrap_or_default().metadata
 }

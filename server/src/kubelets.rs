@@ -1,8 +1,6 @@
 //! Options of connections to nodes: the authorities that this server trusts, the certificate that it shows, and the
 //! addresses of kubelets.
 
-use crate::aggregation;
-use crate::flags::Args;
 use crate::limits;
 use anyhow::{Result, anyhow};
 use clap::ArgAction;
@@ -10,7 +8,7 @@ use holdfast_component::gates::ApiGates;
 use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_outbound::kubelets::{ADDRESS_TYPES, Kubelets, Settings};
 use holdfast_outbound::trust::ServerVerifier;
-use holdfast_outbound::{Identity, TlsTrust};
+use holdfast_outbound::{Dialer, Identity, TlsTrust};
 use holdfast_transport_http::connect::{Connections, KubeletGates};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,9 +74,9 @@ fn trust(file: &Path) -> Result<()> {
     ServerVerifier::new(&trust).map(|_| ()).map_err(told)
 }
 
-/// The connections to kubelets and to Services in the cluster. `own_port` is the port on which this server listens.
-pub fn connections(args: &Args, gates: &ApiGates, own_port: u16) -> Result<Connections> {
-    let options = &args.kubelets;
+/// The connections to kubelets and to Services in the cluster, which `dialer` makes. `own_port` is the port on which this
+/// server listens.
+pub fn connections(options: &KubeletArgs, dialer: Dialer, gates: &ApiGates, own_port: u16) -> Result<Connections> {
     let settings = Settings {
         preferred: options.kubelet_preferred_address_types.clone(),
         port: options.kubelet_port,
@@ -87,7 +85,7 @@ pub fn connections(args: &Args, gates: &ApiGates, own_port: u16) -> Result<Conne
         authorities: options.kubelet_certificate_authority.clone(),
         identity: options.identity().transpose()?.map(Arc::new),
     };
-    let kubelets = Kubelets::new(settings, aggregation::egress(args)?.cluster, Arc::default());
+    let kubelets = Kubelets::new(settings, dialer, Arc::default());
     kubelets.note_own_port(own_port);
     let bytes_a_second = Some(options.max_connection_bytes_per_sec).filter(|bytes| *bytes > 0);
     // The limit on clients' connections leaves some open files; connections to nodes may use most of these.

@@ -49,7 +49,7 @@ pub fn run(args: Args) -> Result<()> {
     let _log = logging::init(&args.logging).map_err(|why| anyhow!(why))?;
     let mut template = args.node_template.as_deref().map_or_else(|| Ok(Default::default()), node_template)?;
     holdfast_chronicle::runtime()?.block_on(async {
-        let Place { client, news, url } = place(&args).await?;
+        let ApiConnection { client, news, url } = place(&args).await?;
         if let Some(address) = args.kubelet_address {
             let listening = Listening::at(address, args.kubelet_port)?;
             (template.address, template.port) = (Some(address), listening.address()?.port());
@@ -95,14 +95,14 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 /// The address of the API server.
-struct Place {
+struct ApiConnection {
     client: Client,
     /// The client for watches.
     news: Client,
     url: String,
 }
 
-async fn place(args: &Args) -> Result<Place> {
+async fn place(args: &Args) -> Result<ApiConnection> {
     let file = args.kubeconfig.display();
     let text = std::fs::read_to_string(&args.kubeconfig).with_context(|| format!("--kubeconfig {file}"))?;
     let read = Kubeconfig::from_yaml(&text).with_context(|| format!("--kubeconfig {file}"))?;
@@ -111,5 +111,5 @@ async fn place(args: &Args) -> Result<Place> {
     let config = config.await.with_context(|| format!("--kubeconfig {file}"))?;
     let url = config.cluster_url.to_string();
     let news = Client::try_from(config.clone()).context("make a client")?;
-    Ok(Place { client: connect::client(config)?, news, url })
+    Ok(ApiConnection { client: connect::client(config)?, news, url })
 }

@@ -1,11 +1,11 @@
 //! Opens the log on etcd.
 
-use crate::apiserver::host_name;
 use crate::encryption::open_patiently;
 use crate::etcd_options::addresses;
 use crate::etcd_options::overrides::{self, Override};
 use crate::etcd_upkeep::Upkeep;
 use crate::flags::Args;
+use crate::host::host_name;
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_component::options::joined;
 use holdfast_core::etcd::Keys;

@@ -7,7 +7,7 @@ use holdfast_component::gates::Gates;
 use holdfast_component::metrics::{Metrics, Shown, describe};
 use holdfast_component::serving::paths::{self, Paths, Zpages};
 use holdfast_service::Service;
-use holdfast_transport_http::pages::{Asked, Page, Pages};
+use holdfast_transport_http::pages::{Page, PageRequest, Pages};
 use holdfast_transport_http::paths::API_VERSION;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -37,9 +37,9 @@ pub fn pages(flags: Vec<(String, String)>, releases: Releases, profiling: bool, 
         configz: RwLock::default(),
         pages: RwLock::default(),
     };
-    Arc::new(move |asked: &Asked<'_>| {
-        let Asked { method, path, query, accept, body } = *asked;
-        let answer = paths.answer(&paths::Asked { method, path, query, accept, body });
+    Arc::new(move |asked: &PageRequest<'_>| {
+        let PageRequest { method, path, query, accept, body } = *asked;
+        let answer = paths.answer(&paths::PageRequest { method, path, query, accept, body });
         Page { code: answer.code.as_u16(), content_type: answer.content_type, text: answer.text }
     })
 }
@@ -96,9 +96,13 @@ async fn answer(request: Request<Incoming>, pages: Pages) -> Result<Response<Ful
     let path = head.uri.path();
     let accept = head.headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     let page = match path.starts_with("/debug/") {
-        true => {
-            pages(&Asked { method: &head.method, path, query: head.uri.query().unwrap_or(""), accept, body: &body })
-        }
+        true => pages(&PageRequest {
+            method: &head.method,
+            path,
+            query: head.uri.query().unwrap_or(""),
+            accept,
+            body: &body,
+        }),
         false => Page { code: 404, content_type: "text/plain; charset=utf-8", text: "404 page not found\n".into() },
     };
     Ok(Response::builder()

@@ -1,6 +1,6 @@
 //! The signing keys of controllers: certificate authorities in files, and the key of service account tokens in Secrets.
 
-use crate::apiserver::read;
+use crate::files::read;
 use anyhow::{Context, Result, ensure};
 use holdfast_controllers::account_tokens::TokenSigner;
 use holdfast_controllers::certificates::{API_CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN, Signer, Terms};

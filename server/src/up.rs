@@ -1,8 +1,9 @@
 //! `holdfast up`: a whole cluster on one machine, or with etcd on several, secure from the start.
 
-use crate::apiserver::{Lasting, Server, Signals, check, host_name, server_addresses, server_names};
-use crate::clouds::Named;
+use crate::apiserver::{Lasting, Server, Signals, check, server_addresses, server_names};
+use crate::clouds::ChosenCloud;
 use crate::components::{self, Components};
+use crate::host::host_name;
 use crate::pki::Pki;
 use crate::shared_keys::SharedKeys;
 use crate::{flags, on_etcd, pki, tls};
@@ -47,14 +48,14 @@ impl Args {
 
 impl Args {
     /// The cluster's cloud, if it has one.
-    fn cloud(&self) -> Result<Option<Named>> {
+    fn cloud(&self) -> Result<Option<ChosenCloud>> {
         let (provider, config) = (&self.server.cloud_provider, &self.server.cloud_config);
         let provider = provider.as_deref().unwrap_or_default();
         match (provider, config.as_deref().unwrap_or_default()) {
             ("", "") => Ok(None),
             ("", _) => Err(anyhow!("--cloud-config needs --cloud-provider, the name of the cloud")),
             (provider, config) => {
-                let named = Named::parse(provider, config)?;
+                let named = ChosenCloud::parse(provider, config)?;
                 named.check()?;
                 Ok(Some(named))
             }

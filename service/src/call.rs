@@ -23,7 +23,7 @@ pub struct Call {
     pub id: Option<RequestId>,
     /// The moment of a view of the whole cluster; `None` for the present.
     pub at: Option<String>,
-    pub asked: Asked,
+    pub asked: CallSubject,
     /// A malformed part of the request. Reported only once the user is authorized and the kind is known.
     pub flaw: Option<Refusal>,
     /// The request's origin for the audit trail; set only if the service keeps one.
@@ -51,9 +51,9 @@ pub struct Source {
 
 /// The thing requested.
 #[derive(Debug)]
-pub enum Asked {
+pub enum CallSubject {
     /// Objects of the kind that a path names; whether there is such a kind is found out by the service.
-    Named(Box<Named>),
+    Named(Box<ResourceRequest>),
     /// Objects of a kind that the caller has already looked up.
     Found(Box<Request>),
     /// Objects that another API server serves. This server authorizes the request, and the transport forwards it.
@@ -66,7 +66,7 @@ pub enum Asked {
 
 /// Objects by the path of their resource.
 #[derive(Debug)]
-pub struct Named {
+pub struct ResourceRequest {
     pub verb: Verb,
     pub path: Arc<ResourcePath>,
     pub options: Options,
@@ -75,7 +75,7 @@ pub struct Named {
     pub at: Option<String>,
 }
 
-impl Named {
+impl ResourceRequest {
     /// The name of the only object that the request can be about: the path's, or the one that a field selector picks.
     pub fn name(&self) -> Cow<'_, str> {
         let many = matches!(self.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
@@ -131,7 +131,7 @@ impl RequestId {
 }
 
 impl Call {
-    pub fn new(user: Arc<User>, asked: Asked) -> Call {
+    pub fn new(user: Arc<User>, asked: CallSubject) -> Call {
         Call {
             user,
             acting_as: None,
@@ -148,7 +148,7 @@ impl Call {
     /// A request of the server itself, under the id that it carries.
     pub fn own(request: Request) -> Call {
         let id = RequestId::given(&request.id);
-        Call { id, own: true, ..Call::new(request.user.clone(), Asked::Found(Box::new(request))) }
+        Call { id, own: true, ..Call::new(request.user.clone(), CallSubject::Found(Box::new(request))) }
     }
 }
 

@@ -7,26 +7,24 @@
 //! This crate knows no HTTP: refusals are data, and making a `Status` document of one is the transport's work. What the
 //! server does by itself is in [`housekeeping`], and passes the same layers.
 
-mod admission_metrics;
 mod authorities;
 mod call;
-mod decisions;
 pub mod fairness;
 pub mod housekeeping;
 mod layers;
 mod lookup;
 mod metrics;
+mod namespace_starts;
 mod reply;
 mod scene;
 mod service;
 mod shares;
 mod tokens;
 
-pub use admission_metrics::ticks;
 pub use authorities::Authorities;
-pub use call::{Asked, Call, Named, RequestId, ResourcePath, Source};
-pub use layers::{Layer, Next, Outcome, Passage, Place};
-pub use metrics::{Metrics, Record, Watching};
+pub use call::{Call, CallSubject, RequestId, ResourcePath, ResourceRequest, Source};
+pub use layers::{Layer, Next, Outcome, Passage, RequestSlot};
+pub use metrics::{Metrics, Record, Watching, ticks};
 pub use reply::{Answer, Connecting, Draft, Granted, Listed, Reply, Shown, Watched};
 pub use scene::Scene;
 pub use service::{Limits, Meter, Options, Service, WATCH_MIN, caught, panicked};

@@ -1,9 +1,10 @@
 //! From the path of a resource to its kind, and to what may be done with it.
 
-use crate::layers::{NamespaceStarts, Passage};
+use crate::namespace_starts::NamespaceStarts;
 use crate::scene::Scene;
-use crate::{Named, RequestId, ResourcePath};
+use crate::{RequestId, ResourcePath, ResourceRequest};
 use holdfast_core::Refusal;
+use holdfast_core::authz::User;
 use holdfast_core::kinds::Kind;
 use holdfast_core::refusal::{BadRequest, Cause, MethodNotAllowed, Subject};
 use holdfast_core::request::{Request, Target, Verb};
@@ -39,10 +40,10 @@ impl Found {
     }
 
     /// Makes the request of a call on the kind that was found.
-    pub(crate) fn request(named: Named, target: Target, passage: &Passage) -> Request {
-        let Named { verb, options, body, .. } = named;
-        let id = passage.id.as_ref().map(RequestId::as_str).unwrap_or_default().to_owned();
-        Request { user: passage.user.clone(), verb, target, options, body, id }
+    pub(crate) fn request(named: ResourceRequest, target: Target, user: Arc<User>, id: Option<&RequestId>) -> Request {
+        let ResourceRequest { verb, options, body, .. } = named;
+        let id = id.map(RequestId::as_str).unwrap_or_default().to_owned();
+        Request { user, verb, target, options, body, id }
     }
 }
 

@@ -3,15 +3,18 @@
 //! Labels are verbs, and kinds and subresources that are served. Requests for anything else are counted without a name,
 //! since clients could otherwise make the table grow.
 
+mod admission;
+mod decisions;
 mod histogram;
 mod joined;
 mod queues;
 mod requests;
 
 use crate::Reply;
-use crate::admission_metrics::AdmissionMetrics;
-use crate::decisions::Decisions;
 use crate::fairness::{Flow, Measures};
+use admission::AdmissionMetrics;
+pub use admission::ticks;
+use decisions::Decisions;
 pub use histogram::Histogram;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;

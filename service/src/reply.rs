@@ -1,7 +1,7 @@
 //! The answer of the service. The transport writes it for the client.
 
 use crate::RequestId;
-use crate::layers::Place;
+use crate::layers::RequestSlot;
 use crate::metrics::Record;
 use crate::scene::Scene;
 use holdfast_audit::Trail;
@@ -28,7 +28,7 @@ pub struct Answer {
     /// The audit trail of the call, if there is one; the transport that writes the answer records how it ended.
     pub trail: Option<Box<Trail>>,
     /// The call's place among those in progress, kept until the answer is rendered.
-    pub place: Option<Place>,
+    pub place: Option<RequestSlot>,
 }
 
 pub enum Reply {

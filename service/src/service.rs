@@ -5,7 +5,7 @@ use crate::layers::{self, FlowControl, Layer, Next, Outcome, Passage};
 use crate::metrics::{Metrics, Watching};
 use crate::reply::Answer;
 use crate::tokens::{NoTokens, Tokens};
-use crate::{Asked, Authorities, Call, Reply, RequestId, Share, Source};
+use crate::{Authorities, Call, CallSubject, Reply, RequestId, Share, Source};
 use futures_util::FutureExt;
 use holdfast_audit::{Auditor, Ended};
 use holdfast_core::Refusal;
@@ -185,7 +185,7 @@ impl Service {
     /// Counts and audits a call that never reached the layers, because its user could not be authenticated.
     pub async fn turned_away(
         &self,
-        asked: &Asked,
+        asked: &CallSubject,
         id: Option<RequestId>,
         source: Option<Box<Source>>,
         (refusal, status): (Refusal, holdfast_value::Value),

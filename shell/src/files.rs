@@ -1,8 +1,9 @@
 //! The simulated file system: folders and files in memory, bounded, with shared volumes mounted in it.
 
-pub use crate::tree::Volume;
+pub use crate::tree::{BUSY, EXISTS, FULL, IS_FOLDER, MISSING, NO_FOLDER, NOT_EMPTY, READ_ONLY, TOO_LONG};
+pub use crate::tree::{Entry, Trouble, Volume};
 
-use crate::tree::{Room, Tree};
+use crate::tree::{Room, Tree, parent};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,28 +12,6 @@ pub const ENTRIES_MAX: usize = 2_000;
 pub const BYTES_MAX: usize = 4 << 20;
 /// The longest path.
 const PATH_BYTES_MAX: usize = 4096;
-
-/// A file error, in the system's words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Trouble(pub &'static str);
-
-pub const MISSING: Trouble = Trouble("No such file or directory");
-pub const IS_FOLDER: Trouble = Trouble("Is a directory");
-pub const NO_FOLDER: Trouble = Trouble("Not a directory");
-pub const EXISTS: Trouble = Trouble("File exists");
-pub const NOT_EMPTY: Trouble = Trouble("Directory not empty");
-pub const READ_ONLY: Trouble = Trouble("Read-only file system");
-pub const FULL: Trouble = Trouble("No space left on device");
-pub const TOO_LONG: Trouble = Trouble("File name too long");
-pub const BUSY: Trouble = Trouble("Device or resource busy");
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// `None` for a folder.
-    pub content: Option<Arc<Vec<u8>>>,
-    pub mode: u32,
-    pub changed_ms: i64,
-}
 
 /// Folders and files by their paths.
 #[derive(Debug, Clone)]
@@ -98,13 +77,6 @@ pub fn absolute(folder: &str, path: &str) -> String {
         }
     }
     format!("/{}", parts.join("/"))
-}
-
-pub(crate) fn parent(path: &str) -> &str {
-    match path.rfind('/') {
-        Some(0) | None => "/",
-        Some(at) => &path[..at],
-    }
 }
 
 pub fn name(path: &str) -> &str {

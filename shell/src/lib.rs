@@ -14,13 +14,15 @@ pub mod pattern;
 mod pipe;
 mod shell;
 mod syntax;
+mod system;
 mod terminal;
 mod time;
 mod tree;
 
 pub use commands::sleep_millis;
-pub use machine::{MAIN, Machine, Pid, Setup, Signal, Stream, Turn};
+pub use machine::{Machine, Stream, Turn};
 pub use pipe::PIPE_BYTES_MAX;
+pub use system::{MAIN, Pid, Setup, Signal};
 
 /// Whether a program of this name or path is known.
 pub fn knows(program: &str) -> bool {

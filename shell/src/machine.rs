@@ -3,170 +3,14 @@
 
 use crate::files::Files;
 use crate::pipe::{Found, Reader, Writer, pipe};
-use crate::shell::{Input, Shell, Stop};
+use crate::shell::{Input, Shell};
+use crate::system::{Life, Pid, Process, Setup, Shared, Signal, System};
 use crate::terminal::Terminal;
 use std::collections::BTreeMap;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// The most processes at a time.
-const PROCESSES_MAX: usize = 32;
 /// How many steps a process runs before the next one's turn.
 const SLICE_STEPS: u64 = 200;
-
-pub type Pid = u32;
-pub type Life = Pin<Box<dyn Future<Output = i32> + Send>>;
-
-/// The container's main process; the container ends with it.
-pub const MAIN: Pid = 1;
-
-/// The initial state of a container.
-#[derive(Debug, Clone, Default)]
-pub struct Setup {
-    pub files: Files,
-    pub environment: BTreeMap<String, String>,
-    /// The working directory.
-    pub folder: String,
-    pub hostname: String,
-    pub user: u32,
-    pub group: u32,
-}
-
-/// The signals that are known by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Signal {
-    Hup = 1,
-    Int = 2,
-    Quit = 3,
-    Kill = 9,
-    Usr1 = 10,
-    Usr2 = 12,
-    Pipe = 13,
-    Alrm = 14,
-    Term = 15,
-}
-
-impl Signal {
-    const ALL: [(Signal, &'static str); 9] = [
-        (Signal::Hup, "HUP"),
-        (Signal::Int, "INT"),
-        (Signal::Quit, "QUIT"),
-        (Signal::Kill, "KILL"),
-        (Signal::Usr1, "USR1"),
-        (Signal::Usr2, "USR2"),
-        (Signal::Pipe, "PIPE"),
-        (Signal::Alrm, "ALRM"),
-        (Signal::Term, "TERM"),
-    ];
-
-    /// Parses `TERM`, `SIGTERM` or `15`.
-    pub fn parse(text: &str) -> Option<Signal> {
-        let name = text.strip_prefix("SIG").unwrap_or(text);
-        let is_it = |(signal, known): &&(Signal, &str)| *known == name || (*signal as i32).to_string() == text;
-        Signal::ALL.iter().find(is_it).map(|(signal, _)| *signal)
-    }
-
-    pub fn name(self) -> &'static str {
-        Signal::ALL.iter().find(|(signal, _)| *signal == self).map_or("", |(_, name)| name)
-    }
-}
-
-/// The state that all processes share.
-pub struct System {
-    pub now_ms: i64,
-    /// The remaining steps of the running process's turn.
-    slice: u64,
-    steps: u64,
-    /// When the next sleeping process wakes.
-    wake_ms: Option<i64>,
-    pub files: Files,
-    pub processes: BTreeMap<Pid, Process>,
-    begun: Vec<(Pid, Life)>,
-    next_pid: Pid,
-    /// A program that the container's own command called and that is unknown.
-    unknown: Option<String>,
-    /// The output and error streams of the container's own command.
-    pub log: Option<(Writer, Writer)>,
-}
-
-/// The part of a process that other processes see.
-pub struct Process {
-    pub parent: Pid,
-    pub signals: Vec<Signal>,
-    pub exit_code: Option<i32>,
-    /// Belongs to the container's own command.
-    pub is_own: bool,
-    pub words: String,
-}
-
-/// The shared state, as processes hold it.
-#[derive(Clone)]
-pub struct Shared(Arc<Mutex<System>>);
-
-impl Shared {
-    pub fn lock(&self) -> MutexGuard<'_, System> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Records when a sleeping process wakes.
-    pub fn wakes_at(&self, time_ms: i64) {
-        let mut system = self.lock();
-        system.wake_ms = Some(system.wake_ms.map_or(time_ms, |known| known.min(time_ms)));
-    }
-
-    /// Takes steps from the turn; returns false if too few are left.
-    pub fn step(&self, count: u64) -> bool {
-        let mut system = self.lock();
-        if system.slice == 0 {
-            return false;
-        }
-        system.slice = system.slice.saturating_sub(count);
-        system.steps += count;
-        true
-    }
-
-    /// Starts a process; `None` if there are too many.
-    pub fn begin(&self, parent: Pid, words: &str, life: impl FnOnce(Pid) -> Life) -> Option<Pid> {
-        let pid = {
-            let mut system = self.lock();
-            if system.processes.values().filter(|process| process.exit_code.is_none()).count() >= PROCESSES_MAX {
-                return None;
-            }
-            let is_own = match system.processes.get(&parent) {
-                Some(parent) => parent.is_own,
-                None => system.next_pid == MAIN,
-            };
-            let pid = system.next_pid;
-            system.next_pid += 1;
-            let words = words.chars().take(200).collect();
-            system.processes.insert(pid, Process { parent, signals: Vec::new(), exit_code: None, is_own, words });
-            pid
-        };
-        let life = life(pid);
-        self.lock().begun.push((pid, life));
-        Some(pid)
-    }
-
-    /// The exit code of an ended process, which is forgotten then.
-    pub fn reap(&self, pid: Pid) -> Option<i32> {
-        let mut system = self.lock();
-        let code = system.processes.get(&pid)?.exit_code?;
-        system.processes.remove(&pid);
-        Some(code)
-    }
-
-    /// Whether calling an unknown program fails with an error. In the container's own command it does not: nobody knows
-    /// what the program would do, so the process sleeps forever.
-    pub fn knows_not(&self, pid: Pid, program: &str) -> bool {
-        let mut system = self.lock();
-        let is_own = system.processes.get(&pid).is_some_and(|process| process.is_own);
-        if is_own {
-            system.unknown.get_or_insert_with(|| program.chars().take(200).collect());
-        }
-        !is_own
-    }
-}
 
 /// The caller's ends of a command's streams.
 struct Ends {
@@ -202,19 +46,8 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(mut setup: Setup, now_ms: i64) -> Machine {
-        let system = System {
-            now_ms,
-            slice: 0,
-            steps: 0,
-            wake_ms: None,
-            files: std::mem::take(&mut setup.files),
-            processes: BTreeMap::new(),
-            begun: Vec::new(),
-            next_pid: MAIN,
-            unknown: None,
-            log: None,
-        };
-        Machine { shared: Shared(Arc::new(Mutex::new(system))), lives: BTreeMap::new(), ends: BTreeMap::new(), setup }
+        let shared = Shared::new(std::mem::take(&mut setup.files), now_ms);
+        Machine { shared, lives: BTreeMap::new(), ends: BTreeMap::new(), setup }
     }
 
     /// Starts a command; the first one is the container's own. An unknown program ends with 127.
@@ -387,14 +220,5 @@ impl Machine {
             // Its ended children are not waited for any more.
             system.processes.retain(|_, process| process.parent != pid || process.exit_code.is_none());
         }
-    }
-}
-
-/// The exit code of a process that was stopped.
-pub fn code_of(stop: &Stop) -> i32 {
-    match stop {
-        Stop::Exit(code) => *code,
-        Stop::Killed(signal) => 128 + *signal as i32,
-        Stop::Break(_) | Stop::Continue(_) | Stop::Return => 0,
     }
 }

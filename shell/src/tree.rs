@@ -1,9 +1,30 @@
 //! Folders and files in memory, by path; the caller bounds them.
 
-use crate::files::{Entry, IS_FOLDER, MISSING, NO_FOLDER, Trouble, parent};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A file error, in the system's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trouble(pub &'static str);
+
+pub const MISSING: Trouble = Trouble("No such file or directory");
+pub const IS_FOLDER: Trouble = Trouble("Is a directory");
+pub const NO_FOLDER: Trouble = Trouble("Not a directory");
+pub const EXISTS: Trouble = Trouble("File exists");
+pub const NOT_EMPTY: Trouble = Trouble("Directory not empty");
+pub const READ_ONLY: Trouble = Trouble("Read-only file system");
+pub const FULL: Trouble = Trouble("No space left on device");
+pub const TOO_LONG: Trouble = Trouble("File name too long");
+pub const BUSY: Trouble = Trouble("Device or resource busy");
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// `None` for a folder.
+    pub content: Option<Arc<Vec<u8>>>,
+    pub mode: u32,
+    pub changed_ms: i64,
+}
 
 /// What an entry counts for besides its path and content.
 const ENTRY_BYTES: usize = 64;
@@ -34,6 +55,13 @@ pub struct Room {
 
 fn size(path: &str, entry: &Entry) -> usize {
     ENTRY_BYTES + path.len() + entry.content.as_ref().map_or(0, |content| content.len())
+}
+
+pub(crate) fn parent(path: &str) -> &str {
+    match path.rfind('/') {
+        Some(0) | None => "/",
+        Some(at) => &path[..at],
+    }
 }
 
 impl Tree {
@@ -68,7 +96,7 @@ impl Tree {
         let old = self.entries.get(path).map_or(0, |old| size(path, old));
         let new = size(path, &entry);
         if new > old && new - old > room.bytes || old == 0 && room.entries == 0 {
-            return Err(crate::files::FULL);
+            return Err(FULL);
         }
         self.bytes = self.bytes - old + new;
         self.changes += 1;
@@ -103,7 +131,7 @@ impl Tree {
             return Ok(false);
         };
         if more.len() > room.bytes {
-            return Err(crate::files::FULL);
+            return Err(FULL);
         }
         self.bytes += more.len();
         self.changes += 1;

@@ -1,7 +1,8 @@
 //! `holdfast sim`: runs simulations by seed, and prints how to run a failed one again.
 
+use crate::run::{Failure, Plan, Report, Scene};
 use crate::shrink::shrink;
-use crate::world::{Failure, Plan, Report, Scene, simulate};
+use crate::simulate::simulate;
 use anyhow::{Context, Result, bail, ensure};
 use std::ops::RangeInclusive;
 use std::sync::Mutex;

@@ -1,6 +1,5 @@
 //! The custom kind of the simulation: the variants of its definition, and a naive model of each.
 
-use crate::twin::Twin;
 use holdfast_value::{Value, json};
 use std::borrow::Cow;
 
@@ -99,15 +98,17 @@ pub struct Law<'a> {
     versions: &'a [Value],
 }
 
-pub fn law(twin: &Twin, offset: u64) -> Option<Law<'_>> {
-    let definition = twin.version_at(DEFINITIONS, DEFINITION, offset)?;
-    let versions = definition.document["spec"]["versions"].as_array()?;
-    let stored = versions.iter().find(|version| version["storage"] == true)?;
-    Some(Law {
-        tier: stored["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["tier"]["default"].as_str(),
-        stored: stored["name"].as_str()?,
-        versions,
-    })
+impl Law<'_> {
+    /// Reads a definition.
+    pub fn of(definition: &Value) -> Option<Law<'_>> {
+        let versions = definition["spec"]["versions"].as_array()?;
+        let stored = versions.iter().find(|version| version["storage"] == true)?;
+        Some(Law {
+            tier: stored["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["tier"]["default"].as_str(),
+            stored: stored["name"].as_str()?,
+            versions,
+        })
+    }
 }
 
 /// A widget without the managed fields of versions that are no longer served.

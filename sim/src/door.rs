@@ -1,7 +1,6 @@
 //! How simulated clients call the service: converts requests to the calls that a transport would make, and the replies
 //! to what the client learns.
 
-use crate::reader::at_once;
 use crate::shape::Sort;
 use holdfast_core::Refusal;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
@@ -10,12 +9,14 @@ use holdfast_core::refusal::Subject;
 use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_core::state::{Entry, State};
 use holdfast_engine::Reply as Written;
-use holdfast_service::{Asked, Call, Named, Reply, RequestId, ResourcePath, Service};
+use holdfast_service::{Call, CallSubject, Reply, RequestId, ResourcePath, ResourceRequest, Service};
 use holdfast_value::Value;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 /// The reply to a command that was carried out.
-pub enum Told {
+pub enum DoorReply {
     Object(Arc<Entry>),
     /// A document that is not stored in this form: a dry run, or a scale.
     Document(Document),
@@ -33,8 +34,8 @@ pub fn call(seen: &State, request: Request) -> Call {
     let path = path(seen, &request.target);
     let Request { user, verb, options, body, id, .. } = request;
     let id = RequestId::given(&id);
-    let named = Named { verb, path: Arc::new(path), options, body, at: None };
-    Call { id, ..Call::new(user, Asked::Named(Box::new(named))) }
+    let named = ResourceRequest { verb, path: Arc::new(path), options, body, at: None };
+    Call { id, ..Call::new(user, CallSubject::Named(Box::new(named))) }
 }
 
 /// A read of one object, or of a selection.
@@ -56,13 +57,13 @@ pub fn read(
         name: name.unwrap_or_default().to_owned(),
         ..ResourcePath::default()
     };
-    let named = Named { verb, path: path.into(), options, body: Body::default(), at: None };
-    Call { id: RequestId::given("read"), ..Call::new(user.clone(), Asked::Named(Box::new(named))) }
+    let named = ResourceRequest { verb, path: path.into(), options, body: Body::default(), at: None };
+    Call { id: RequestId::given("read"), ..Call::new(user.clone(), CallSubject::Named(Box::new(named))) }
 }
 
 /// The same read with the parameter `at`.
 pub fn at(mut call: Call, moment: String) -> Call {
-    if let Asked::Named(named) = &mut call.asked {
+    if let CallSubject::Named(named) = &mut call.asked {
         named.at = Some(moment);
     }
     call
@@ -70,14 +71,14 @@ pub fn at(mut call: Call, moment: String) -> Call {
 
 /// Asks for the whole log, to check whether the user may see everything that was ever stored.
 pub fn everything(user: &Arc<User>) -> Call {
-    let asked = Asked::Everything { verb: "get", path: "/holdfast/log".to_owned() };
+    let asked = CallSubject::Everything { verb: "get", path: "/holdfast/log".to_owned() };
     Call { id: RequestId::given("read"), ..Call::new(user.clone(), asked) }
 }
 
 /// The same request with a path through a namespace in which the object is not.
 pub fn call_through(seen: &State, request: Request, namespace: &str) -> Call {
     let mut call = call(seen, request);
-    if let Asked::Named(named) = &mut call.asked {
+    if let CallSubject::Named(named) = &mut call.asked {
         let path = Arc::make_mut(&mut named.path);
         (path.namespace, path.within) = (namespace.to_owned(), true);
     }
@@ -124,39 +125,47 @@ pub fn ask(service: &Arc<Service>, call: Call) -> Result<Reply, Refusal> {
     at_once(service.call(call)).reply
 }
 
-impl Told {
+impl DoorReply {
     /// The service's reply to a mutation; an error if it must not reply so.
-    pub fn by_door(reply: Reply) -> Result<Told, String> {
+    pub fn by_door(reply: Reply) -> Result<DoorReply, String> {
         match reply {
-            Reply::Object(shown) => Ok(Told::Object(shown.entry)),
-            Reply::Draft(draft) => Ok(Told::Document(draft.document)),
-            Reply::Document { document, .. } => Ok(Told::Document(document)),
-            Reply::List(listed) => Ok(Told::Collection(listed.page.entries)),
-            Reply::Success { .. } => Ok(Told::Success),
-            Reply::Deleted { subject, uid } => Ok(Told::Deleted { subject, uid }),
+            Reply::Object(shown) => Ok(DoorReply::Object(shown.entry)),
+            Reply::Draft(draft) => Ok(DoorReply::Document(draft.document)),
+            Reply::Document { document, .. } => Ok(DoorReply::Document(document)),
+            Reply::List(listed) => Ok(DoorReply::Collection(listed.page.entries)),
+            Reply::Success { .. } => Ok(DoorReply::Success),
+            Reply::Deleted { subject, uid } => Ok(DoorReply::Deleted { subject, uid }),
             other => Err(format!("a mutation is answered with {other:?}")),
         }
     }
 
     /// The engine's reply to a decision.
-    pub fn by_engine(reply: Written) -> Told {
+    pub fn by_engine(reply: Written) -> DoorReply {
         match reply {
-            Written::Object { entry, .. } => Told::Object(entry),
-            Written::Rehearsed { document, .. } | Written::Document { document, .. } => Told::Document(document),
-            Written::Success { .. } => Told::Success,
-            Written::Deleted { subject, uid, .. } => Told::Deleted { subject, uid },
+            Written::Object { entry, .. } => DoorReply::Object(entry),
+            Written::Rehearsed { document, .. } | Written::Document { document, .. } => DoorReply::Document(document),
+            Written::Success { .. } => DoorReply::Success,
+            Written::Deleted { subject, uid, .. } => DoorReply::Deleted { subject, uid },
         }
     }
 }
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for DoorReply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Told::Object(entry) => write!(f, "version {}", entry.offset),
-            Told::Document(_) => f.write_str("a document"),
-            Told::Collection(entries) => write!(f, "{} objects", entries.len()),
-            Told::Success => f.write_str("it is done"),
-            Told::Deleted { subject, .. } => write!(f, "{subject} is gone"),
+            DoorReply::Object(entry) => write!(f, "version {}", entry.offset),
+            DoorReply::Document(_) => f.write_str("a document"),
+            DoorReply::Collection(entries) => write!(f, "{} objects", entries.len()),
+            DoorReply::Success => f.write_str("it is done"),
+            DoorReply::Deleted { subject, .. } => write!(f, "{subject} is gone"),
         }
+    }
+}
+
+/// The result of a future that has no reason to wait.
+pub fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => panic!("a read of what is there does not wait"),
     }
 }

@@ -1,16 +1,16 @@
 //! A simulated watcher: lists, watches at its own pace, resumes after interruptions, and notices any gap.
 
 use crate::coverage::{Mark, saw};
-use crate::custom::{self, DEFINITIONS};
+use crate::custom::DEFINITIONS;
 use crate::door;
 use crate::oracle::Verdict;
 use crate::pick::{Pick, picked};
 use crate::random::Dice;
 use crate::reader::{Reading, Sight, past};
 use crate::rights;
+use crate::server::QUEUE_EVENTS;
 use crate::shape::{SORTS, Sort};
 use crate::twin::{Twin, Version};
-use crate::world::QUEUE_EVENTS;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::request::Verb;
@@ -46,7 +46,7 @@ pub struct Follower {
 }
 
 /// How an event should appear to a watcher.
-struct Expected<'a> {
+struct ExpectedEvent<'a> {
     what: &'static str,
     version: &'a Version,
     /// The last state in the selection of an object that has left it.
@@ -111,9 +111,7 @@ impl Follower {
         match door::ask(sight.service, call) {
             Err(refusal) if follower.explains(sight, Verb::Watch, Some(asked.min(at)), &refusal)? => Ok(Ok(None)),
             // The kind did not exist then.
-            Err(Refusal::NoSuchPath) if follower.sort.is_custom() && custom::law(sight.twin, at).is_none() => {
-                Ok(Ok(None))
-            }
+            Err(Refusal::NoSuchPath) if follower.sort.is_custom() && sight.twin.law(at).is_none() => Ok(Ok(None)),
             Err(refusal) => Ok(Err(refusal)),
             Ok(reply) => {
                 follower.watch = Some(follower.opened(sight, Some(asked), reply)?);
@@ -327,7 +325,7 @@ impl Follower {
         }
         let mut expected = self.expected(twin, offset);
         let next = expected.next();
-        let matching = |next: &Expected| next.version.offset == offset && next.what == what;
+        let matching = |next: &ExpectedEvent| next.version.offset == offset && next.what == what;
         let Some(next) = next.filter(matching).filter(|next| next.version.record.key == *change.key) else {
             let list: Vec<_> = self.expected(twin, offset).map(|next| next.to_string()).collect();
             return Err(format!("{what} {} at {offset}, where {list:?} should come", change.key));
@@ -361,7 +359,7 @@ impl Follower {
     }
 
     /// The events from its position to `to` that concern this watcher.
-    fn expected<'a>(&self, twin: &'a Twin, to: u64) -> impl Iterator<Item = Expected<'a>> + use<'a> {
+    fn expected<'a>(&self, twin: &'a Twin, to: u64) -> impl Iterator<Item = ExpectedEvent<'a>> + use<'a> {
         let (storage, pick) = (self.sort.storage(), self.pick);
         twin.of_storage(storage, self.position, to).filter_map(move |version| {
             let record = &version.record;
@@ -375,7 +373,7 @@ impl Follower {
                 (Some(_), false) if version.deleted => ("DELETED", None),
                 (Some(before), false) => ("DELETED", Some(before)),
             };
-            Some(Expected { what, version, left })
+            Some(ExpectedEvent { what, version, left })
         })
     }
 
@@ -417,7 +415,7 @@ impl Follower {
     }
 }
 
-impl std::fmt::Display for Expected<'_> {
+impl std::fmt::Display for ExpectedEvent<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {} {}", self.version.offset, self.what, self.version.record.key)
     }

@@ -23,11 +23,11 @@ pub enum Moment {
 #[derive(Default)]
 pub struct Fuse {
     lit: AtomicBool,
-    watched: Mutex<Watched>,
+    watched: Mutex<GuardedEngine>,
 }
 
 #[derive(Default)]
-struct Watched {
+struct GuardedEngine {
     engine: Weak<Engine>,
     early: Option<String>,
 }
@@ -43,7 +43,7 @@ impl Fuse {
 
     /// Sets the engine whose published state is checked.
     pub fn watch(&self, engine: &Arc<Engine>) {
-        *self.watched() = Watched { engine: Arc::downgrade(engine), early: None };
+        *self.watched() = GuardedEngine { engine: Arc::downgrade(engine), early: None };
     }
 
     /// The fuse that was woken too early, and why.
@@ -51,7 +51,7 @@ impl Fuse {
         self.watched().early.take()
     }
 
-    fn watched(&self) -> MutexGuard<'_, Watched> {
+    fn watched(&self) -> MutexGuard<'_, GuardedEngine> {
         self.watched.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 

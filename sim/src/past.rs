@@ -2,10 +2,11 @@
 
 use crate::coverage::{Mark, saw};
 use crate::door;
+use crate::door::at_once;
 use crate::follower::Follower;
 use crate::oracle::{self, Verdict, ensure};
 use crate::random::Dice;
-use crate::reader::{Sight, at_once, past};
+use crate::reader::{Sight, past};
 use crate::rights;
 use crate::shape::Sort;
 use crate::twin::{Twin, Version};

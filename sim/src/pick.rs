@@ -3,12 +3,16 @@
 use crate::random::Dice;
 use crate::shape::{SORTS, Sort};
 use crate::twin::{Twin, Version};
-use crate::workload::{NAMES, NAMESPACES, NODES, VALUES};
 use holdfast_core::kinds::KindId;
 use holdfast_core::request::{Body, Options, Request, Target, Verb};
 use holdfast_core::state::State;
 use std::sync::{Arc, OnceLock};
 
+/// Clients create, fill and delete these; `default` exists from the start and stays.
+pub const NAMESPACES: [&str; 4] = ["default", "n1", "n2", "n3"];
+pub const NAMES: [&str; 3] = ["a", "b", "c"];
+pub const VALUES: [&str; 3] = ["red", "green", "blue"];
+pub const NODES: [&str; 2] = ["node-1", "node-2"];
 const PHASES: [&str; 3] = ["Pending", "Running", "Succeeded"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

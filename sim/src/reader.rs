@@ -4,12 +4,12 @@ use crate::coverage::{Mark, saw};
 use crate::custom;
 use crate::door;
 use crate::oracle::{History, Instant, Verdict, ensure};
-use crate::pick::{Pick, picked};
+use crate::pick::{NAMES, NAMESPACES, Pick, picked};
 use crate::random::Dice;
 use crate::rights;
 use crate::shape::{SORTS, Sort};
 use crate::twin::{Twin, Version};
-use crate::workload::{LET, NAMES, NAMESPACES};
+use crate::workload::LET;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::kinds::Kind;
@@ -19,9 +19,7 @@ use holdfast_core::state::Entry;
 use holdfast_engine::Engine;
 use holdfast_service::{Call, Listed, Reply, Service, Shown};
 use std::collections::BTreeMap;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 /// How long a continue token, or a version to list at, is valid at least, in simulated milliseconds.
 const LIFETIME_MS: i64 = 5 * 60 * 1000;
@@ -97,7 +95,7 @@ impl Reading<'_> {
     /// Whether the kind is not served, or was not at the version.
     fn is_unserved(&self, sight: Sight) -> bool {
         let newest = sight.newest();
-        let served = |offset: u64| custom::law(sight.twin, offset).is_some();
+        let served = |offset: u64| sight.twin.law(offset).is_some();
         self.sort.is_custom() && !(served(newest) && served(self.asked.unwrap_or(newest)))
     }
 }
@@ -396,7 +394,7 @@ fn check_shown(twin: &Twin, (kind, offset): (&Kind, u64), sort: Sort, entry: &En
     let blame = |why: String| format!("{sort:?} {key} as of {offset}: {why}");
     check_bytes(expected, entry).map_err(blame)?;
     let (Some(version), true) = (expected, sort.is_custom()) else { return Ok(()) };
-    let Some(law) = custom::law(twin, offset) else {
+    let Some(law) = twin.law(offset) else {
         return Err(blame("its kind is served, and nothing defines it".into()));
     };
     for (at, served) in kind.versions.iter().enumerate() {
@@ -405,12 +403,4 @@ fn check_shown(twin: &Twin, (kind, offset): (&Kind, u64), sort: Sort, entry: &En
         ensure(shown == wanted, || blame(format!("in {} it is\n  {shown}\n  and not\n  {wanted}", served.version)))?;
     }
     Ok(())
-}
-
-/// The result of a future that has no reason to wait.
-pub fn at_once<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(outcome) => outcome,
-        Poll::Pending => panic!("a read of what is there does not wait"),
-    }
 }

@@ -5,7 +5,7 @@
 //! create and delete them, and they are deleted with their namespaces.
 
 use crate::random::Dice;
-use crate::shape::Sort;
+use crate::shape::{RBAC_GROUP, Sort};
 use crate::twin::Twin;
 use holdfast_core::authz::User;
 use holdfast_core::authz::bootstrap::bootstrap_policy;
@@ -14,7 +14,6 @@ use holdfast_core::request::{Request, Verb};
 use holdfast_value::{Value, json};
 use std::sync::{Arc, OnceLock};
 
-pub const GROUP: &str = "rbac.authorization.k8s.io";
 /// The ClusterRole of namespace owners.
 pub const OWNER_ROLE: &str = "sim:owner";
 const ADMIN: &str = "sim";
@@ -108,14 +107,14 @@ pub fn policy() -> &'static [Value] {
 }
 
 fn role(name: &str, rules: Value) -> Value {
-    let api_version = format!("{GROUP}/v1");
+    let api_version = format!("{RBAC_GROUP}/v1");
     json!({"apiVersion": api_version, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
 }
 
 fn binding(role: &str, user: &str) -> Value {
     json!({
-        "apiVersion": format!("{GROUP}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": role},
-        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": GROUP, "kind": "User", "name": user}],
+        "apiVersion": format!("{RBAC_GROUP}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": role},
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": RBAC_GROUP, "kind": "User", "name": user}],
     })
 }

@@ -3,7 +3,6 @@
 use crate::clock::SimulatedClock;
 use crate::disk::Disk;
 use crate::oracle::NODE_PORTS;
-use crate::world::QUEUE_EVENTS;
 use crossbeam::channel::Receiver;
 use holdfast_core::authz::chain::Way;
 use holdfast_core::kinds::{Registry, registry};
@@ -16,6 +15,9 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use tokio::runtime::Runtime;
+
+/// The capacity of a watcher's queue: small, so that watchers fall behind.
+pub const QUEUE_EVENTS: usize = 4;
 
 /// The capacity of the writer's queue: more than simulated clients ever send, including the janitor.
 const QUEUE_COMMANDS: usize = 256;

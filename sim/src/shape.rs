@@ -4,9 +4,10 @@
 //! effect of a request on it, and the oracles compare the core's events with that.
 
 use crate::custom;
-use crate::rights;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
+
+pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// The kinds that clients use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,7 +72,7 @@ impl Sort {
             Self::Namespace => ("", "namespaces"),
             Self::CustomResourceDefinition => ("apiextensions.k8s.io", "customresourcedefinitions"),
             Self::Widget => (custom::GROUP, custom::PLURAL),
-            Self::RoleBinding => (rights::GROUP, "rolebindings"),
+            Self::RoleBinding => (RBAC_GROUP, "rolebindings"),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Removes the steps of a failed simulation that the failure does not need.
 
-use crate::world::{Failure, Plan, simulate};
+use crate::run::{Failure, Plan};
+use crate::simulate::simulate;
 use std::time::Instant;
 
 /// How a failure is recognized: the start of its oracle's message, without values.

@@ -2,13 +2,14 @@
 //!
 //! Each document is parsed once, when its event is learned; the oracles share the result.
 
+use crate::custom::{DEFINITION, DEFINITIONS, Law};
 use crate::shape::{Shape, Sort};
 use holdfast_core::event::Record;
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Storage path and key.
-pub type Place = (String, String);
+pub type StoredAt = (String, String);
 
 #[derive(Default)]
 pub struct Twin {
@@ -86,6 +87,11 @@ impl Twin {
         self.newest_of(self.offsets(storage, key), offset)
     }
 
+    /// What the definition of widgets says at `offset`.
+    pub fn law(&self, offset: u64) -> Option<Law<'_>> {
+        Law::of(&self.version_at(DEFINITIONS, DEFINITION, offset)?.document)
+    }
+
     /// Whether the object did not exist at some time from `from` on.
     pub fn was_absent(&self, storage: &str, key: &str, from: u64) -> bool {
         let offsets = self.offsets(storage, key);
@@ -95,7 +101,7 @@ impl Twin {
     }
 
     /// All versions of the object between two offsets, both included; `None`: it did not exist.
-    pub fn versions_within(&self, place: &Place, from: u64, to: u64) -> Vec<Option<&Version>> {
+    pub fn versions_within(&self, place: &StoredAt, from: u64, to: u64) -> Vec<Option<&Version>> {
         let offsets = self.offsets(&place.0, &place.1);
         let mut found = vec![self.newest_of(offsets, from)];
         for offset in offsets.iter().filter(|offset| (from + 1..=to).contains(*offset)) {

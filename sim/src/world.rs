@@ -1,23 +1,22 @@
 //! The simulated world: one server, its disk, clients, watchers and readers; one small step after another.
 
-use crate::admission;
 use crate::clock::SimulatedClock;
-use crate::controllers;
-use crate::coverage::{self, Coverage, Mark, saw};
-use crate::disk::{Disk, Sabotage};
+use crate::coverage::{self, Mark, saw};
+use crate::disk::Disk;
 use crate::door;
 use crate::follower::Follower;
 use crate::fuse::Fuse;
 use crate::oracle::{History, Verdict, ensure};
 use crate::past;
+use crate::pick::NAMESPACES;
 use crate::random::{Dice, step_seed};
 use crate::reader::{Lister, Sight};
 use crate::rights;
-use crate::scheduling;
+use crate::run::{Failure, Plan, Report};
 use crate::server::Server;
 use crate::shape::Sort;
 use crate::twin::Twin;
-use crate::workload::{self, NAMESPACES, Order};
+use crate::workload::{self, Order};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::namespace::Emptying;
@@ -55,77 +54,11 @@ mod steps;
 
 use asking::Pending;
 
-/// What to simulate.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
-    pub seed: u64,
-    pub steps: usize,
-    pub clients: usize,
-    pub watchers: usize,
-    pub sabotage: Sabotage,
-    pub scene: Scene,
-    /// Only these steps; `None`: all steps.
-    pub only: Option<Vec<u32>>,
-    /// Whether to describe every step in words, which takes time.
-    pub trace: bool,
-}
+/// How many old snapshots clients may use.
+const SNAPSHOTS: usize = 12;
 
-/// The subject of a simulation; each has a world of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scene {
-    Server,
-    Scheduling,
-    Controllers,
-    Admission,
-}
-
-impl Plan {
-    pub const STEPS: usize = 1000;
-    pub const CLIENTS: usize = 6;
-
-    pub fn new(seed: u64) -> Plan {
-        Plan {
-            seed,
-            steps: Self::STEPS,
-            clients: Self::CLIENTS,
-            watchers: 8,
-            sabotage: Sabotage::None,
-            scene: Scene::Server,
-            only: None,
-            trace: false,
-        }
-    }
-}
-
-/// The result of a simulation.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Every step, in words.
-    pub trace: Vec<String>,
-    /// The clients' requests, including reads.
-    pub commands: u64,
-    pub events: u64,
-    pub crashes: u64,
-    pub coverage: Coverage,
-    /// The violation that an oracle found, and the step.
-    pub failure: Option<Failure>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    pub step: usize,
-    pub why: String,
-}
-
-/// Runs one simulation to its end, or to the first violation.
+/// Simulates the server, to the end or to the first violation.
 pub fn simulate(plan: &Plan) -> Report {
-    coverage::take();
-    match plan.scene {
-        Scene::Server => {}
-        Scene::Scheduling => return scheduling::simulate(plan),
-        Scene::Controllers => return controllers::simulate(plan),
-        Scene::Admission => return admission::simulate(plan),
-    }
     let mut world = World::new(plan.clone());
     // A failed assertion within the engine is a finding as well.
     let outcome = catch_unwind(AssertUnwindSafe(|| world.live())).unwrap_or_else(|panic| {
@@ -136,11 +69,6 @@ pub fn simulate(plan: &Plan) -> Report {
     let World { trace, commands, crashes, .. } = world;
     Report { trace, commands, events: world.twin.last(), crashes, coverage: coverage::take(), failure }
 }
-
-/// The capacity of a watcher's queue: small, so that watchers fall behind.
-pub const QUEUE_EVENTS: usize = 4;
-/// How many old snapshots clients may use.
-const SNAPSHOTS: usize = 12;
 
 struct World {
     plan: Plan,

@@ -1,7 +1,7 @@
 //! Faults of a folder and its log: RocksDB's errors as faults of the engine, and those that occur before there is a
 //! log.
 
-use crate::whole::Making;
+use crate::making::Making;
 use holdfast_core::event::{Damage, Offset, Record};
 use holdfast_engine::Fault;
 use holdfast_engine::log::DamagedEvent;

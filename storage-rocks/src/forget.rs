@@ -7,13 +7,13 @@
 
 use crate::fault::{damage, fault};
 use crate::key::{self, BY_RESOURCE, EVENTS, FAMILIES, HISTORY, META, META_FORGOTTEN, META_OLDEST};
-use crate::log::{RocksLog, family, last, oldest, synced};
+use crate::store::{family, last, oldest, synced};
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::{Fault, Size};
 use rocksdb::{CompactOptions, DB, Direction, IteratorMode, ReadOptions, WriteBatch};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How many events are read under one lock.
 const PIECE: usize = 1000;
@@ -30,21 +30,23 @@ pub struct LetGo {
     at_work: Mutex<()>,
 }
 
-pub fn forget(log: &RocksLog, through: Offset) -> Result<(), Fault> {
-    let let_go = log.let_go();
-    let _alone = let_go.at_work.lock().unwrap_or_else(PoisonError::into_inner);
-    let through = log.with(|db, folder| {
-        let through = through.min(last(db, folder)?);
-        if through > oldest(db)? {
-            // Set first, so that no reader starts on versions that are about to be removed.
-            db.put_cf_opt(family(db, META)?, META_OLDEST, key::offset(through), &synced())
-                .map_err(|error| fault("note its beginning", error))?;
-        }
-        // An interrupted pass is finished, too.
-        oldest(db)
-    })?;
-    while log.with(|db, folder| piece(db, folder, through, let_go))? {}
-    Ok(())
+impl LetGo {
+    /// Waits until no other pass runs. No other begins while the guard lives.
+    pub fn alone(&self) -> MutexGuard<'_, ()> {
+        self.at_work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Notes that the log begins at `through`, and returns the version up to which a pass has to look at events.
+pub fn begin(db: &DB, folder: &Path, through: Offset) -> Result<Offset, Fault> {
+    let through = through.min(last(db, folder)?);
+    if through > oldest(db)? {
+        // Set first, so that no reader starts on versions that are about to be removed.
+        db.put_cf_opt(family(db, META)?, META_OLDEST, key::offset(through), &synced())
+            .map_err(|error| fault("note its beginning", error))?;
+    }
+    // An interrupted pass is finished, too.
+    oldest(db)
 }
 
 /// How far forgetting has come, and how many bytes wait for compaction.
@@ -75,7 +77,7 @@ impl Progress {
 }
 
 /// Reads and forgets the next events up to `through`. Returns whether there may be more.
-fn piece(db: &DB, folder: &Path, through: Offset, let_go: &LetGo) -> Result<bool, Fault> {
+pub fn piece(db: &DB, folder: &Path, through: Offset, let_go: &LetGo) -> Result<bool, Fault> {
     let mut progress = Progress::read(db)?;
     if progress.at >= through {
         return Ok(false);

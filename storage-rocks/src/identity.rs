@@ -2,7 +2,7 @@
 
 use crate::fault::fault;
 use crate::key::{self, META, META_ID, META_ORIGIN, META_SECRET};
-use crate::log::family;
+use crate::store::family;
 use holdfast_engine::Fault;
 use holdfast_engine::log::{Identity, Origin};
 use rocksdb::{DB, WriteBatch};

@@ -3,7 +3,7 @@
 
 use crate::fault::damage;
 use crate::key::{self, BY_RESOURCE, HISTORY, Mark};
-use crate::log::{family, foreign, missing, read};
+use crate::store::{family, foreign, missing, read};
 use holdfast_core::event::Offset;
 use holdfast_engine::log::First;
 use holdfast_engine::{AsOf, Changed, Changes, Fault};

@@ -1,8 +1,8 @@
 //! Reads a log while its server writes it: for commands that read a data folder.
 
 use crate::fault::{FolderFault, fault};
-use crate::log::{check_format, current, descriptors, each, last, oldest, options, read, repaired, scan, versions};
 use crate::past;
+use crate::store::{check_format, current, descriptors, each, last, oldest, options, read, repaired, scan, versions};
 use crate::whole::check_log;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::log::Identity;

@@ -10,7 +10,7 @@ use crate::key::{
     self, EVENTS, HISTORY, META, META_FORGOTTEN, META_ID, META_OLDEST, META_ORIGIN, META_REPAIRED, META_SECRET,
 };
 use crate::lock::FolderLock;
-use crate::log::{check_format, descriptors, family, options, stage, synced};
+use crate::store::{check_format, descriptors, family, options, stage, synced};
 use holdfast_core::event::{Actor, Damage, FORMAT, Offset, Operation, Record};
 use holdfast_core::state::{Entry, Index};
 use holdfast_engine::Fault;
@@ -68,7 +68,7 @@ pub fn repair(folder: &Path, time_ms: i64, values: &dyn Values) -> Result<Vec<Re
     crate::whole::check_log(folder)?;
     let _lock = FolderLock::take(folder)?;
     let path = folder.join("log");
-    let opens = crate::log::check(folder);
+    let opens = crate::store::check(folder);
     let old = open_distrustful(&path)?;
     if let Err(newer @ Fault::Unreadable { .. }) = check_format(&old, folder) {
         return Err(newer.into());
@@ -113,9 +113,9 @@ impl Found {
     fn read(db: &DB, folder: &Path) -> Result<Found, Fault> {
         let mut damaged = BTreeMap::new();
         let mut last = Offset::ZERO;
-        let repaired = crate::log::repaired(db).unwrap_or(Offset::ZERO);
+        let repaired = crate::store::repaired(db).unwrap_or(Offset::ZERO);
         // Forgotten events are not missing.
-        let repaired = repaired.max(crate::log::oldest(db).unwrap_or(Offset::ZERO));
+        let repaired = repaired.max(crate::store::oldest(db).unwrap_or(Offset::ZERO));
         each(db, EVENTS, |offset, bytes| {
             let Some(offset) = key::parse_offset(offset).filter(|offset| *offset > last) else { return Ok(()) };
             // Offsets have no gaps, except those that an earlier repair left.

@@ -78,11 +78,11 @@ impl Form {
     }
 
     /// Decodes a message to its channel and bytes.
-    fn read(self, message: Bytes) -> Result<Option<(u8, Bytes)>, Broken> {
+    fn read(self, message: Bytes) -> Result<Option<(u8, Bytes)>, MalformedMessage> {
         let Some((&first, rest)) = message.split_first() else { return Ok(None) };
         match self {
             Form::Base64 => {
-                let bytes = STANDARD.decode(rest).map_err(|_| Broken)?;
+                let bytes = STANDARD.decode(rest).map_err(|_| MalformedMessage)?;
                 Ok(Some((first.wrapping_sub(b'0'), bytes.into())))
             }
             Form::Binary | Form::BinaryWithEnds => Ok(Some((first, message.slice(1..)))),
@@ -92,7 +92,7 @@ impl Form {
 
 /// The message is malformed, which ends the connection.
 #[derive(Debug)]
-struct Broken;
+struct MalformedMessage;
 
 /// A WebSocket with numbered channels.
 pub struct Channels {
@@ -252,7 +252,7 @@ struct Reading<S> {
 }
 
 impl<S: Socket> Reading<S> {
-    async fn run(&mut self, outbox: &crate::pipe::WeakOutbox<Message>, moved: &Moved) -> Result<End, Broken> {
+    async fn run(&mut self, outbox: &crate::pipe::WeakOutbox<Message>, moved: &Moved) -> Result<End, MalformedMessage> {
         while let Some(Ok(message)) = self.stream.next().await {
             _ = moved.send(());
             let bytes = match message {
@@ -267,9 +267,9 @@ impl<S: Socket> Reading<S> {
             };
             let Some((channel, bytes)) = self.form.read(bytes)? else { continue };
             if self.form == Form::BinaryWithEnds && channel == CLOSE_CHANNEL {
-                let [ended] = bytes[..] else { return Err(Broken) };
+                let [ended] = bytes[..] else { return Err(MalformedMessage) };
                 if !self.known.contains(&ended) {
-                    return Err(Broken);
+                    return Err(MalformedMessage);
                 }
                 if let Some(feeder) = self.feeders.remove(&ended) {
                     feeder.end();

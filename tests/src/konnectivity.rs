@@ -1,7 +1,7 @@
 //! A konnectivity server with its agent: it connects to any requested address, and records the addresses.
 
 use crate::authority::Authority;
-use crate::proxy::Asked;
+use crate::proxy::SeenRequests;
 use bytes::{Buf, Bytes, BytesMut};
 use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
@@ -83,8 +83,8 @@ struct CloseResponse {
 }
 
 /// Serves on a Unix socket.
-pub fn serve(path: &Path) -> Asked {
-    let (asked, listener) = (Asked::default(), UnixListener::bind(path).expect("a socket"));
+pub fn serve(path: &Path) -> SeenRequests {
+    let (asked, listener) = (SeenRequests::default(), UnixListener::bind(path).expect("a socket"));
     let seen = asked.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -96,8 +96,8 @@ pub fn serve(path: &Path) -> Asked {
 
 /// Serves on a port of this machine, over TLS: the certificate is for `127.0.0.1`, and clients must have one of the same
 /// authority. As Go's servers of gRPC do, it demands that `h2` is agreed on.
-pub async fn serve_tls(authority: &Authority) -> (SocketAddr, Asked) {
-    let (asked, listener) = (Asked::default(), TcpListener::bind("127.0.0.1:0").await.expect("a port"));
+pub async fn serve_tls(authority: &Authority) -> (SocketAddr, SeenRequests) {
+    let (asked, listener) = (SeenRequests::default(), TcpListener::bind("127.0.0.1:0").await.expect("a port"));
     let (seen, address) = (asked.clone(), listener.local_addr().expect("an address"));
     let acceptor = authority.acceptor("127.0.0.1", &[b"h2"]);
     tokio::spawn(async move {
@@ -114,14 +114,14 @@ pub async fn serve_tls(authority: &Authority) -> (SocketAddr, Asked) {
     (address, asked)
 }
 
-async fn lead(stream: impl AsyncRead + AsyncWrite + Unpin, seen: Asked) {
+async fn lead(stream: impl AsyncRead + AsyncWrite + Unpin, seen: SeenRequests) {
     let mut connection = h2::server::handshake(stream).await.expect("HTTP/2");
     while let Some(Ok((request, answer))) = connection.accept().await {
         tokio::spawn(tunnel(request, answer, seen.clone()));
     }
 }
 
-async fn tunnel(request: Request<RecvStream>, mut answer: SendResponse<Bytes>, seen: Asked) {
+async fn tunnel(request: Request<RecvStream>, mut answer: SendResponse<Bytes>, seen: SeenRequests) {
     assert_eq!(request.uri().path(), "/ProxyService/Proxy");
     let head = Response::builder().header("content-type", "application/grpc").body(()).expect("a head");
     let mut stream = answer.send_response(head, false).expect("sent");

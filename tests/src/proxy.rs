@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufStream, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 
-pub type Asked = Arc<Mutex<Vec<String>>>;
+pub type SeenRequests = Arc<Mutex<Vec<String>>>;
 
 /// Serves on a Unix socket.
-pub fn serve(path: &Path) -> Asked {
-    let (asked, listener) = (Asked::default(), UnixListener::bind(path).expect("a socket"));
+pub fn serve(path: &Path) -> SeenRequests {
+    let (asked, listener) = (SeenRequests::default(), UnixListener::bind(path).expect("a socket"));
     let seen = asked.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -21,8 +21,8 @@ pub fn serve(path: &Path) -> Asked {
 }
 
 /// Serves on a port of this machine.
-pub async fn serve_tcp() -> (SocketAddr, Asked) {
-    let (asked, listener) = (Asked::default(), TcpListener::bind("127.0.0.1:0").await.expect("a port"));
+pub async fn serve_tcp() -> (SocketAddr, SeenRequests) {
+    let (asked, listener) = (SeenRequests::default(), TcpListener::bind("127.0.0.1:0").await.expect("a port"));
     let (seen, address) = (asked.clone(), listener.local_addr().expect("an address"));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -32,7 +32,7 @@ pub async fn serve_tcp() -> (SocketAddr, Asked) {
     (address, asked)
 }
 
-async fn lead(stream: impl AsyncRead + AsyncWrite + Unpin, seen: Asked) {
+async fn lead(stream: impl AsyncRead + AsyncWrite + Unpin, seen: SeenRequests) {
     let (mut stream, mut lines) = (BufStream::new(stream), Vec::new());
     while lines.last().is_none_or(|line: &String| !line.trim_end().is_empty()) {
         let mut line = String::new();

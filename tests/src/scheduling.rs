@@ -44,9 +44,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_secs(3);
 
 /// Kind, namespace and name.
-type Place = (String, String, String);
+type ObjectId = (String, String, String);
 
-fn path(place: &Place) -> String {
+fn path(place: &ObjectId) -> String {
     let (kind, namespace, name) = place;
     let (_, path, namespaced) = KINDS.iter().find(|row| row.0 == kind).unwrap_or_else(|| panic!("{kind} is unknown"));
     let (group, plural) = path.rsplit_once('/').expect("a plural");
@@ -55,7 +55,7 @@ fn path(place: &Place) -> String {
     format!("/{group}{scope}/{plural}{slash}{name}")
 }
 
-fn place(object: &Value, kind: &Value) -> Place {
+fn place(object: &Value, kind: &Value) -> ObjectId {
     let text = |value: &Value, usual: &str| value.as_str().unwrap_or(usual).to_owned();
     (text(kind, ""), text(&object["namespace"], "default"), text(&object["name"], ""))
 }
@@ -67,7 +67,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 pub struct Player {
     client: Client,
     uids: BTreeMap<String, String>,
-    made: Vec<Place>,
+    made: Vec<ObjectId>,
 }
 
 /// The compared outcome of a pod.
@@ -174,7 +174,7 @@ impl Player {
     }
 
     /// The outcome of a waiting pod after an event.
-    async fn woken(&mut self, pod: Place, before: Option<Value>) -> Option<Outcome> {
+    async fn woken(&mut self, pod: ObjectId, before: Option<Value>) -> Option<Outcome> {
         let before = before?;
         if before["spec"]["nodeName"].is_string() {
             return None;
@@ -183,7 +183,7 @@ impl Player {
     }
 
     /// The pod once it is bound, or refused with another message than before.
-    async fn decided(&mut self, pod: &Place, before: Option<&Value>, patience: Duration) -> Value {
+    async fn decided(&mut self, pod: &ObjectId, before: Option<&Value>, patience: Duration) -> Value {
         let began = Instant::now();
         let (mut turn, mut gated_turns) = (0, 0);
         loop {
@@ -211,9 +211,9 @@ impl Player {
     }
 
     /// A pod that preempts others: its victims, and its node after they are gone.
-    async fn preempted(&mut self, pod: &Place, decided: Value, others: BTreeMap<Place, bool>) -> Outcome {
+    async fn preempted(&mut self, pod: &ObjectId, decided: Value, others: BTreeMap<ObjectId, bool>) -> Outcome {
         let mut outcome = outcome(&decided);
-        let mut victims: BTreeSet<Place> = BTreeSet::new();
+        let mut victims: BTreeSet<ObjectId> = BTreeSet::new();
         let (began, mut quiet) = (Instant::now(), 0);
         while began.elapsed() < SHORT && quiet < 6 {
             let known = victims.len();
@@ -243,7 +243,7 @@ impl Player {
 
     /// Acts as the volume controller for claims whose pods have a node.
     async fn bind_volumes(&mut self) {
-        let claims: Vec<Place> = self.made.iter().filter(|one| one.0 == "PersistentVolumeClaim").cloned().collect();
+        let claims: Vec<ObjectId> = self.made.iter().filter(|one| one.0 == "PersistentVolumeClaim").cloned().collect();
         for place in claims {
             let Some(claim) = self.get(&place).await.filter(|claim| claim["spec"]["volumeName"].is_null()) else {
                 continue;
@@ -329,7 +329,7 @@ impl Player {
         made
     }
 
-    async fn delete(&mut self, place: &Place, grace: Option<i64>, keep: bool) {
+    async fn delete(&mut self, place: &ObjectId, grace: Option<i64>, keep: bool) {
         let unprotected = json!({"metadata": {"finalizers": null}});
         let is_protected = PROTECTED.contains(&place.0.as_str()) && !keep;
         if is_protected {
@@ -355,7 +355,7 @@ impl Player {
         self.uids.clear();
     }
 
-    async fn get(&self, place: &Place) -> Option<Value> {
+    async fn get(&self, place: &ObjectId) -> Option<Value> {
         let (code, object) = self.send(Method::GET, &path(place), None, "").await;
         (code == 200).then_some(object)
     }

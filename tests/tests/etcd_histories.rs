@@ -6,7 +6,7 @@
 
 use futures_util::{StreamExt, pin_mut};
 use holdfast_tests::etcd::{Cluster, Proxy};
-use holdfast_tests::histories::linearizable::{self, Asked, Operation, Told};
+use holdfast_tests::histories::linearizable::{self, Operation, RegisterAnswer, RegisterCall};
 use holdfast_tests::histories::watches::{self, Event, Is, Shown, Watch};
 use holdfast_tests::{Folder, Server, clock};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -210,7 +210,11 @@ impl World {
                 })
                 .await;
                 let answered = Some(began.elapsed().as_nanos() as u64);
-                note(history, &name, Operation { client: CLIENTS + at, called, answered, asked: Asked::Get, told });
+                note(
+                    history,
+                    &name,
+                    Operation { client: CLIENTS + at, called, answered, asked: RegisterCall::Get, told },
+                );
             }
         }
     }
@@ -288,13 +292,13 @@ fn map(name: &str, value: u64, replaces: Option<u64>) -> ConfigMap {
 }
 
 /// The content of an answer; `None` if it does not tell the outcome of the request.
-fn told(answer: kube::Result<ConfigMap>) -> Option<Told> {
+fn told(answer: kube::Result<ConfigMap>) -> Option<RegisterAnswer> {
     match answer {
-        Ok(map) => Some(Told::Is { version: version_of(&map), value: value_of(&map) }),
+        Ok(map) => Some(RegisterAnswer::Is { version: version_of(&map), value: value_of(&map) }),
         Err(kube::Error::Api(status)) => match (status.code, status.reason.as_str()) {
-            (404, _) => Some(Told::NotFound),
-            (409, "AlreadyExists") => Some(Told::AlreadyExists),
-            (409, _) => Some(Told::Conflict),
+            (404, _) => Some(RegisterAnswer::NotFound),
+            (409, "AlreadyExists") => Some(RegisterAnswer::AlreadyExists),
+            (409, _) => Some(RegisterAnswer::Conflict),
             _ => None,
         },
         Err(_) => None,
@@ -323,21 +327,21 @@ async fn ask(
         let value = values.fetch_add(1, Ordering::SeqCst);
         let replaces = seen.get(&name).copied();
         let asked = match (random.random_range(0..10), replaces) {
-            (0..4, _) | (6..9, None) => Asked::Get,
-            (4 | 5, _) => Asked::Create(value),
-            (6..9, replaces) => Asked::Update { replaces, value },
-            _ => Asked::Delete { replaces: None },
+            (0..4, _) | (6..9, None) => RegisterCall::Get,
+            (4 | 5, _) => RegisterCall::Create(value),
+            (6..9, replaces) => RegisterCall::Update { replaces, value },
+            _ => RegisterCall::Delete { replaces: None },
         };
         let called = began.elapsed().as_nanos() as u64;
         let answer = async {
             match asked {
-                Asked::Get => told(api.get(&name).await),
-                Asked::Create(value) => told(api.create(&PostParams::default(), &map(&name, value, None)).await),
-                Asked::Update { replaces, value } => {
+                RegisterCall::Get => told(api.get(&name).await),
+                RegisterCall::Create(value) => told(api.create(&PostParams::default(), &map(&name, value, None)).await),
+                RegisterCall::Update { replaces, value } => {
                     told(api.replace(&name, &PostParams::default(), &map(&name, value, replaces)).await)
                 }
-                Asked::Delete { .. } => match api.delete(&name, &DeleteParams::default()).await {
-                    Ok(_) => Some(Told::Deleted),
+                RegisterCall::Delete { .. } => match api.delete(&name, &DeleteParams::default()).await {
+                    Ok(_) => Some(RegisterAnswer::Deleted),
                     Err(error) => told(Err(error)),
                 },
             }
@@ -345,14 +349,18 @@ async fn ask(
         let told = tokio::time::timeout(PATIENCE, answer).await.ok().flatten();
         let answered = told.is_some().then(|| began.elapsed().as_nanos() as u64);
         match told {
-            Some(Told::Is { version, .. }) => drop(seen.insert(name.clone(), version)),
+            Some(RegisterAnswer::Is { version, .. }) => drop(seen.insert(name.clone(), version)),
             // Stale versions are tried, too.
             Some(_) if random.random_ratio(1, 2) => drop(seen.remove(&name)),
             Some(_) => {}
             // A killed server refuses connections at once, again and again.
             None => tokio::time::sleep(Duration::from_millis(50)).await,
         }
-        note(&history, &name, Operation { client, called, answered, asked, told: told.unwrap_or(Told::Nothing) });
+        note(
+            &history,
+            &name,
+            Operation { client, called, answered, asked, told: told.unwrap_or(RegisterAnswer::Nothing) },
+        );
     }
 }
 

@@ -7,7 +7,7 @@ use holdfast_core::pipeline::Settings;
 use holdfast_core::stamp::Stamp;
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::{Clock, Engine, Options};
-use holdfast_outbound::{Endpoint, Identity, Outbound, Place, TlsTrust, Users};
+use holdfast_outbound::{Endpoint, Identity, Outbound, ServerAddress, TlsTrust, Users};
 use holdfast_tests::authority::Authority;
 use holdfast_tests::backend::{Backend, GROUP};
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ fn client(identity: Option<Identity>) -> Outbound {
 
 fn endpoint(port: u16, path: &str, trust: &TlsTrust) -> Endpoint {
     let url = format!("https://localhost:{port}{path}").parse().unwrap();
-    Endpoint { place: Place::Url(url), trust: trust.clone() }
+    Endpoint { place: ServerAddress::Url(url), trust: trust.clone() }
 }
 
 #[tokio::test]

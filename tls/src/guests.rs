@@ -24,7 +24,7 @@ pub struct Guests {
 }
 
 /// The place of one connection. Dropping it frees the place.
-pub struct Place {
+pub struct ConnectionSlot {
     guests: Arc<Guests>,
     address: IpAddr,
     number: u64,
@@ -49,7 +49,7 @@ impl Guests {
     }
 
     /// A place for a connection that is about to shake hands; `None` if users have all places.
-    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
         let address = neighbourhood(address);
         let mut count = self.lock();
         let from = if count.strangers_of(address) >= self.bounds.strangers_of_one_max {
@@ -74,7 +74,7 @@ impl Guests {
         if let Some(give_way) = gives_way {
             give_way();
         }
-        Some(Place { guests: self.clone(), address, number, user: OnceLock::new() })
+        Some(ConnectionSlot { guests: self.clone(), address, number, user: OnceLock::new() })
     }
 
     /// Metrics in Prometheus' text form.
@@ -136,7 +136,7 @@ impl Guests {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Sets what ends the connection if another one takes its place.
     pub fn gives_way_by(&self, give_way: impl FnOnce() + Send + 'static) {
         let give_way: GiveWay = Box::new(give_way);
@@ -203,7 +203,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut count = self.guests.lock();
         count.leave(self.address, self.number, self.user.get());

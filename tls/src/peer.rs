@@ -61,10 +61,10 @@ pub enum Peer {
 pub struct Presented {
     verifier: Arc<PeerVerifier>,
     chain: Vec<CertificateDer<'static>>,
-    judged: Mutex<Judged>,
+    judged: Mutex<JudgedPeer>,
 }
 
-struct Judged {
+struct JudgedPeer {
     peer: Peer,
     /// The last second in which every certificate of the trusted chain is valid; afterwards the chain is judged again.
     until: u64,
@@ -158,7 +158,7 @@ impl PeerVerifier {
         PeerVerifier { uids: false, ..self }
     }
 
-    fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Judged {
+    fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> JudgedPeer {
         if chain.is_empty() {
             return self.judge_anew(chain, now);
         }
@@ -166,7 +166,7 @@ impl PeerVerifier {
         let known =
             self.lock().get(&digest).filter(|known| (known.since..=known.until).contains(&now.as_secs())).cloned();
         if let Some(TrustedChain { user, until, .. }) = known {
-            return Judged { peer: Peer::Certificate(user), until };
+            return JudgedPeer { peer: Peer::Certificate(user), until };
         }
         let judged = self.judge_anew(chain, now);
         // Others may be trusted later, when the time of a certificate has come.
@@ -184,7 +184,7 @@ impl PeerVerifier {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn judge_anew(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Judged {
+    fn judge_anew(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> JudgedPeer {
         let user = self.user(chain, now);
         let proxy = self.front_proxies.as_ref().filter(|_| !chain.is_empty()).map(|known| known.include(chain, now));
         let peer = match (proxy, user) {
@@ -196,7 +196,7 @@ impl PeerVerifier {
         let authorities = self.users.iter().chain(self.front_proxies.iter().map(|proxies| &proxies.authorities));
         let ends = authorities.flat_map(|authorities| authorities.ends()).chain(chain.iter().map(end));
         let until = ends.filter(|end| *end >= now.as_secs()).min().unwrap_or(u64::MAX);
-        Judged { peer, until }
+        JudgedPeer { peer, until }
     }
 
     fn user(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Peer {

@@ -83,7 +83,7 @@ impl Tls {
             .map_err(|why| faults.push(format!("--tls-cert-file, --tls-private-key-file: {why}")));
         let mut named = Vec::new();
         for text in &options.named {
-            match Named::load(&provider, text) {
+            match ServerNameCertificate::load(&provider, text) {
                 Ok(all) => named.extend(all),
                 Err(why) => faults.push(format!("--tls-sni-cert-key={text}: {why}")),
             }
@@ -350,11 +350,11 @@ struct Certificates {
     default: Arc<CertifiedKey>,
     /// For clients that ask for no name, because they have connected to an address.
     without_name: Arc<CertifiedKey>,
-    named: Arc<[Named]>,
+    named: Arc<[ServerNameCertificate]>,
 }
 
 #[derive(Debug)]
-struct Named {
+struct ServerNameCertificate {
     /// `example.com`, `*.example.com`, or an address.
     pattern: String,
     /// The pattern is from the command line, not from the certificate.
@@ -362,9 +362,9 @@ struct Named {
     pair: Arc<CertifiedKey>,
 }
 
-impl Named {
+impl ServerNameCertificate {
     /// The pair under each of its names.
-    fn load(provider: &CryptoProvider, text: &str) -> Result<Vec<Named>, String> {
+    fn load(provider: &CryptoProvider, text: &str) -> Result<Vec<ServerNameCertificate>, String> {
         let (certificate, key, domains) = named_files(text).ok_or("expected CERT,KEY[:DOMAINS]")?;
         let file = |path: &str| Pem::File(path.into());
         let pair = load_pair(provider, &file(certificate), &file(key))?;
@@ -372,7 +372,7 @@ impl Named {
             Some(domains) => domains.split(',').map(|domain| canonical(domain.trim())).collect::<Vec<_>>(),
             None => names_in(&pair.cert[0])?,
         };
-        let named = |pattern| Named { pattern, explicit: domains.is_some(), pair: pair.clone() };
+        let named = |pattern| ServerNameCertificate { pattern, explicit: domains.is_some(), pair: pair.clone() };
         Ok(patterns.into_iter().map(named).collect())
     }
 }
@@ -380,12 +380,12 @@ impl Named {
 impl Certificates {
     fn find(&self, name: &str) -> Option<&Arc<CertifiedKey>> {
         let name = name.to_ascii_lowercase();
-        let matches = |named: &&Named| match named.pattern.strip_prefix("*.") {
+        let matches = |named: &&ServerNameCertificate| match named.pattern.strip_prefix("*.") {
             Some(suffix) => name.split_once('.').is_some_and(|(_, rest)| rest == suffix),
             None => named.pattern == name,
         };
         // Exact names come before wildcards, names from the command line before those in certificates.
-        let rank = |named: &&Named| (!named.pattern.starts_with("*."), named.explicit);
+        let rank = |named: &&ServerNameCertificate| (!named.pattern.starts_with("*."), named.explicit);
         self.named.iter().rev().filter(matches).max_by_key(rank).map(|named| &named.pair)
     }
 }

@@ -10,7 +10,7 @@ use holdfast_core::refusal::{BadRequest, Cause, Plenty, Subject, Timeout, TooLar
 use holdfast_core::request::{Body, DeleteOptions, Format, IGNORES_READ_ERRORS, Options};
 use holdfast_core::schema::{MessageId, check, schema};
 use holdfast_core::wire::protobuf;
-use holdfast_service::{Named, Share, Shares};
+use holdfast_service::{ResourceRequest, Share, Shares};
 use holdfast_value::Value;
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
@@ -170,7 +170,7 @@ where
 const WANTED: &str = "DeleteOptions";
 
 /// Reads `DeleteOptions` in the body.
-pub fn delete_options(named: &mut Named) -> Result<(), Refusal> {
+pub fn delete_options(named: &mut ResourceRequest) -> Result<(), Refusal> {
     match options_body(&named.body)? {
         Some(body) => take(&mut named.options, &checked(body)?),
         None => Ok(()),
@@ -179,7 +179,7 @@ pub fn delete_options(named: &mut Named) -> Result<(), Refusal> {
 
 /// Reads the delete options in the body of an Eviction, so that a dry run is seen before the request is judged. Whether
 /// the body is an Eviction is found out later.
-pub fn eviction(named: &mut Named) -> Result<(), Refusal> {
+pub fn eviction(named: &mut ResourceRequest) -> Result<(), Refusal> {
     match parsed(&named.body).as_ref().map(|body| &body["deleteOptions"]) {
         None | Some(Value::Null) => Ok(()),
         // Options of a wrong type are refused later, with the body.

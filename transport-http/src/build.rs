@@ -1,18 +1,18 @@
 //! Wires the service and the transport over an engine: the only place that does.
 
 use crate::aggregate::{self, Aggregator};
+use crate::answers::Answers;
 use crate::authenticate::Authenticator;
-use crate::connect::Connections;
+use crate::connect::connections::Connections;
+use crate::documents::Library;
 use crate::effects::{Effects, Images};
-use crate::forks::Forker;
-use crate::forks::live::{Live, Place};
-use crate::held::Answers;
+use crate::forks::forker::Forker;
 use crate::manners::Manners;
 use crate::pages::Pages;
-use crate::paths::{Library, git_version};
+use crate::paths::git_version;
 use crate::spans::Tracer;
-use crate::transport::{Features, ShownMetrics, Transport};
-use futures_util::future::BoxFuture;
+use crate::transport::live::{ForkLine, Live};
+use crate::transport::{Components, Features, HealthCheck, ShownMetrics, Transport};
 use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::kinds::offered::NEWEST;
@@ -22,7 +22,6 @@ use holdfast_service::{Authorities, Limits, Meter, Options, Service};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 /// The parts of a server. [`Builder::new`] has the defaults.
 pub struct Builder {
@@ -75,16 +74,6 @@ pub struct Builder {
     pub authorities: Option<Arc<dyn Authorities>>,
 }
 
-/// Something that the server's health depends on.
-pub trait HealthCheck: Send + Sync {
-    /// The name of the check in paths.
-    fn name(&self) -> &str;
-    fn check(&self) -> BoxFuture<'_, Result<(), String>>;
-}
-
-/// Starts components beside a server; they end with the tasks.
-pub type Components = Arc<dyn Fn(&Arc<Transport>, &mut JoinSet<()>) + Send + Sync>;
-
 impl Builder {
     /// A server with defaults that authenticates only callers within the process.
     pub fn new(engine: Arc<Engine>) -> Builder {
@@ -124,7 +113,8 @@ impl Builder {
         let (forks_max, auditor, components) = (self.forks_max, self.auditor, self.components);
         let (authorities, images, speakers) = (self.authorities, self.images, self.speakers);
         let aggregator = Aggregator::new(engine.clone(), aggregation);
-        let asked = Asked { authorities: authorities.clone(), images: images.clone(), speakers: speakers.clone() };
+        let asked =
+            OutsideParts { authorities: authorities.clone(), images: images.clone(), speakers: speakers.clone() };
         let aggregator = self::aggregator(aggregator, &engine, &authenticator, asked);
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
@@ -189,11 +179,11 @@ impl Builder {
 
 impl Transport {
     /// The transport over the engine of a fork: it authenticates the same users, and shares the bounds of requests.
-    pub(crate) fn beside(&self, engine: Arc<Engine>, place: Place) -> Result<Arc<Transport>, Fault> {
+    pub(crate) fn beside(&self, engine: Arc<Engine>, place: ForkLine) -> Result<Arc<Transport>, Fault> {
         let cluster = engine.log().identity()?.id.unwrap_or_default();
         let authenticator = self.authenticator.beside(cluster);
         let (authorities, images, speakers) = (self.service.authorities(), self.images.clone(), self.speakers.clone());
-        let asked = Asked { authorities, images, speakers };
+        let asked = OutsideParts { authorities, images, speakers };
         let aggregator = aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator, asked);
         let authenticator = Arc::new(authenticator);
         let revision = engine.snapshot().registry.revision();
@@ -236,7 +226,7 @@ impl Transport {
 }
 
 /// The parts that ask other servers.
-struct Asked {
+struct OutsideParts {
     authorities: Option<Arc<dyn Authorities>>,
     images: Option<Arc<dyn Images>>,
     speakers: Speakers,
@@ -247,7 +237,7 @@ fn aggregator(
     aggregator: Aggregator,
     engine: &Arc<Engine>,
     authenticator: &Authenticator,
-    Asked { authorities, images, speakers }: Asked,
+    OutsideParts { authorities, images, speakers }: OutsideParts,
 ) -> Arc<Aggregator> {
     let aggregator = Arc::new(aggregator);
     aggregator.prime(engine);

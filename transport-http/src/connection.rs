@@ -9,10 +9,8 @@ mod answers;
 mod date;
 mod deadlines;
 mod making;
-mod upload;
+pub mod upload;
 mod wakes;
-
-pub use upload::Download;
 
 use crate::received::Received;
 use answers::{Entry, entry_of, remove};

@@ -5,12 +5,14 @@
 //! filter.
 
 pub mod aggregate;
+mod answers;
 mod audit;
 pub mod authenticate;
 mod body;
 mod build;
 pub mod connect;
 mod connection;
+mod documents;
 mod effects;
 mod ending;
 mod expecting;
@@ -30,6 +32,7 @@ pub mod paths;
 pub mod query;
 mod received;
 mod render;
+mod requests;
 mod respond;
 mod route;
 mod secrets;
@@ -42,11 +45,13 @@ mod strangers;
 mod target;
 pub mod tokens;
 pub mod transport;
+mod understood;
 mod warnings;
 mod watch;
 mod websocket;
 mod wire;
 
-pub use build::{Builder, HealthCheck};
+pub use build::Builder;
 pub use effects::Images;
-pub use transport::{Features, Transport, WireRequest};
+pub use requests::WireRequest;
+pub use transport::{Features, HealthCheck, Transport};

@@ -7,7 +7,7 @@ use crate::received::Received;
 use crate::sparing::Sparing;
 use crate::wire::Wire;
 use bytes::Bytes;
-use holdfast_tls::guests::{Guests, Place};
+use holdfast_tls::guests::{ConnectionSlot, Guests};
 use holdfast_tls::peer::Presented;
 use holdfast_tls::server::{LiveTls, Tls};
 use http::Request;
@@ -52,7 +52,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone)]
 pub struct Guest {
     pub address: SocketAddr,
-    pub place: Arc<Place>,
+    pub place: Arc<ConnectionSlot>,
 }
 
 /// The settings and parts with which a listener serves every connection.
@@ -173,7 +173,7 @@ where
     async fn serve_http1<H>(
         mut self,
         stream: TlsStream<TcpStream>,
-        place: Arc<Place>,
+        place: Arc<ConnectionSlot>,
         service: H,
     ) -> Result<(), Failure>
     where

@@ -32,7 +32,7 @@ use holdfast_core::refusal::{BadRequest, MethodNotAllowed};
 use holdfast_engine::log::Identity;
 use holdfast_engine::moment::at_time;
 use holdfast_engine::{Engine, Fault, LogRead};
-use holdfast_service::Place;
+use holdfast_service::RequestSlot;
 use holdfast_value::{Value, json};
 use http::Method;
 use std::collections::VecDeque;
@@ -58,7 +58,7 @@ const FRAME_BYTES_MAX: u32 = 256 << 20;
 /// The user, and the request's place among those in progress, which it gives up while it waits.
 pub(crate) struct Waiter<'a> {
     pub user: &'a User,
-    pub place: Option<Place>,
+    pub place: Option<RequestSlot>,
 }
 
 /// Answers a path below [`PATH`]; `path` is without that prefix.

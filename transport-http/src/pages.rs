@@ -1,13 +1,13 @@
 //! The debug pages of the program around this server: `/flagz`, `/statusz`, `/configz` and the paths below `/debug`.
 
 use crate::respond::{self, Response};
-use crate::transport::{Head, Transport};
+use crate::understood::Head;
 use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use std::sync::Arc;
 
 /// An authorized request for a page.
-pub struct Asked<'a> {
+pub struct PageRequest<'a> {
     pub method: &'a Method,
     pub path: &'a str,
     pub query: &'a str,
@@ -23,13 +23,13 @@ pub struct Page {
 }
 
 /// Answers every path of a page.
-pub type Pages = Arc<dyn Fn(&Asked<'_>) -> Page + Send + Sync>;
+pub type Pages = Arc<dyn Fn(&PageRequest<'_>) -> Page + Send + Sync>;
 
 /// Has the program answer, if it has pages.
-pub(crate) fn answer(transport: &Transport, head: &Head, path: &str, body: &[u8]) -> Response {
-    let Some(pages) = &transport.pages else { return respond::text(404, "404 page not found\n") };
+pub(crate) fn answer(pages: Option<&Pages>, head: &Head, path: &str, body: &[u8]) -> Response {
+    let Some(pages) = pages else { return respond::text(404, "404 page not found\n") };
     let accept = head.headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let page = pages(&Asked { method: &head.method, path, query: &head.query, accept, body });
+    let page = pages(&PageRequest { method: &head.method, path, query: &head.query, accept, body });
     let mut response = respond::text(page.code, page.text);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(page.content_type));
     response

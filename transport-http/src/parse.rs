@@ -1,10 +1,11 @@
-//! From an HTTP request to a [`Named`] one: options, body, impersonation, request id.
+//! Makes a [`ResourceRequest`] of an HTTP request: options, body, impersonation, request id.
 
 use crate::body;
 use crate::query::Query;
 use crate::respond::{self, Form};
 use crate::route::decode_key;
-use crate::transport::{Head, Kept, Transport, Understood};
+use crate::transport::Transport;
+use crate::understood::{Head, Kept, Understood};
 use crate::websocket::Socket;
 use bytes::Buf;
 use futures_util::Stream;
@@ -13,16 +14,16 @@ use holdfast_core::authz::{ActingAs, User};
 use holdfast_core::kinds::Subresource;
 use holdfast_core::refusal::{BadRequest, Cause, Internal, Subject};
 use holdfast_core::request::{Body, Format, Options, Verb};
-use holdfast_service::{Named, RequestId, ResourcePath};
+use holdfast_service::{RequestId, ResourcePath, ResourceRequest};
 use holdfast_tls::front_proxy::text;
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use std::sync::Arc;
 
 /// The request on a path, with the query's moment; the rest is read later.
-pub fn named(verb: Verb, path: Arc<ResourcePath>, query: &Query) -> Named {
+pub fn named(verb: Verb, path: Arc<ResourcePath>, query: &Query) -> ResourceRequest {
     let at = query.get("at").map(str::to_owned);
-    Named { verb, path, options: Options::default(), body: Body::default(), at }
+    ResourceRequest { verb, path, options: Options::default(), body: Body::default(), at }
 }
 
 /// The client's id for the request, if it has a valid form.
@@ -60,7 +61,7 @@ impl Transport {
     /// Reads the rest of a request on objects, including its body. The error says what is wrong with it.
     pub(crate) async fn fill<B, D, E>(
         &self,
-        named: &mut Named,
+        named: &mut ResourceRequest,
         head: &mut Head,
         understood: &mut Understood,
         kept: &mut Kept,
@@ -114,7 +115,7 @@ impl Transport {
     }
 
     /// Reads the rest of a connect request. Its body and most parameters belong to what answers it behind the API.
-    pub(crate) fn fill_way(&self, named: &mut Named, understood: &Understood) -> Result<(), Refusal> {
+    pub(crate) fn fill_way(&self, named: &mut ResourceRequest, understood: &Understood) -> Result<(), Refusal> {
         if named.path.subresource == "log" {
             named.options = understood.query.options("GetOptions")?;
         }
@@ -124,7 +125,7 @@ impl Transport {
     }
 
     /// Chooses the client's next form, if the kind cannot be shown in the best one.
-    fn fit_shape(&self, named: &Named, head: &Head, understood: &mut Understood) -> Result<(), Refusal> {
+    fn fit_shape(&self, named: &ResourceRequest, head: &Head, understood: &mut Understood) -> Result<(), Refusal> {
         let state = self.engine().snapshot();
         let ResourcePath { group, version, resource, .. } = &*named.path;
         let Some((id, served)) = state.registry.find(group, version, resource) else { return Ok(()) };
@@ -146,7 +147,7 @@ impl Transport {
     }
 
     /// Refuses or ignores what feature gates turn off.
-    fn gate(&self, named: &mut Named) -> Result<(), Refusal> {
+    fn gate(&self, named: &mut ResourceRequest) -> Result<(), Refusal> {
         if named.options.dry_run && !self.features.dry_run {
             return Err(Refusal::BadRequest(BadRequest::DryRunDisabled));
         }

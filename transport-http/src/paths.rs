@@ -1,5 +1,8 @@
 //! Paths that are no resources: discovery, OpenAPI, version, health, metrics.
 
+pub use crate::documents::API_VERSION;
+
+use crate::documents::Described;
 use crate::health::{self, PATHS};
 use crate::query::Query;
 use crate::respond::{self, Encoding, Response, Shape};
@@ -7,230 +10,18 @@ use crate::route::{Discovery, Route};
 use crate::transport::Transport;
 use bytes::Bytes;
 use holdfast_core::Refusal;
-use holdfast_core::authz::User;
-use holdfast_core::kinds::{GroupVersions, Registry, registry as built_in};
+use holdfast_core::kinds::{Registry, registry as built_in};
 use holdfast_core::object::encode;
 use holdfast_core::refusal::MethodNotAllowed;
 use holdfast_core::schema::schema;
 use holdfast_core::wire::discovery::documents::{VersionInfo, indented};
 use holdfast_core::wire::discovery::{self, Aggregated, Catalog};
-use holdfast_core::wire::openapi::{self, OpenApi, v2};
+use holdfast_core::wire::openapi::{self, v2};
 use holdfast_core::wire::protobuf;
-use holdfast_engine::{Charge, Loss, ReadMemory, Reader};
-use holdfast_service::{Granted, Scene};
+use holdfast_service::Granted;
 use holdfast_value::{Value, json};
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Method};
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex};
-
-/// The Kubernetes release whose API is served.
-pub const API_VERSION: &str = "v1.35.0";
-
-/// How many documents are kept: several times as many as a thousand groups have.
-const DOCUMENTS_MAX: usize = 8192;
-
-/// The number of past APIs whose documents are kept.
-const PAST_MAX: usize = 4;
-
-/// The documents of the current API, and of the past ones that were read last.
-pub struct Library {
-    present: Arc<Documents>,
-    past: Arc<Past>,
-}
-
-/// Documents with the kinds that they describe, the most recently used last.
-type Past = Mutex<VecDeque<(Arc<Registry>, Arc<Documents>)>>;
-
-impl Library {
-    pub fn new(server_address: String) -> Library {
-        Library { present: Arc::new(Documents::new(server_address)), past: Arc::default() }
-    }
-
-    /// The library of a fork, whose API is the same up to this revision.
-    pub fn beside(&self, revision: u64) -> Library {
-        let fresh = Documents::new(self.present.server_address.clone());
-        let present = Documents { shared: Some((self.present.clone(), revision)), ..fresh };
-        Library { present: Arc::new(present), past: Arc::default() }
-    }
-
-    /// The documents of the kinds in the scene. The memory of past ones is counted as their reader's.
-    fn of(&self, scene: &Scene, memory: &ReadMemory, user: &User) -> Arc<Documents> {
-        match scene.has_kinds_of_now() {
-            true => self.present.clone(),
-            false => self.of_past(&scene.state().registry, || memory.nothing(&Reader::of(user))),
-        }
-    }
-
-    fn of_past(&self, registry: &Arc<Registry>, charge: impl FnOnce() -> Charge) -> Arc<Documents> {
-        let mut past = lock(&self.past);
-        let known = past.iter().position(|(kinds, _)| Arc::ptr_eq(kinds, registry));
-        let found = known.and_then(|place| past.remove(place));
-        let (kinds, documents) = found.unwrap_or_else(|| {
-            let mut charge = charge();
-            let (kept, kinds) = (Arc::downgrade(&self.past), Arc::downgrade(registry));
-            charge.give_way_by(Loss::Time, move || {
-                let Some(kept) = kept.upgrade() else { return };
-                let mut past = lock(&kept);
-                let place = past.iter().position(|(of, _)| Arc::as_ptr(of) == kinds.as_ptr());
-                let gone = place.and_then(|place| past.remove(place));
-                drop(past);
-                drop(gone);
-            });
-            let address = self.present.server_address.clone();
-            let documents = Documents { charge: Some(Mutex::new(charge)), ..Documents::new(address) };
-            (registry.clone(), Arc::new(documents))
-        });
-        past.push_back((kinds, documents.clone()));
-        let gone = if past.len() > PAST_MAX { past.pop_front() } else { None };
-        drop(past);
-        drop(gone);
-        documents
-    }
-}
-
-fn lock(past: &Past) -> std::sync::MutexGuard<'_, VecDeque<(Arc<Registry>, Arc<Documents>)>> {
-    past.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-/// Documents that describe the API. Each is made at its first request, and made again only when the part of the API
-/// that it describes has changed.
-pub struct Documents {
-    /// The address by which clients reach the server: `10.0.0.1:6443`.
-    server_address: String,
-    /// By name, with the revision of the kinds that they were made from.
-    made: Mutex<HashMap<String, (u64, Bytes)>>,
-    /// For a fork: the documents of the server that was forked, and the revision up to which both have the same.
-    shared: Option<(Arc<Documents>, u64)>,
-    /// For past kinds: counts the documents. They may be dropped while a request reads them.
-    charge: Option<Mutex<Charge>>,
-}
-
-/// The documents of one state's API.
-struct Described<'a> {
-    documents: &'a Documents,
-    registry: &'a Registry,
-}
-
-impl Documents {
-    pub fn new(server_address: String) -> Documents {
-        Documents { server_address, made: Mutex::default(), shared: None, charge: None }
-    }
-
-    fn find(&self, name: &str, revision: u64) -> Option<Bytes> {
-        match &self.shared {
-            Some((shared, until)) if revision <= *until => shared.find(name, revision),
-            _ => self.lock().get(name).filter(|made| made.0 == revision).map(|made| made.1.clone()),
-        }
-    }
-
-    fn keep(&self, name: String, revision: u64, made: Bytes) {
-        if let Some((shared, until)) = &self.shared
-            && revision <= *until
-        {
-            return shared.keep(name, revision, made);
-        }
-        if let Some(charge) = &self.charge {
-            let mut charge = charge.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            if charge.grow(made.len() as u64).is_err() {
-                return;
-            }
-        }
-        let mut kept = self.lock();
-        // A fork may ask for a document of an older revision; the newer one is needed more often.
-        if kept.get(&name).is_some_and(|(newer, _)| *newer > revision) {
-            return;
-        }
-        // Documents of groups that are gone are not removed one by one.
-        if kept.len() >= DOCUMENTS_MAX {
-            kept.clear();
-        }
-        kept.insert(name, (revision, made));
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, (u64, Bytes)>> {
-        self.made.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-impl Described<'_> {
-    /// The document with this name.
-    fn get(&self, name: &str, revision: u64, make: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
-        if let Some(found) = self.documents.find(name, revision) {
-            return Some(found);
-        }
-        let made = make()?;
-        self.documents.keep(name.to_owned(), revision, made.clone());
-        Some(made)
-    }
-
-    /// A document about one group.
-    fn of_group(&self, name: &str, group: &str, make: impl FnOnce(&Catalog) -> Option<Bytes>) -> Option<Bytes> {
-        let group = self.registry.group(group)?;
-        self.get(name, group.revision, || make(&Catalog::of(self.registry, std::slice::from_ref(&group))))
-    }
-
-    /// The same for every group, in discovery's order; `core` picks the group without a name, otherwise all others.
-    fn each_group(&self, name: &str, core: bool, make: fn(&Catalog, &str) -> Option<Bytes>) -> Vec<Bytes> {
-        let groups = self.registry.groups().into_iter().filter(|group| group.group.is_empty() == core);
-        let each = groups.filter_map(|group| {
-            let name = format!("{name} {}", group.group);
-            self.get(&name, group.revision, || {
-                make(&Catalog::of(self.registry, std::slice::from_ref(&group)), &group.group)
-            })
-        });
-        each.collect()
-    }
-
-    fn openapi<T>(&self, groups: &[GroupVersions], make: impl FnOnce(&OpenApi) -> T) -> T {
-        let catalog = Catalog::of(self.registry, groups);
-        make(&OpenApi { schema: schema(), catalog: &catalog, version: API_VERSION })
-    }
-
-    /// The groups with built-in kinds, and those without.
-    fn by_origin(&self) -> (Vec<GroupVersions>, Vec<GroupVersions>) {
-        let built_in = built_in();
-        self.registry.groups().into_iter().partition(|group| built_in.group(&group.group).is_some())
-    }
-
-    fn openapi_v3(&self, path: &str) -> Option<Bytes> {
-        let (built_in, custom) = self.by_origin();
-        let group = path.strip_prefix("apis/").map(|rest| rest.split('/').next().unwrap_or(rest));
-        let own: Vec<GroupVersions> =
-            custom.into_iter().filter(|custom| Some(custom.group.as_str()) == group).collect();
-        let revision = own.first().map_or_else(|| newest(&built_in), |own| own.revision);
-        // Every document includes the built-in groups, because all kinds share options and metadata with them.
-        let groups = [built_in, own].concat();
-        self.get(&format!("openapi/v3/{path}"), revision, || self.openapi(&groups, |openapi| openapi.v3_document(path)))
-    }
-
-    /// The pieces of the document, and its ETag.
-    fn openapi_v2(&self, encoding: v2::Encoding) -> (Vec<Bytes>, String) {
-        let (built_in, custom) = self.by_origin();
-        let revision = newest(&built_in);
-        let one = |name: &str, revision, groups: &[GroupVersions], is_built_in| {
-            let part = |of: &str| format!("openapi/v2 {encoding:?} {of} {name}");
-            let known = |of: &str| self.documents.find(&part(of), revision);
-            if let (Some(paths), Some(definitions)) = (known("paths"), known("definitions")) {
-                return v2::Part { paths, definitions };
-            }
-            let made = self.openapi(groups, |openapi| openapi.v2_part(encoding, is_built_in));
-            self.documents.keep(part("paths"), revision, made.paths.clone());
-            self.documents.keep(part("definitions"), revision, made.definitions.clone());
-            made
-        };
-        let mut parts = vec![one("", revision, &built_in, true)];
-        for group in &custom {
-            parts.push(one(&group.group, group.revision, std::slice::from_ref(group), false));
-        }
-        let tag = self.openapi(&self.registry.groups(), |openapi| openapi.v2_hash());
-        (self.openapi(&[], |openapi| openapi.v2_document(encoding, &parts)), tag)
-    }
-}
-
-fn newest(groups: &[GroupVersions]) -> u64 {
-    groups.iter().map(|group| group.revision).max().unwrap_or(0)
-}
 
 /// Answers a path that is no resource.
 pub async fn answer(
@@ -529,6 +320,10 @@ fn open_metrics(text: String) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::documents::{Library, PAST_MAX};
+    use holdfast_core::authz::User;
+    use holdfast_engine::{ReadMemory, Reader};
+    use std::sync::Arc;
 
     #[test]
     fn the_version_is_json_for_whoever_takes_it_at_all() {

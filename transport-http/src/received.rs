@@ -1,6 +1,6 @@
 //! The body of a request, over HTTP/1.1 or HTTP/2.
 
-use crate::connection::Download;
+use crate::connection::upload::Download;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;

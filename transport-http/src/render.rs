@@ -1,11 +1,12 @@
 //! From a reply to an HTTP response.
 
-use crate::held::QUICK_BYTES_MAX;
+use crate::answers::QUICK_BYTES_MAX;
 use crate::lists::{self, Head};
 use crate::respond::{self, Encoding, Form, Response, Shape};
 use crate::route::Route;
 use crate::status;
-use crate::transport::{Transport, Understood};
+use crate::transport::Transport;
+use crate::understood::Understood;
 use crate::watch;
 use crate::websocket::Socket;
 use holdfast_core::Refusal;
@@ -15,7 +16,7 @@ use holdfast_core::object::export::export;
 use holdfast_core::refusal::Internal;
 use holdfast_core::request::Verb;
 use holdfast_core::state::Entry;
-use holdfast_service::{Listed, Place, Reply, Shown};
+use holdfast_service::{Listed, Reply, RequestSlot, Shown};
 use holdfast_value::Value;
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ pub async fn reply(
     understood: &Understood,
     reader: Arc<User>,
     socket: Option<Socket>,
-    place: Option<Place>,
+    place: Option<RequestSlot>,
 ) -> Response {
     let shape = understood.shape;
     let now = transport.engine().stamp().seconds();

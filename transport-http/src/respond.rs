@@ -4,7 +4,6 @@
 
 use crate::held::{CutOff, Held};
 use crate::status::Status;
-use crate::transport::Head;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -468,9 +467,9 @@ pub fn text(code: u16, body: impl Into<String>) -> Response {
 }
 
 /// The response when authorization failed with an error. The request's path is escaped, as it may end up in a browser.
-pub fn unauthorizable(head: &Head, why: &str) -> Response {
-    let query = if head.query.is_empty() { String::new() } else { format!("?{}", head.query) };
-    let message = format!("Internal Server Error: {:?}: {why}", format!("{}{query}", head.path));
+pub fn unauthorizable(path: &str, query: &str, why: &str) -> Response {
+    let query = if query.is_empty() { String::new() } else { format!("?{query}") };
+    let message = format!("Internal Server Error: {:?}: {why}", format!("{path}{query}"));
     let escaped = message.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     plain_error(500, &escaped)
 }

@@ -2,9 +2,10 @@
 
 use crate::expecting::Expecting;
 use crate::listener::{Guest, Listener};
+use crate::requests::WireRequest;
 use crate::respond::Response;
 use crate::target::PathsOnly;
-use crate::transport::{Transport, WireRequest};
+use crate::transport::Transport;
 use holdfast_tls::guests::Guests;
 use holdfast_tls::peer::Peer;
 use holdfast_tls::server::LiveTls;

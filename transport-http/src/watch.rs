@@ -16,7 +16,7 @@ use holdfast_core::refusal::Expired;
 use holdfast_core::wire::{ordered::ordered, protobuf, table};
 use holdfast_engine::hub::frame;
 use holdfast_engine::{Charge, Delivery, Fault, Watch};
-use holdfast_service::{Place, Watched, Watching};
+use holdfast_service::{RequestSlot, Watched, Watching};
 use holdfast_value::Value;
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -42,7 +42,7 @@ pub fn answer(
     shape: Shape,
     reader: Arc<User>,
     socket: Option<Socket>,
-    place: Option<Place>,
+    place: Option<RequestSlot>,
 ) -> Response {
     let Watched { kind, version, watch, timeout, bookmarks, mark_initial_end, flaw, trail } = watched;
     // The seats are held while the initial objects and the past are read.
@@ -87,7 +87,7 @@ pub fn answer(
 }
 
 /// Keeps the place of a watch until the result is dropped, at most for [`BEGINNING_MAX`].
-fn kept_while_it_begins(place: Place) -> oneshot::Sender<()> {
+fn kept_while_it_begins(place: RequestSlot) -> oneshot::Sender<()> {
     let (begun, has_begun) = oneshot::channel();
     tokio::spawn(async move {
         let _place = place;

@@ -1,6 +1,6 @@
 //! The stream below an HTTP/1.1 connection: a client that does not read the response is given up after a while.
 
-use holdfast_tls::guests::Place;
+use holdfast_tls::guests::ConnectionSlot;
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,11 +19,11 @@ struct Inner<T> {
     /// Running since the client reads nothing.
     stalled: Option<Pin<Box<Sleep>>>,
     /// Kept while the stream is open, even after an upgrade to another protocol.
-    _place: Option<Arc<Place>>,
+    _place: Option<Arc<ConnectionSlot>>,
 }
 
 impl<T> Wire<T> {
-    pub fn new(stream: T, unread: Duration, place: Option<Arc<Place>>) -> Wire<T> {
+    pub fn new(stream: T, unread: Duration, place: Option<Arc<ConnectionSlot>>) -> Wire<T> {
         Wire(Arc::new(Mutex::new(Inner { stream, unread, stalled: None, _place: place })))
     }
 

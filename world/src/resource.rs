@@ -15,11 +15,11 @@ pub(crate) type Decode = fn(&[u8]) -> Option<(Meta, KeptView)>;
 /// The order of resources has no meaning, but is the same in every process: worlds look resources up many times for
 /// each change, so a hash is compared before the names.
 #[derive(Clone)]
-pub struct Resource(Arc<Parts>, Option<Decode>);
+pub struct Resource(Arc<ResourceNames>, Option<Decode>);
 
 /// The identity of a resource.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Parts {
+struct ResourceNames {
     /// The hash of the names below.
     hash: u64,
     group: Box<str>,
@@ -31,7 +31,7 @@ struct Parts {
 
 impl Resource {
     pub fn new(group: &str, version: &str, plural: &str, kind: &str, namespaced: bool) -> Resource {
-        let parts = Parts {
+        let parts = ResourceNames {
             hash: hash_of(&[group, plural, version, kind]),
             group: group.into(),
             plural: plural.into(),

@@ -40,7 +40,7 @@ pub struct Trial {
     requests: u64,
     members: Vec<Member>,
     /// Events of controllers, oldest first.
-    told: Vec<Told>,
+    told: Vec<TrialEvent>,
     /// Refusals of controllers' actions, oldest first.
     refused: Vec<Refused>,
     user: Actor,
@@ -59,7 +59,7 @@ pub struct Trial {
 
 /// An Event of a controller, and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct TrialEvent {
     pub component: &'static str,
     pub note: Note,
 }
@@ -266,14 +266,14 @@ impl Trial {
     fn carry_out(&mut self, index: usize, plan: Plan) -> Vec<Refused> {
         let member = &self.members[index];
         let (component, actor) = (member.driver.controller(0).component(), member.actor.clone());
-        self.told.extend(plan.notes.into_iter().map(|note| Told { component, note }));
+        self.told.extend(plan.notes.into_iter().map(|note| TrialEvent { component, note }));
         for step in plan.steps {
             let mut refused = Vec::new();
             for action in step {
                 match self.act(&action, &actor) {
                     Ok(object) => {
                         let name = object["metadata"]["name"].as_str().unwrap_or(&action.key.name).to_owned();
-                        let told = action.told.map(|note| Told { component, note: note.naming(&name) });
+                        let told = action.told.map(|note| TrialEvent { component, note: note.naming(&name) });
                         self.told.extend(told);
                     }
                     Err(refusal) => refused.push(Refused { action, refusal }),
@@ -399,7 +399,7 @@ impl Trial {
 
     /// The Events of controllers since the last call: `Normal SuccessfulCreate Created pod: web-1`.
     pub fn take_notes(&mut self) -> Vec<String> {
-        let line = |told: Told| {
+        let line = |told: TrialEvent| {
             let Note { warning, reason, message, .. } = told.note;
             format!("{} {reason} {message}", if warning { "Warning" } else { "Normal" })
         };
@@ -407,7 +407,7 @@ impl Trial {
     }
 
     /// As [`Trial::take_notes`], with all fields.
-    pub fn take_told(&mut self) -> Vec<Told> {
+    pub fn take_told(&mut self) -> Vec<TrialEvent> {
         std::mem::take(&mut self.told)
     }
 

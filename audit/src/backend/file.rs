@@ -40,7 +40,7 @@ pub struct File {
 }
 
 struct Writing {
-    place: Place,
+    place: LogSink,
     /// The number of the last held line that was written.
     through: u64,
 }
@@ -58,7 +58,7 @@ struct Held {
 /// How many bytes may be held while the disk accepts none.
 const HELD_BYTES_MAX: usize = 1 << 20;
 
-enum Place {
+enum LogSink {
     Output,
     File { path: PathBuf, rotation: Rotation, open: fs::File, bytes: u64 },
 }
@@ -67,12 +67,12 @@ impl File {
     /// `-` is standard output. A missing folder is made.
     pub fn open(path: &str, format: Format, rotation: Rotation) -> io::Result<File> {
         let place = if path == "-" {
-            Place::Output
+            LogSink::Output
         } else {
             let path = PathBuf::from(path);
             let open = open(&path)?;
             let bytes = open.metadata()?.len();
-            Place::File { path, rotation, open, bytes }
+            LogSink::File { path, rotation, open, bytes }
         };
         Ok(File { format, writing: Mutex::new(Writing { place, through: 0 }), held: Mutex::default() })
     }
@@ -128,15 +128,15 @@ fn open(path: &Path) -> io::Result<fs::File> {
     open_growing(path, true)
 }
 
-impl Place {
+impl LogSink {
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         match self {
-            Place::Output => {
+            LogSink::Output => {
                 // Standard output may be a terminal, so control characters are made visible.
                 let text = String::from_utf8_lossy(lines);
                 io::stdout().lock().write_all(visible::json(&text).as_bytes())
             }
-            Place::File { path, rotation, open: file, bytes } => {
+            LogSink::File { path, rotation, open: file, bytes } => {
                 let full = rotation.bytes_max > 0 && *bytes > 0 && *bytes + lines.len() as u64 > rotation.bytes_max;
                 if full {
                     *file = rotate(path, *rotation)?;
@@ -311,8 +311,8 @@ mod tests {
 
     const SMALL: Rotation = Rotation { bytes_max: 8, days_max: 0, backups_max: 0, compress: false };
 
-    fn place(path: &Path) -> Place {
-        Place::File { path: path.to_owned(), rotation: SMALL, open: open(path).expect("a file"), bytes: 0 }
+    fn place(path: &Path) -> LogSink {
+        LogSink::File { path: path.to_owned(), rotation: SMALL, open: open(path).expect("a file"), bytes: 0 }
     }
 
     fn files(folder: &Path) -> Vec<String> {

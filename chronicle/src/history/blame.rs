@@ -1,6 +1,6 @@
 //! `holdfast blame`: every field of an object, with the event that set it last.
 
-use super::{Common, LogView, Named, Report, by, dash, shown_time, table};
+use super::{Common, LogView, ObjectArgs, Report, by, dash, shown_time, table};
 use anyhow::{Result, bail};
 use holdfast_core::event::{ChangedBy, Record};
 use holdfast_core::history::render::{Colour, Paint};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    named: Named,
+    named: ObjectArgs,
     #[command(flatten)]
     common: Common,
 }
@@ -44,7 +44,7 @@ struct Changed {
     document: Value,
 }
 
-fn look(view: &LogView, named: &Named) -> Result<Blamed> {
+fn look(view: &LogView, named: &ObjectArgs) -> Result<Blamed> {
     let place = view.place(named)?;
     let title = view.title(&place.storage, &place.key);
     let offsets = view.versions(&place)?;

@@ -57,7 +57,7 @@ pub struct Shown {
 
 /// One object.
 #[derive(clap::Args)]
-pub struct Named {
+pub struct ObjectArgs {
     /// The object, as for kubectl: `deploy web` or `deploy/web`.
     #[arg(value_names = ["KIND", "NAME"], num_args = 1..=2, required = true)]
     object: Vec<String>,
@@ -86,7 +86,7 @@ pub trait Report {
     fn value(&self) -> Value;
 }
 
-impl Named {
+impl ObjectArgs {
     /// The kind, as it was given.
     fn kind(&self) -> &str {
         let first = self.object.first().map(String::as_str).unwrap_or_default();
@@ -137,7 +137,7 @@ pub struct LogView<'l> {
 
 /// The resource and key of an object in the log.
 #[derive(Debug)]
-struct Place {
+struct StoredAt {
     storage: String,
     key: String,
 }
@@ -157,7 +157,7 @@ impl<'l> LogView<'l> {
         self.registry.by_storage(storage).map(|id| self.registry.get(id))
     }
 
-    fn place(&self, named: &Named) -> Result<Place> {
+    fn place(&self, named: &ObjectArgs) -> Result<StoredAt> {
         let (kind, name) = match named.object.as_slice() {
             [kind, name] => (kind.as_str(), name.as_str()),
             [both] => {
@@ -171,7 +171,7 @@ impl<'l> LogView<'l> {
         let kind = self.kind(kind)?;
         let namespace = named.namespace.as_deref().unwrap_or(self.log.namespace());
         let namespace = Some(namespace).filter(|_| kind.scope == Scope::Namespaced);
-        Ok(Place { storage: kind.storage.clone(), key: key(namespace, name) })
+        Ok(StoredAt { storage: kind.storage.clone(), key: key(namespace, name) })
     }
 
     /// An object's name in a report: `deployments.apps/default/web`.
@@ -186,7 +186,7 @@ impl<'l> LogView<'l> {
     }
 
     /// The offsets of an object's events that the log still has; at least one.
-    fn versions(&self, place: &Place) -> Result<Vec<Offset>> {
+    fn versions(&self, place: &StoredAt) -> Result<Vec<Offset>> {
         let versions = self.log.versions(&place.storage, &place.key)?;
         if !versions.is_empty() {
             return Ok(versions);
@@ -207,7 +207,7 @@ impl<'l> LogView<'l> {
     }
 
     /// Suggestions: objects of the kind with this name in other namespaces, or with a similar name in this one.
-    fn elsewhere(&self, place: &Place, name: &str) -> Vec<String> {
+    fn elsewhere(&self, place: &StoredAt, name: &str) -> Vec<String> {
         const SHOWN_MAX: usize = 3;
         let far = name.chars().count().div_ceil(4).min(3);
         let mut found: Vec<(usize, String)> = Vec::new();
@@ -404,8 +404,8 @@ mod tests {
         LogView::new(log, Timestamp::from_second(NOW_SECONDS).expect("a time"), false).expect("a state")
     }
 
-    pub fn named(object: &str) -> Named {
-        Named { object: object.split(' ').map(String::from).collect(), namespace: None }
+    pub fn named(object: &str) -> ObjectArgs {
+        ObjectArgs { object: object.split(' ').map(String::from).collect(), namespace: None }
     }
 
     #[test]
@@ -437,7 +437,7 @@ mod tests {
         ]);
         let versions = |object: &str, namespace: &str| {
             let view = view(&log);
-            let named = Named { namespace: Some(namespace.into()), ..named(object) };
+            let named = ObjectArgs { namespace: Some(namespace.into()), ..named(object) };
             let found = view.place(&named).and_then(|place| view.versions(&place));
             found.map(|versions| versions.len()).map_err(|error| error.to_string())
         };

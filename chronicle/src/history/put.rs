@@ -4,7 +4,7 @@
 //! through the subresource if the kind has one. Fields that only the server sets are left out, and so are references to
 //! owners that no longer exist.
 
-use super::{LogView, Place, Report, change_value};
+use super::{LogView, Report, StoredAt, change_value};
 use crate::remote::client::{Client, Failure, escaped};
 use anyhow::{Result, anyhow, bail};
 use holdfast_core::history::render::{Colour, Paint, unified};
@@ -34,7 +34,7 @@ pub struct Put<'a> {
     kind: &'a Kind,
     /// The index of the kind's version in which the documents are.
     version: usize,
-    place: &'a Place,
+    place: &'a StoredAt,
     writing: Writing,
     manager: &'static str,
     pub title: String,
@@ -54,11 +54,11 @@ pub struct Outcome {
     pub after: Option<u64>,
     pub changes: Vec<FieldChange>,
     pub notes: Vec<String>,
-    pub conflicts: Vec<Told>,
+    pub conflicts: Vec<ExplainedConflict>,
 }
 
 /// A conflict, and the event that caused it.
-pub struct Told {
+pub struct ExplainedConflict {
     pub conflict: Conflict,
     /// `version 42, 2026-11-21T10:00:00.000Z, by jane (kubectl)`
     pub since: Option<String>,
@@ -70,7 +70,7 @@ impl<'a> Put<'a> {
     pub fn new(
         client: &'a Client,
         view: &'a LogView<'a>,
-        place: &'a Place,
+        place: &'a StoredAt,
         api_version: &str,
         writing: Writing,
         manager: &'static str,
@@ -168,7 +168,7 @@ impl<'a> Put<'a> {
     }
 
     /// A report of the conflicts because of which nothing is written.
-    pub fn refusal(&self, now: Option<&Value>, goal: String, conflicts: Vec<Told>) -> Outcome {
+    pub fn refusal(&self, now: Option<&Value>, goal: String, conflicts: Vec<ExplainedConflict>) -> Outcome {
         let before = now.and_then(|now| now["metadata"]["resourceVersion"].as_str()?.parse().ok());
         Outcome {
             title: self.title.clone(),
@@ -403,7 +403,7 @@ impl Report for Outcome {
 
     fn value(&self) -> Value {
         let (namespace, name) = split_key(&self.key);
-        let conflict = |told: &Told| {
+        let conflict = |told: &ExplainedConflict| {
             let Conflict { path, before, after, now } = &told.conflict;
             json!({"path": path.to_string(), "before": before, "after": after, "now": now, "version": told.version,
                 "since": told.since})

@@ -1,7 +1,7 @@
 //! `holdfast restore`: puts an object back to an earlier state, by a new event.
 
 use super::put::{Outcome, Put, Writing};
-use super::{LogView, Named, Place, Shown, by, shown_time};
+use super::{LogView, ObjectArgs, Shown, StoredAt, by, shown_time};
 use crate::remote::Source;
 use crate::remote::client::Client;
 use anyhow::{Result, bail};
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    named: Named,
+    named: ObjectArgs,
     /// The moment to restore: a version (42), a time (2026-11-21T10:00:00Z) or how long ago (-15m).
     #[arg(long, allow_hyphen_values = true, value_name = "VERSION|TIME")]
     to: String,
@@ -33,12 +33,12 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// The earlier state of an object.
 struct Goal {
-    place: Place,
+    place: StoredAt,
     record: Record,
 }
 
 impl Goal {
-    fn find(view: &LogView, named: &Named, to: &str) -> Result<Goal> {
+    fn find(view: &LogView, named: &ObjectArgs, to: &str) -> Result<Goal> {
         let place = view.place(named)?;
         let title = view.title(&place.storage, &place.key);
         let version = view.version(to)?;

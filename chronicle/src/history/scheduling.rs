@@ -1,6 +1,6 @@
 //! `holdfast explain-scheduling`: why a pod is on its node, or on none, node by node.
 
-use super::{Common, LogView, Named, Report, shown_time, table};
+use super::{Common, LogView, ObjectArgs, Report, shown_time, table};
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_component::gates::GateArgs;
 use holdfast_core::event::Offset;
@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> Result<()> {
     args.common.run(&[], |view| look(view, args, &configuration))
 }
 
-struct Told {
+struct ExplainedDecision {
     pod: String,
     /// The version on whose state the decision was made.
     at: Offset,
@@ -58,8 +58,8 @@ struct Told {
     explained: Explained,
 }
 
-fn look(view: &LogView, args: &Args, configuration: &Configuration) -> Result<Told> {
-    let named = Named { object: vec!["pods".into(), args.pod.clone()], namespace: args.namespace.clone() };
+fn look(view: &LogView, args: &Args, configuration: &Configuration) -> Result<ExplainedDecision> {
+    let named = ObjectArgs { object: vec!["pods".into(), args.pod.clone()], namespace: args.namespace.clone() };
     let place = view.place(&named)?;
     let title = view.title(&place.storage, &place.key);
     let until = match &args.at {
@@ -76,7 +76,7 @@ fn look(view: &LogView, args: &Args, configuration: &Configuration) -> Result<To
     let profile = configuration.profile(scheduler).ok_or_else(|| {
         anyhow!("{title} names the scheduler {scheduler}, whose configuration is unknown: give it with --config")
     })?;
-    Ok(Told { pod: title, at, bound, explained: explain(&snapshot, profile, pod) })
+    Ok(ExplainedDecision { pod: title, at, bound, explained: explain(&snapshot, profile, pod) })
 }
 
 /// The node that a pod was bound to, with the version and its time.
@@ -175,7 +175,7 @@ fn apply(snapshot: &mut Snapshot, kind: Kind, key: &str, object: &Value) {
     snapshot.apply(kind, &Key::new(namespace.unwrap_or_default(), name), Some(object));
 }
 
-impl Told {
+impl ExplainedDecision {
     fn head(&self) -> String {
         let pod = &self.pod;
         match &self.bound {
@@ -197,7 +197,7 @@ impl Told {
     }
 }
 
-impl Report for Told {
+impl Report for ExplainedDecision {
     fn text(&self, paint: Paint) -> String {
         let mut text = paint.paint(Colour::Bold, &self.head()) + "\n";
         let mut rows = vec![["NODE", "TOTAL", "WHY"].map(String::from).to_vec()];
@@ -302,7 +302,7 @@ mod tests {
         put(offset, "pods", "default/p", replaces, pod)
     }
 
-    fn told(records: &[Record], at: Option<&str>) -> Result<Told> {
+    fn told(records: &[Record], at: Option<&str>) -> Result<ExplainedDecision> {
         let log = MemoryLog::default();
         log.append(records).expect("a log in memory takes records");
         let source = <Args as clap::Args>::augment_args(clap::Command::new("x"));

@@ -1,7 +1,7 @@
 //! `holdfast undo`: reverts the changes of one event, by a new event.
 
-use super::put::{Outcome, Put, Told, Writing};
-use super::{LogView, Place, Shown, by, shown_time};
+use super::put::{ExplainedConflict, Outcome, Put, Writing};
+use super::{LogView, Shown, StoredAt, by, shown_time};
 use crate::remote::Source;
 use crate::remote::client::Client;
 use anyhow::{Result, bail};
@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> Result<()> {
 /// An event and its change.
 struct Event {
     record: Record,
-    place: Place,
+    place: StoredAt,
     before: Option<Value>,
     after: Option<Value>,
     api_version: String,
@@ -50,7 +50,7 @@ impl Event {
         let Some(record) = view.log.read(offset)? else {
             bail!("there is no event {version}: a repair of the log left a gap there")
         };
-        let place = Place { storage: record.resource.clone(), key: record.key.clone() };
+        let place = StoredAt { storage: record.resource.clone(), key: record.key.clone() };
         let title = view.title(&place.storage, &place.key);
         let document = view.document(&record)?;
         let api_version = document["apiVersion"].as_str().unwrap_or_default().to_owned();
@@ -161,9 +161,15 @@ fn whole(before: Option<&Value>, after: Option<&Value>, now: Option<&Value>) -> 
 }
 
 /// Finds the event that last set each conflicting field.
-fn told(view: &LogView, place: &Place, event: Offset, put: &Put, conflicts: Vec<Conflict>) -> Result<Vec<Told>> {
-    let mut told: Vec<Told> =
-        conflicts.into_iter().map(|conflict| Told { conflict, since: None, version: None }).collect();
+fn told(
+    view: &LogView,
+    place: &StoredAt,
+    event: Offset,
+    put: &Put,
+    conflicts: Vec<Conflict>,
+) -> Result<Vec<ExplainedConflict>> {
+    let mut told: Vec<ExplainedConflict> =
+        conflicts.into_iter().map(|conflict| ExplainedConflict { conflict, since: None, version: None }).collect();
     let versions = view.versions(place)?;
     let mut before: Option<Value> = None;
     for offset in versions.iter().filter(|offset| **offset >= event) {

@@ -1,6 +1,6 @@
 //! `holdfast history`: the versions of one object.
 
-use super::{Common, LogView, Named, Report, change_value, dash, shown_time, table};
+use super::{Common, LogView, ObjectArgs, Report, change_value, dash, shown_time, table};
 use anyhow::Result;
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::history::render::{Colour, Paint, unified};
@@ -11,7 +11,7 @@ use holdfast_value::{Value, json};
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    named: Named,
+    named: ObjectArgs,
     /// Show what changed from each version to the next.
     #[arg(short = 'p', long)]
     diff: bool,
@@ -46,7 +46,7 @@ struct Version {
     before: Option<u64>,
 }
 
-fn look(view: &LogView, named: &Named, limit: Option<usize>, diff: bool) -> Result<History> {
+fn look(view: &LogView, named: &ObjectArgs, limit: Option<usize>, diff: bool) -> Result<History> {
     let place = view.place(named)?;
     let offsets = view.versions(&place)?;
     let left_out = offsets.len().saturating_sub(limit.unwrap_or(usize::MAX));

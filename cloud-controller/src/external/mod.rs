@@ -203,7 +203,7 @@ impl Cloud for External {
             Call::Clusters => {
                 let answer: wire::ListClustersResponse =
                     self.call("ListClusters", wire::ListClustersRequest {}).await?;
-                let cluster = |cluster| wire::Named::from(Some(cluster)).0;
+                let cluster = |cluster| wire::NamedCluster::from(Some(cluster)).0;
                 Ok(Answer::Clusters(answer.clusters.into_iter().map(cluster).collect()))
             }
         }

@@ -243,15 +243,15 @@ impl From<&cloud::Cluster> for Cluster {
     }
 }
 
-impl From<Option<Cluster>> for Named {
-    fn from(cluster: Option<Cluster>) -> Named {
+impl From<Option<Cluster>> for NamedCluster {
+    fn from(cluster: Option<Cluster>) -> NamedCluster {
         let Cluster { name, uid } = cluster.unwrap_or_default();
-        Named(cloud::Cluster { name, uid })
+        NamedCluster(cloud::Cluster { name, uid })
     }
 }
 
 /// A cluster that an answer names.
-pub struct Named(pub cloud::Cluster);
+pub struct NamedCluster(pub cloud::Cluster);
 
 impl From<&cloud::NodeRef> for NodeRef {
     fn from(node: &cloud::NodeRef) -> NodeRef {
@@ -276,7 +276,7 @@ impl From<&cloud::Route> for Route {
 impl From<Route> for cloud::Route {
     fn from(route: Route) -> cloud::Route {
         let Route { name, cluster, node, destination, blackhole } = route;
-        cloud::Route { name, cluster: Named::from(cluster).0, node, destination, blackhole }
+        cloud::Route { name, cluster: NamedCluster::from(cluster).0, node, destination, blackhole }
     }
 }
 
@@ -327,7 +327,7 @@ impl From<Balancer> for cloud::Balancer {
         };
         cloud::Balancer {
             name: balancer.name,
-            cluster: Named::from(balancer.cluster).0,
+            cluster: NamedCluster::from(balancer.cluster).0,
             ingress: balancer.ingress.into_iter().map(ingress).collect(),
         }
     }

@@ -1,29 +1,29 @@
 //! The gates: their state in Kubernetes 1.18 and in 1.35, and what each does here.
 
 use super::Effect::{self, Ahead, Always, Elsewhere, Kinds, Never, Switch, Unseen};
-use super::{Spec, Stage};
+use super::{GateSpec, Stage};
 
 pub struct Gate {
     pub name: &'static str,
     /// In 1.18, whose arguments old clusters still pass.
-    pub then: Spec,
+    pub then: GateSpec,
     /// In 1.35.
-    pub now: Spec,
+    pub now: GateSpec,
     pub effect: Effect,
 }
 
-const fn gate(name: &'static str, then: Spec, now: Spec, effect: Effect) -> Gate {
+const fn gate(name: &'static str, then: GateSpec, now: GateSpec, effect: Effect) -> Gate {
     Gate { name, then, now, effect }
 }
 
 /// The release has no such gate.
-const NONE: Spec = None;
-const ALPHA: Spec = Some((Stage::Alpha, false));
-const ALPHA_ON: Spec = Some((Stage::Alpha, true));
-const BETA: Spec = Some((Stage::Beta, true));
-const BETA_OFF: Spec = Some((Stage::Beta, false));
-const STABLE: Spec = Some((Stage::Stable, true));
-const DEPRECATED: Spec = Some((Stage::Deprecated, false));
+const NONE: GateSpec = None;
+const ALPHA: GateSpec = Some((Stage::Alpha, false));
+const ALPHA_ON: GateSpec = Some((Stage::Alpha, true));
+const BETA: GateSpec = Some((Stage::Beta, true));
+const BETA_OFF: GateSpec = Some((Stage::Beta, false));
+const STABLE: GateSpec = Some((Stage::Stable, true));
+const DEPRECATED: GateSpec = Some((Stage::Deprecated, false));
 
 /// Sorted by name.
 pub const GATES: &[Gate] = &[

@@ -51,26 +51,26 @@ impl FromStr for Severity {
 
 /// A line in a source file, or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place(Option<(String, u32)>);
+pub struct SourceLine(Option<(String, u32)>);
 
-impl Place {
+impl SourceLine {
     pub fn is(&self, path: &str, line: u32) -> bool {
         self.0.as_ref().is_some_and(|(file, number)| *number == line && file == base_name(path))
     }
 }
 
-impl FromStr for Place {
+impl FromStr for SourceLine {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Place, String> {
+    fn from_str(text: &str) -> Result<SourceLine, String> {
         if text.is_empty() || text == ":0" {
-            return Ok(Place(None));
+            return Ok(SourceLine(None));
         }
         let expect = || "syntax error: expect file.rs:234".to_owned();
         let (file, line) = text.split_once(':').filter(|(file, _)| file.contains('.')).ok_or_else(expect)?;
         match line.parse::<i64>().map_err(|_| expect())? {
             ..=0 => Err("negative or zero value for level".into()),
-            line => Ok(Place(Some((file.into(), u32::try_from(line).map_err(|_| expect())?)))),
+            line => Ok(SourceLine(Some((file.into(), u32::try_from(line).map_err(|_| expect())?)))),
         }
     }
 }
@@ -85,7 +85,7 @@ impl Modules {
             return None;
         }
         let file = base_name(path);
-        let stem = file.strip_suffix(".rs").unwrap_or(file);
+        let stem = file.strip_suffix("/mod.rs").or(file.strip_suffix(".rs")).unwrap_or(file);
         let fits = |(pattern, _): &&(String, i32)| matches(pattern, stem);
         self.0.iter().find(fits).map(|(_, level)| *level)
     }
@@ -113,8 +113,10 @@ impl FromStr for Modules {
     }
 }
 
+/// The name of a source file. Many files are called `mod.rs`, so these have the name of their folder, too.
 pub fn base_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
+    let folder = path.strip_suffix("/mod.rs").unwrap_or(path);
+    folder.rfind('/').map_or(path, |at| &path[at + 1..])
 }
 
 /// Shell wildcards for file names: `*`, `?`, `[a-z]`, `[^x]`, and `\` before a literal character. A malformed pattern
@@ -190,12 +192,15 @@ mod tests {
 
     #[test]
     fn places_are_a_file_name_and_a_line() {
-        let place: Place = "engine.rs:42".parse().unwrap();
+        let place: SourceLine = "engine.rs:42".parse().unwrap();
         assert!(place.is("engine/src/engine.rs", 42));
         assert!(!place.is("engine/src/engine.rs", 41));
         assert!(!place.is("engine/src/other.rs", 42));
-        assert_eq!(":0".parse(), Ok(Place(None)));
-        assert_eq!("".parse(), Ok(Place(None)));
+        let place: SourceLine = "engine/mod.rs:42".parse().unwrap();
+        assert!(place.is("engine/src/engine/mod.rs", 42));
+        assert!(!place.is("engine/src/hub/mod.rs", 42));
+        assert_eq!(":0".parse(), Ok(SourceLine(None)));
+        assert_eq!("".parse(), Ok(SourceLine(None)));
         for (text, expected) in [
             ("engine.rs", "syntax error: expect file.rs:234"),
             ("engine:42", "syntax error: expect file.rs:234"),
@@ -204,7 +209,7 @@ mod tests {
             ("engine.rs:0", "negative or zero value for level"),
             ("engine.rs:-1", "negative or zero value for level"),
         ] {
-            assert_eq!(text.parse::<Place>(), Err(expected.into()), "{text}");
+            assert_eq!(text.parse::<SourceLine>(), Err(expected.into()), "{text}");
         }
     }
 
@@ -216,7 +221,9 @@ mod tests {
             ("watch.rs", Some(6)),
             ("src/writer.rs", Some(7)),
             ("src/off.rs", None),
+            ("engine/src/engine/mod.rs", Some(4)),
             ("engine/src/hub.rs", None),
+            ("engine/src/hub/mod.rs", None),
         ] {
             assert_eq!(modules.level(path), expected, "{path}");
         }

@@ -6,7 +6,7 @@ use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
 use bytes::Bytes;
 use holdfast_tls::bounds::Bounds;
-use holdfast_tls::guests::{Guests, Place};
+use holdfast_tls::guests::{ConnectionSlot, Guests};
 use holdfast_tls::peer::{Peer, Presented};
 use holdfast_tls::server::LiveTls;
 use holdfast_value::Value;
@@ -16,7 +16,7 @@ use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use paths::{Answer, Asked, Paths};
+use paths::{Answer, PageRequest, Paths};
 use rustls::pki_types::UnixTime;
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -74,7 +74,7 @@ impl Socket {
         .await;
     }
 
-    async fn connection(self, stream: TcpStream, place: &Place) -> Result<(), String> {
+    async fn connection(self, stream: TcpStream, place: &ConnectionSlot) -> Result<(), String> {
         let Some((tls, _)) = &self.secured else {
             return self.http1(stream, None).await;
         };
@@ -168,7 +168,7 @@ impl Socket {
                 }
             }
         };
-        self.paths.answer(&Asked {
+        self.paths.answer(&PageRequest {
             method: &head.method,
             path: head.uri.path(),
             query: head.uri.query().unwrap_or(""),
@@ -179,7 +179,7 @@ impl Socket {
 }
 
 /// Has whoever connects served, each in a task of its own, for ever. A connection ends early where its place is needed.
-pub async fn accept<S>(listener: TcpListener, bounds: Bounds, serve: impl Fn(TcpStream, Arc<Place>) -> S)
+pub async fn accept<S>(listener: TcpListener, bounds: Bounds, serve: impl Fn(TcpStream, Arc<ConnectionSlot>) -> S)
 where
     S: Future<Output = Result<(), String>> + Send + 'static,
 {
@@ -211,7 +211,7 @@ pub async fn shake_hands(
     stream: TcpStream,
     tls: &LiveTls,
     bounds: Bounds,
-    place: &Place,
+    place: &ConnectionSlot,
 ) -> Result<(TlsStream<TcpStream>, Arc<Presented>), String> {
     let late = |_| "the handshake took too long";
     // Whoever says nothing takes nobody's turn.

@@ -15,7 +15,7 @@ const WARNING: &str = "Warning: This endpoint is not meant to be machine parseab
                        guarantees and is for debugging purposes only.";
 
 /// An authorized request.
-pub struct Asked<'a> {
+pub struct PageRequest<'a> {
     pub method: &'a Method,
     pub path: &'a str,
     pub query: &'a str,
@@ -76,7 +76,7 @@ impl Zpages {
 }
 
 impl Paths {
-    pub fn answer(&self, asked: &Asked<'_>) -> Answer {
+    pub fn answer(&self, asked: &PageRequest<'_>) -> Answer {
         let health = asked.path.trim_start_matches('/').split_once('/').map_or_else(
             || (asked.path.trim_start_matches('/'), None),
             |(kind, check)| (kind, Some(check).filter(|check| !check.is_empty())),
@@ -107,7 +107,7 @@ impl Paths {
         }
     }
 
-    fn health(&self, asked: &Asked<'_>, kind: &str, check: Option<&str>) -> Answer {
+    fn health(&self, asked: &PageRequest<'_>, kind: &str, check: Option<&str>) -> Answer {
         let values = |name: &str| {
             let pairs = asked.query.split('&').filter_map(|pair| match pair.split_once('=') {
                 Some((key, value)) => Some((key, value)),
@@ -130,7 +130,7 @@ impl Paths {
         }
     }
 
-    fn flagz(&self, asked: &Asked<'_>) -> Answer {
+    fn flagz(&self, asked: &PageRequest<'_>) -> Answer {
         if asked.accept.contains("as=Flagz") {
             let flags: Map = self.flags.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
             return self.structured("Flagz", json!({"flags": flags}));
@@ -142,7 +142,7 @@ impl Paths {
         Answer::text(StatusCode::OK, text)
     }
 
-    fn statusz(&self, asked: &Asked<'_>) -> Answer {
+    fn statusz(&self, asked: &PageRequest<'_>) -> Answer {
         let number = self.version.trim_start_matches('v');
         let minor = number.rsplit_once('.').map_or(number, |(minor, _)| minor);
         let minor = self.emulated.as_deref().unwrap_or(minor);
@@ -215,7 +215,7 @@ pub fn version(version: &str) -> Value {
 }
 
 /// The debug pages. There are no profiles of a Go runtime, since there is none.
-fn debug(asked: &Asked<'_>) -> Answer {
+fn debug(asked: &PageRequest<'_>) -> Answer {
     if asked.path != "/debug/flags/v" {
         let text =
             format!("{} is not served: this process has no Go runtime whose profiles it could show\n", asked.path);
@@ -260,7 +260,7 @@ mod tests {
 
     fn get(paths: &Paths, target: &str, accept: &str) -> (u16, String) {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let answer = paths.answer(&Asked { method: &Method::GET, path, query, accept, body: b"" });
+        let answer = paths.answer(&PageRequest { method: &Method::GET, path, query, accept, body: b"" });
         (answer.code.as_u16(), answer.text)
     }
 

@@ -3,8 +3,9 @@
 use super::limits::Tolerance;
 use crate::settings::AutoscalingSettings;
 use holdfast_core::schema::quantity;
+use holdfast_world::views::Condition;
 use holdfast_world::views::Pod;
-use holdfast_world::views::pod::{Condition, Container};
+use holdfast_world::views::pod::Container;
 use holdfast_world::{Seen, Time};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -10,7 +10,7 @@ mod tests;
 
 use holdfast_world::Time;
 use holdfast_world::views::CertificateSigningRequest;
-use holdfast_world::views::pod::Condition;
+use holdfast_world::views::Condition;
 use std::fmt::Debug;
 
 pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";

@@ -2,7 +2,7 @@
 
 use super::set::{DESIRED, MAX, Set, TEMPLATE_HASH};
 use super::status::{PROGRESSING, has_deadline};
-use super::{Flow, GO_ON, REVISION, STOP, Sync};
+use super::{Flow, GO_ON, REVISION, ROLLBACK_TO, STOP, Sync};
 use crate::conditions::Conditions;
 use crate::subject::Subject;
 use crate::{hash, pods};
@@ -19,7 +19,7 @@ const NAME_MAX: usize = 253;
 
 /// Whether an annotation belongs to one object alone, and is not copied between Deployment and ReplicaSet.
 pub fn is_own(annotation: &str) -> bool {
-    [LAST_APPLIED, REVISION, REVISION_HISTORY, DESIRED, MAX, super::rollback::ROLLBACK_TO].contains(&annotation)
+    [LAST_APPLIED, REVISION, REVISION_HISTORY, DESIRED, MAX, ROLLBACK_TO].contains(&annotation)
 }
 
 impl Sync<'_> {

@@ -24,6 +24,8 @@ use std::collections::HashMap;
 
 /// The annotation with a template's number, on Deployments and ReplicaSets.
 const REVISION: &str = "deployment.kubernetes.io/revision";
+/// The annotation with the revision that `rollbackTo` of old API versions requests.
+const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 
 #[derive(Default)]
 pub struct Deployments {

@@ -1,10 +1,9 @@
 //! Rolls back to an older template, as `rollbackTo` of old API versions asks; the request is kept as an annotation.
 
 use super::history::is_own;
-use super::{Flow, STOP, Set, Sync};
+use super::{Flow, ROLLBACK_TO, STOP, Set, Sync};
 use holdfast_value::{Value, json};
 
-pub const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 const NOT_FOUND: &str = "DeploymentRollbackRevisionNotFound";
 
 impl Sync<'_> {

@@ -6,8 +6,8 @@ use crate::replicas::REPLICA_FAILURE;
 use crate::subject::count;
 use holdfast_value::{Map, Value, json};
 use holdfast_world::Time;
+use holdfast_world::views::Condition;
 use holdfast_world::views::Deployment;
-use holdfast_world::views::pod::Condition;
 
 pub const PROGRESSING: &str = "Progressing";
 const AVAILABLE: &str = "Available";

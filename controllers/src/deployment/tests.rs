@@ -249,7 +249,7 @@ fn an_annotation_brings_an_older_template_back() {
     make_all_ready(&mut trial);
     trial.run();
     trial.take_notes();
-    let back = |to: &str| json!({"metadata": {"annotations": {(rollback::ROLLBACK_TO): to}}});
+    let back = |to: &str| json!({"metadata": {"annotations": {(ROLLBACK_TO): to}}});
     trial.patch(KIND, "d", back("0"));
     trial.run();
     let set = trial.list(SETS).into_iter().find(|set| set["metadata"]["annotations"][REVISION] == "3").expect("a set");
@@ -263,7 +263,7 @@ fn an_annotation_brings_an_older_template_back() {
     trial.run();
     let warning = "Warning DeploymentRollbackRevisionNotFound Unable to find the revision to rollback to.";
     assert!(trial.take_notes().contains(&warning.into()));
-    assert_eq!(trial.get(KIND, "d")["metadata"]["annotations"][rollback::ROLLBACK_TO], Value::Null);
+    assert_eq!(trial.get(KIND, "d")["metadata"]["annotations"][ROLLBACK_TO], Value::Null);
 }
 
 #[test]

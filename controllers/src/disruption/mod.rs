@@ -12,7 +12,7 @@ use expected::Expected;
 pub(crate) use expected::selector_text;
 use holdfast_value::{Map, Value, json};
 use holdfast_world::selector::selected_places;
-use holdfast_world::views::pod::Condition;
+use holdfast_world::views::Condition;
 use holdfast_world::views::{
     Definition, Deployment, Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet,
 };

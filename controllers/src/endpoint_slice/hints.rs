@@ -4,8 +4,8 @@ use super::ZONE;
 use super::packing::{Packed, Slice};
 use crate::subject::Subject;
 use holdfast_core::schema::quantity;
-use holdfast_world::views::network::{Endpoint, Hints, Named};
-use holdfast_world::views::pod::Condition;
+use holdfast_world::views::Condition;
+use holdfast_world::views::network::{Endpoint, Hints, ZoneHint};
 use holdfast_world::views::{Node, Service};
 use holdfast_world::{Change, Key, Keys, Note, Object, Seen, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,8 +97,8 @@ pub fn apply(
     note
 }
 
-fn named(name: &Option<String>) -> Vec<Named> {
-    name.iter().map(|name| Named { name: name.clone() }).collect()
+fn named(name: &Option<String>) -> Vec<ZoneHint> {
+    name.iter().map(|name| ZoneHint { name: name.clone() }).collect()
 }
 
 /// The hints of an endpoint for a traffic distribution; `None`: the endpoint is not ready.

@@ -42,9 +42,9 @@ pub struct Slice<'w> {
 }
 
 /// What identifies an endpoint, whatever its state.
-type Identity = (Vec<String>, Option<(String, String)>);
+type EndpointIdentity = (Vec<String>, Option<(String, String)>);
 
-fn identity(endpoint: &Endpoint) -> Identity {
+fn identity(endpoint: &Endpoint) -> EndpointIdentity {
     let name = |target: &TargetRef| (target.namespace.clone(), target.name.clone());
     let mut addresses = endpoint.addresses.clone();
     addresses.sort();
@@ -96,7 +96,7 @@ impl<'a> Packing<'a> {
         endpoints: Vec<Endpoint>,
         packed: &mut Packed<'w>,
     ) {
-        let mut left: BTreeMap<Identity, Endpoint> =
+        let mut left: BTreeMap<EndpointIdentity, Endpoint> =
             endpoints.into_iter().map(|endpoint| (identity(&endpoint), endpoint)).collect();
         let (mut changed, mut same) = (Vec::new(), Vec::new());
         for slice in known {

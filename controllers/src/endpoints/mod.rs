@@ -180,16 +180,16 @@ fn subsets(service: Seen<'_, Service>, pods: &[Seen<'_, Pod>]) -> Result<Vec<Sub
 }
 
 /// An address with the uid of its object: if two objects have the same address, both are listed.
-type Place<'a> = (&'a str, &'a str);
+type AddressId<'a> = (&'a str, &'a str);
 
-fn place(address: &Address) -> Place<'_> {
+fn place(address: &Address) -> AddressId<'_> {
     (address.ip.as_str(), address.target_ref.as_ref().map_or("", |target| &target.uid))
 }
 
 /// Subsets in canonical form: each address once for a port, not ready if any subset says so; ports with exactly the
 /// same addresses are in one subset.
 pub fn repacked(subsets: &[Subset]) -> Vec<Subset> {
-    let mut addresses: BTreeMap<Place<'_>, &Address> = BTreeMap::new();
+    let mut addresses: BTreeMap<AddressId<'_>, &Address> = BTreeMap::new();
     // The subsets that offer each port. Ports that the same subsets offer are grouped, so that addresses are looked at
     // once for each group.
     let mut by_port: BTreeMap<Option<&SubsetPort>, Vec<usize>> = BTreeMap::new();
@@ -209,9 +209,9 @@ pub fn repacked(subsets: &[Subset]) -> Vec<Subset> {
     for (port, offering) in by_port {
         by_subsets.entry(offering).or_default().push(port);
     }
-    let mut by_addresses: BTreeMap<BTreeMap<Place<'_>, bool>, Vec<Option<&SubsetPort>>> = BTreeMap::new();
+    let mut by_addresses: BTreeMap<BTreeMap<AddressId<'_>, bool>, Vec<Option<&SubsetPort>>> = BTreeMap::new();
     for (offering, mut ports) in by_subsets {
-        let mut offered: BTreeMap<Place<'_>, bool> = BTreeMap::new();
+        let mut offered: BTreeMap<AddressId<'_>, bool> = BTreeMap::new();
         for subset in offering.into_iter().map(|number| &subsets[number]) {
             let ready = subset.addresses.iter().map(|address| (address, true));
             for (address, is_ready) in ready.chain(subset.not_ready_addresses.iter().map(|address| (address, false))) {
@@ -222,10 +222,10 @@ pub fn repacked(subsets: &[Subset]) -> Vec<Subset> {
             by_addresses.entry(offered).or_default().append(&mut ports);
         }
     }
-    let subset = |(places, mut ports): (BTreeMap<Place<'_>, bool>, Vec<Option<&SubsetPort>>)| {
+    let subset = |(places, mut ports): (BTreeMap<AddressId<'_>, bool>, Vec<Option<&SubsetPort>>)| {
         let (ready, waiting): (Vec<_>, Vec<_>) = places.iter().partition(|(_, is_ready)| **is_ready);
         let whole =
-            |places: Vec<(&Place<'_>, &bool)>| places.iter().map(|(place, _)| addresses[*place].clone()).collect();
+            |places: Vec<(&AddressId<'_>, &bool)>| places.iter().map(|(place, _)| addresses[*place].clone()).collect();
         ports.sort();
         let ports = ports.into_iter().flatten().cloned().collect();
         Subset { addresses: whole(ready), not_ready_addresses: whole(waiting), ports }

@@ -7,6 +7,7 @@
 
 mod indexes;
 mod members;
+mod plan;
 mod policy;
 mod proof;
 mod sync;
@@ -130,7 +131,7 @@ impl Jobs {
         let job = world.get::<Job>(key).filter(|job| is_ours(job) && !job.is_finished());
         let mut let_go = self.let_go.remove(key).unwrap_or_default();
         let read = self.answers.of(world, key);
-        let planned = job.map(|job| sync::plan(world, job, read, &mut let_go, stamp.time, manage));
+        let planned = job.map(|job| plan::plan(world, job, read, &mut let_go, stamp.time, manage));
         if job.is_some() && !let_go.is_empty() {
             self.let_go.insert(key.clone(), let_go);
         }

@@ -1,19 +1,15 @@
-//! The plan for one Job.
+//! Decides for one Job how many pods it needs, and whether it has ended.
 
 use super::indexes::Indexes;
-use super::members::{self, Member, Mould, TRACKING, untrack};
+use super::members::{self, Member, Mould, untrack};
 use super::policy::{self, Verdict};
-use super::proof;
-use super::tracking::Tracking;
-use crate::answers::{Ask, Read};
-use crate::claim::{self, Claims};
 use crate::planted::{Bug, planted};
 use crate::pods;
 use crate::subject::Subject;
-use holdfast_value::{Value, json};
-use holdfast_world::views::pod::Condition;
-use holdfast_world::views::{Job, Pod};
-use holdfast_world::{Action, Note, Plan, Seen, Time, Verb, World};
+use holdfast_value::Value;
+use holdfast_world::views::Condition;
+use holdfast_world::views::Job;
+use holdfast_world::{Note, Plan, Seen, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many pods one plan creates or deletes.
@@ -69,60 +65,12 @@ pub struct Sync<'w> {
     pub suspended: Option<bool>,
     pub notes: Vec<Note>,
     /// The uids of the pods that this plan releases.
-    let_go: BTreeSet<String>,
+    pub let_go: BTreeSet<String>,
     pub plan: Plan,
 }
 
-/// The plan. `let_go`: the uids of pods that the Job released and that still exist; the plan adds to them.
-pub fn plan(
-    world: &World,
-    job: Seen<'_, Job>,
-    read: Read<'_>,
-    let_go: &mut BTreeSet<String>,
-    now: Time,
-    manage: Manage,
-) -> Result<Plan, Ask> {
-    let owner = Subject::from(job);
-    if !matches!(job.spec.completion_mode.as_str(), "" | "NonIndexed" | "Indexed") {
-        let message = "Skipped Job sync because completion mode is unknown";
-        return Ok(Plan { notes: vec![owner.warning("UnknownCompletionMode", message.into())], ..Plan::default() });
-    }
-    let Claims { mine, actions } =
-        claim::claim(owner, claim::candidates::<Pod>(world, owner, &job.spec.selector), |meta| {
-            job.spec.selector.matches(meta)
-        });
-    // Pods are counted only once the world shows them as the Job's own, with the finalizer.
-    if !actions.is_empty() {
-        let mut plan = Plan::default();
-        plan.together(actions.into_iter().map(tracked).collect());
-        return Ok(plan);
-    }
-    let mut members: Vec<Member<'_>> = mine.into_iter().map(|pod| Member::of(&job, pod)).collect();
-    members.iter_mut().for_each(|member| member.is_let_go = let_go.contains(member.uid()));
-    *let_go = members.iter().filter(|member| member.is_let_go).map(|member| member.uid().to_owned()).collect();
-    let Ok(held) = proof::held(world, job, &mut members, read)? else {
-        return Ok(Plan { unready: true, ..Plan::default() });
-    };
-    let mut sync = Sync::new(owner, job, members, held, now);
-    sync.decide();
-    sync.act(manage);
-    let_go.append(&mut sync.let_go);
-    Ok(Tracking::finish(sync))
-}
-
-/// An adopted pod gets the finalizer, a released one loses it.
-fn tracked(mut action: Action) -> Action {
-    if let Verb::StrategicPatch(patch) = &mut action.verb {
-        match patch["metadata"]["ownerReferences"][0]["controller"] == true {
-            true => patch["metadata"]["finalizers"] = json!([TRACKING]),
-            false => patch["metadata"]["$deleteFromPrimitiveList/finalizers"] = json!([TRACKING]),
-        }
-    }
-    action
-}
-
 impl<'w> Sync<'w> {
-    fn new(
+    pub fn new(
         owner: Subject<'w>,
         job: Seen<'w, Job>,
         mut members: Vec<Member<'w>>,
@@ -212,7 +160,7 @@ impl<'w> Sync<'w> {
     }
 
     /// Decides whether the Job has ended, other than by enough successes.
-    fn decide(&mut self) {
+    pub fn decide(&mut self) {
         self.end = self.known_end().or_else(|| self.failure()).or_else(|| self.index_failure()).or_else(|| {
             let policy = self.job.view.spec.success_policy.as_ref();
             let message = policy::success(policy, self.completions(), &self.succeeded_indexes)?;
@@ -277,7 +225,7 @@ impl<'w> Sync<'w> {
     }
 
     /// Creates or deletes pods to reach their number.
-    fn act(&mut self, manage: Manage) {
+    pub fn act(&mut self, manage: Manage) {
         if self.end.is_some() {
             let going: Vec<_> = self.members.iter().filter(|member| member.is_active).copied().collect();
             self.delete(&going);

@@ -6,8 +6,8 @@ use super::sync::{End, Sync};
 use crate::planted::{Bug, planted};
 use crate::subject::count;
 use holdfast_value::{Map, json};
+use holdfast_world::views::Condition;
 use holdfast_world::views::batch::Uncounted;
-use holdfast_world::views::pod::Condition;
 use holdfast_world::{Plan, Time};
 
 /// How many pods may be listed in the status as uncounted.

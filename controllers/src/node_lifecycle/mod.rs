@@ -18,7 +18,7 @@ use crate::pod_gc::{index_by_node, pods_on};
 use crate::settings::NodeSettings;
 use crate::subject::Subject;
 use holdfast_value::{Map, Value, json};
-use holdfast_world::views::pod::Condition;
+use holdfast_world::views::Condition;
 use holdfast_world::views::{Lease, Node, Pod};
 use holdfast_world::{Action, Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Time, View, World};
 use std::collections::BTreeMap;

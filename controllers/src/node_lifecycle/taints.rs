@@ -4,8 +4,8 @@ use super::zones::{Turn, Zones};
 use crate::planted::{Bug, planted};
 use crate::subject::part;
 use holdfast_value::{Value, json};
+use holdfast_world::views::Condition;
 use holdfast_world::views::Node;
-use holdfast_world::views::pod::Condition;
 use holdfast_world::{Plan, Seen, Time};
 
 const NO_SCHEDULE: &str = "NoSchedule";

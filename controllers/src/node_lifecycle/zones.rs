@@ -4,8 +4,8 @@
 //! stop. If all nodes of all zones are lost, this controller itself is cut off.
 
 use crate::settings::NodeSettings;
+use holdfast_world::views::Condition;
 use holdfast_world::views::Node;
-use holdfast_world::views::pod::Condition;
 use holdfast_world::{Seen, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
 
 pub struct Zones {
     settings: NodeSettings,
-    zones: BTreeMap<String, Zone>,
+    zones: BTreeMap<String, ZoneHealth>,
     /// The zone of each counted node, and whether the node is ready.
     nodes: BTreeMap<String, (String, bool)>,
     /// Nodes whose turn has come, until their taint is seen.
@@ -22,7 +22,7 @@ pub struct Zones {
 }
 
 #[derive(Default)]
-struct Zone {
+struct ZoneHealth {
     ready: usize,
     lost: usize,
     /// No other node of the zone has its turn before this time.
@@ -101,7 +101,7 @@ impl Zones {
     }
 
     fn state(&self, zone: &str) -> State {
-        let Some(Zone { ready, lost, .. }) = self.zones.get(zone) else { return State::Normal };
+        let Some(ZoneHealth { ready, lost, .. }) = self.zones.get(zone) else { return State::Normal };
         let part = *lost as f64 / (*lost + *ready) as f64;
         match (ready, lost) {
             (0, 1..) => State::Full,

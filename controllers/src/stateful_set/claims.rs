@@ -1,6 +1,6 @@
 //! The volume claims of each pod of a StatefulSet, and their owners.
 
-use super::{Sync, identity};
+use super::{Sync, names};
 use crate::subject::{self, Subject};
 use holdfast_value::{Map, Value, json};
 use holdfast_world::views::{PersistentVolumeClaim, Pod, StatefulSet};
@@ -15,18 +15,6 @@ pub fn templates(set: Seen<'_, StatefulSet>) -> Vec<Value> {
     }
 }
 
-pub fn name(template: &str, set: &str, ordinal: i64) -> String {
-    format!("{template}-{}", identity::name(set, ordinal))
-}
-
-/// The pod that a claim of this name belongs to, if it may be one of the set's.
-pub fn pod_of(claim: &str, set: &str) -> Option<String> {
-    let (rest, ordinal) = claim.rsplit_once('-')?;
-    let pod = format!("{set}-{ordinal}");
-    identity::ordinal_of(&pod, set)?;
-    rest.strip_suffix(set)?.strip_suffix('-').map(|_| pod)
-}
-
 /// The sets that a change of a claim concerns: it was created or deleted, or its owners changed.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     let owners = |object: &Option<_>| {
@@ -35,15 +23,8 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     if owners(&change.before) == owners(&change.after) {
         return;
     }
-    let sets = sets_of(&change.key.name).map(|set| Key::new(&change.key.namespace, set));
+    let sets = names::sets_of(&change.key.name).map(|set| Key::new(&change.key.namespace, set));
     sets.filter(|set| world.get::<StatefulSet>(set).is_some()).for_each(|set| keys.add(set));
-}
-
-/// The names of the sets that a claim of this name may belong to: names of sets and of templates may contain hyphens.
-fn sets_of(claim: &str) -> impl Iterator<Item = &str> {
-    let rest = claim.rsplit_once('-').map_or("", |(rest, _)| rest);
-    let sets = rest.match_indices('-').map(|(at, _)| &rest[at + 1..]);
-    sets.filter(|set| pod_of(claim, set).is_some())
 }
 
 /// Events about pods that are not created because their claims were refused, one for each pod. A pod that exists only
@@ -53,7 +34,7 @@ pub fn tell_of_pods(world: &World, set: Seen<'_, StatefulSet>, refused: &[Refuse
     for Refused { action, refusal } in refused {
         let is_claim = action.resource == *PersistentVolumeClaim::resource();
         let is_made = matches!(action.verb, Verb::Create(_)) && !refusal.is("AlreadyExists");
-        let pod = pod_of(&action.key.name, &set.meta().name).filter(|_| is_claim && is_made);
+        let pod = names::pod_of(&action.key.name, &set.meta().name).filter(|_| is_claim && is_made);
         let absent = pod.filter(|pod| world.get::<Pod>(&Key::new(&action.key.namespace, pod)).is_none());
         if let Some(pod) = absent {
             let fault = format!("failed to create PVC {}: {}", action.key.name, refusal.message);
@@ -86,7 +67,7 @@ impl<'w> Sync<'w> {
         let set = self.set.meta();
         self.claim_templates.iter().map(move |template| {
             let template_name = template["metadata"]["name"].as_str().unwrap_or_default();
-            (template, Key::new(&set.namespace, &name(template_name, &set.name, ordinal)))
+            (template, Key::new(&set.namespace, &names::claim(template_name, &set.name, ordinal)))
         })
     }
 
@@ -218,21 +199,4 @@ impl<'w> Sync<'w> {
 
 fn is_pod(owner: &Owner, name: &str) -> bool {
     crate::claim::names_kind::<Pod>(owner) && owner.name == name
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_claim_is_named_after_its_pod() {
-        assert_eq!(name("data", "db", 3), "data-db-3");
-        assert_eq!(pod_of("data-db-3", "db").as_deref(), Some("db-3"));
-        assert_eq!(pod_of("data-db-03", "db"), None);
-        assert_eq!(pod_of("data-db-x", "db"), None);
-        assert_eq!(pod_of("db-3", "db"), None);
-        assert_eq!(pod_of("data-other-3", "db"), None);
-        assert_eq!(sets_of("data-my-db-3").collect::<Vec<_>>(), ["my-db", "db"]);
-        assert_eq!(sets_of("data-db-03").count() + sets_of("db-3").count() + sets_of("").count(), 0);
-    }
 }

@@ -1,6 +1,6 @@
 //! The identity of a pod with an ordinal: its name, its labels, its claims.
 
-use super::{Sync, claims};
+use super::{Sync, names};
 use crate::pods;
 use crate::revisions::POD_REVISION;
 use crate::subject::Subject;
@@ -11,16 +11,6 @@ use std::collections::{HashMap, HashSet};
 
 const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
-
-pub fn name(set: &str, ordinal: i64) -> String {
-    format!("{set}-{ordinal}")
-}
-
-/// The ordinal in a pod's name, if the pod may be one of the set's.
-pub fn ordinal_of(pod: &str, set: &str) -> Option<i64> {
-    let ordinal = pod.strip_prefix(set)?.strip_prefix('-')?.parse::<i64>().ok()?;
-    (ordinal >= 0 && name(set, ordinal) == pod).then_some(ordinal)
-}
 
 fn mark(pod: &mut Value, name: &str, ordinal: i64) {
     pod["metadata"]["labels"][POD_NAME] = name.into();
@@ -34,7 +24,7 @@ fn mount_claims(pod: &mut Value, set: &str, templates: &[Value], ordinal: i64) {
     }
     let names: Vec<&str> = templates.iter().filter_map(|claim| claim["metadata"]["name"].as_str()).collect();
     let claim = |template: &&str| {
-        let claim = claims::name(template, set, ordinal);
+        let claim = names::claim(template, set, ordinal);
         json!({"name": template, "persistentVolumeClaim": {"claimName": claim}})
     };
     let mut volumes: Vec<Value> = names.iter().map(claim).collect();
@@ -87,7 +77,7 @@ impl<'w> Sync<'w> {
         let mounts = |template: &Value| {
             let template = template["metadata"]["name"].as_str().unwrap_or_default();
             let mounted = volumes.get(template).and_then(|mounted| mounted.as_ref());
-            mounted.is_some_and(|of| of.claim_name == claims::name(template, &self.set.meta().name, ordinal))
+            mounted.is_some_and(|of| of.claim_name == names::claim(template, &self.set.meta().name, ordinal))
         };
         pod.meta().label(POD_NAME) == Some(&pod.meta().name) && self.claim_templates.iter().all(mounts)
     }

@@ -2,6 +2,7 @@
 
 mod claims;
 mod identity;
+mod names;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -136,7 +137,7 @@ fn tell(set: Seen<'_, StatefulSet>, Refused { action, refusal }: &Refused) -> Op
     if action.resource == *Pod::resource() {
         return Some(subject.warning(reason, of_pod(name, message)));
     }
-    let pod = claims::pod_of(name, &set.meta().name).unwrap_or_default();
+    let pod = names::pod_of(name, &set.meta().name).unwrap_or_default();
     if action.resource != *PersistentVolumeClaim::resource() {
         return None;
     }
@@ -165,14 +166,14 @@ impl<'w> Members<'w> {
         let name = &set.meta().name;
         let candidates = claim::candidates::<Pod>(world, set.into(), &set.view.spec.selector);
         let claims = claim::claim(set.into(), candidates, |meta| {
-            set.spec.selector.matches(meta) && identity::ordinal_of(&meta.name, name).is_some()
+            set.spec.selector.matches(meta) && names::ordinal_of(&meta.name, name).is_some()
         });
         plan.together(claims.actions);
         let start = set.spec.ordinals.as_ref().map_or(0, |ordinals| ordinals.start);
         let replicas = set.spec.replicas.unwrap_or(1).max(0);
         let ordinals = start..start.saturating_add(replicas);
         let numbered =
-            claims.mine.into_iter().filter_map(|pod| Some((identity::ordinal_of(&pod.meta().name, name)?, pod)));
+            claims.mine.into_iter().filter_map(|pod| Some((names::ordinal_of(&pod.meta().name, name)?, pod)));
         let (wanted, condemned) = numbered.partition(|(ordinal, _)| ordinals.contains(ordinal));
         Members { wanted, condemned, start, replicas }
     }
@@ -397,7 +398,7 @@ impl<'w> Sync<'w> {
     }
 
     fn pod_name(&self, ordinal: i64) -> String {
-        identity::name(&self.set.meta().name, ordinal)
+        names::pod(&self.set.meta().name, ordinal)
     }
 
     fn subject(&self) -> Subject<'w> {

@@ -1,8 +1,8 @@
 //! Which plug-ins are enabled, and their configuration.
 
-use super::plugins::{EventLimit, ImagePolicy, Limited, PLUGINS, Plugin, PodSecurity};
+use super::plugins::{Configuration, PLUGINS, Plugin};
 use crate::object::reader::read;
-use holdfast_value::{Map, Value};
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -16,36 +16,6 @@ pub struct Admission {
     pub gates_off: BTreeSet<&'static str>,
     /// The plug-ins that got a configuration.
     configured: Vec<&'static str>,
-}
-
-/// The configuration of the plug-ins.
-#[derive(Debug, Clone, Default)]
-pub struct Configuration {
-    pub toleration_seconds: TolerationSeconds,
-    pub limited_resources: Vec<Limited>,
-    pub event_limits: Vec<EventLimit>,
-    pub pod_security: PodSecurity,
-    pub image_policy: Option<ImagePolicy>,
-    /// The kubeconfigs with the credentials for calling webhooks.
-    pub mutating_users: Option<String>,
-    pub validating_users: Option<String>,
-    /// Node selectors by namespace, and the cluster's own.
-    pub node_selectors: Map,
-    /// The cluster's default tolerations, and the allowed ones.
-    pub tolerations: Value,
-}
-
-/// How long pods tolerate a node that is not ready or unreachable unless they say otherwise, in seconds.
-#[derive(Debug, Clone, Copy)]
-pub struct TolerationSeconds {
-    pub not_ready: i64,
-    pub unreachable: i64,
-}
-
-impl Default for TolerationSeconds {
-    fn default() -> Self {
-        Self { not_ready: 300, unreachable: 300 }
-    }
 }
 
 /// The operator's choice of plug-ins by name.

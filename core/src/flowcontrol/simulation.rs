@@ -41,7 +41,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 /// A level, and the caller's own records about it.
-struct World {
+struct SimulatedLevel {
     level: Queues<u64>,
     now: Moment,
     shape: Shape,
@@ -53,10 +53,10 @@ struct World {
     refused: u64,
 }
 
-impl World {
-    fn new(shape: Shape) -> World {
+impl SimulatedLevel {
+    fn new(shape: Shape) -> SimulatedLevel {
         let (waiting, running, lingering) = Default::default();
-        World {
+        SimulatedLevel {
             level: Queues::new(0, shape),
             now: 0,
             shape,
@@ -150,7 +150,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]
     fn no_request_is_lost_and_no_seat(events in prop::collection::vec(event(), 1..200)) {
-        let mut world = World::new(queued(4, 4, 2, 3));
+        let mut world = SimulatedLevel::new(queued(4, 4, 2, 3));
         let mut limit = 4;
         for event in events {
             world.happen(event);
@@ -305,7 +305,7 @@ fn invented_users_leave_nothing_behind() {
 
 #[test]
 fn a_shrunk_level_empties_its_queues() {
-    let mut world = World::new(queued(2, 8, 2, 9));
+    let mut world = SimulatedLevel::new(queued(2, 8, 2, 9));
     (0..12).for_each(|flow| world.happen(Event::Arrive { flow, initial: 1, last: 0 }));
     assert_eq!((world.running.len(), world.waiting.len()), (2, 10));
     world.happen(Event::Reshape(1, None));
@@ -319,7 +319,7 @@ fn a_shrunk_level_empties_its_queues() {
 
 #[test]
 fn an_exempt_level_takes_all() {
-    let mut world = World::new(Shape { seats: None, queuing: None });
+    let mut world = SimulatedLevel::new(Shape { seats: None, queuing: None });
     (0..1000).for_each(|flow| world.happen(Event::Arrive { flow, initial: 1, last: 2 }));
     assert_eq!((world.running.len(), world.level.unqueued().count()), (1000, 1000));
     (0..1000).for_each(|_| world.happen(Event::End(0)));
@@ -330,7 +330,7 @@ fn an_exempt_level_takes_all() {
 
 #[test]
 fn a_flow_fills_its_hand_and_no_more() {
-    let mut world = World::new(queued(1, 8, 3, 2));
+    let mut world = SimulatedLevel::new(queued(1, 8, 3, 2));
     (0..10).for_each(|_| world.happen(Event::Arrive { flow: 7, initial: 1, last: 0 }));
     assert_eq!((world.running.len(), world.waiting.len(), world.refused), (1, 3 * 2, 3));
     let queues: std::collections::BTreeSet<_> = world.waiting.iter().map(|(ticket, _)| ticket.queue).collect();
@@ -339,7 +339,7 @@ fn a_flow_fills_its_hand_and_no_more() {
 
 #[test]
 fn a_long_request_earns_no_credit_while_it_runs() {
-    let mut world = World::new(queued(2, 64, 1, 100));
+    let mut world = SimulatedLevel::new(queued(2, 64, 1, 100));
     let (long, other) = (1, 2);
     let arrive = |flow| Event::Arrive { flow, initial: 1, last: 0 };
     world.happen(arrive(long));

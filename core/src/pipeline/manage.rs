@@ -1,7 +1,8 @@
 //! Managed fields: records which manager wrote which field, in the version of the request.
 
 use super::candidate::Candidate;
-use super::{Context, Stop, decode};
+use super::{Context, Stop};
+use crate::kinds;
 use crate::merge::managed;
 use crate::object::meta::{self, metadata_mut, text};
 use crate::refusal::{Cause, Causes, Internal, Refusal, Subject};
@@ -116,7 +117,7 @@ pub(super) fn convert<'a>(
     let from = text(value.as_object()?, "apiVersion");
     let from = context.kind.version_named(from).unwrap_or(context.request.target.version);
     match context.converted(value.clone(), from, to) {
-        Ok(document) => Some((document, decode::layout(context.kind, to).ok()?)),
+        Ok(document) => Some((document, kinds::layout(context.kind, to).ok()?)),
         Err(stop) => {
             missing.borrow_mut().get_or_insert(stop);
             None

@@ -22,6 +22,7 @@ mod delete;
 pub(crate) mod effect;
 mod encode;
 mod endpoint;
+mod endpoints;
 mod escalation;
 mod evict;
 mod generation;

@@ -1,7 +1,7 @@
 //! Candidates from a patch of the stored object: JSON patch, merge patch, strategic merge patch and apply.
 
 use super::candidate::{Candidate, Made, Old};
-use super::{Context, Endpoint, Stop, body, decode as documents, manage, patched, scale};
+use super::{Context, Endpoint, Stop, body, decode as documents, manage, patched};
 use crate::merge::{apply as server_side, json, managed, strategic};
 use crate::object::decode::warnings;
 use crate::object::meta::{self, metadata_mut, text};
@@ -248,8 +248,7 @@ fn check_custom_type(context: &Context, patched: &Patched, document: &meta::Docu
 }
 
 /// The Scale that results from a patch of the live one. Both contain the managed fields of the replicas.
-pub(super) fn scale(context: &Context, live: &Value) -> Result<Value, Stop> {
-    let layout = documents::layout_of(scale::MESSAGE)?;
+pub(super) fn scale(context: &Context, layout: Layout, live: &Value) -> Result<Value, Stop> {
     if context.request.body.format == Format::ApplyPatch {
         let config = apply_body(context, "autoscaling/v1", "Scale")?;
         let now = &context.stamp.rfc3339();

@@ -12,7 +12,7 @@ use crate::request::{Format, Verb};
 use crate::select::LabelSelector;
 use holdfast_value::{Value, json};
 
-pub(super) const MESSAGE: &str = "io.k8s.api.autoscaling.v1.Scale";
+const MESSAGE: &str = "io.k8s.api.autoscaling.v1.Scale";
 
 /// The `autoscaling/v1` Scale of an object in the hub version.
 pub fn scale_of(paths: &ScalePaths, document: &Value) -> Document {
@@ -215,7 +215,7 @@ fn wanted_scale(context: &Context, live: &Value) -> Result<Value, Stop> {
         Format::Json | Format::Yaml | Format::Protobuf => {
             context.decode_as("autoscaling", "v1", "Scale", decode::layout_of(MESSAGE)?)?
         }
-        _ => patch::scale(context, live)?,
+        _ => patch::scale(context, decode::layout_of(MESSAGE)?, live)?,
     };
     let meta = metadata_mut(meta::fields_mut(&mut scale));
     body::match_namespace(context, meta)?;

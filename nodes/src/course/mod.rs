@@ -4,7 +4,7 @@ mod probes;
 mod shares;
 mod stops;
 
-use crate::behaviour::Behaviour;
+use crate::behaviour::{Behaviour, Telling};
 use crate::inside::{self, Sources};
 pub use probes::{ADDRESS, REFUSED};
 pub use stops::{Stop, stops};
@@ -59,16 +59,6 @@ pub struct Found {
     /// When the container becomes ready and unready, if a probe or a hook decides it.
     pub ready: Vec<(i64, bool)>,
     pub told: Vec<Telling>,
-}
-
-/// An Event about a running container.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Telling {
-    /// Since the container's start.
-    pub at_ms: i64,
-    pub warning: bool,
-    pub reason: &'static str,
-    pub message: String,
 }
 
 const UNKNOWN: Found = Found { course: Course::Unknown, ready: Vec::new(), told: Vec::new() };

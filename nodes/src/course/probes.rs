@@ -1,7 +1,7 @@
 //! The probes of a container while its course is computed: when each is due, its results, and the Events about them.
 
-use super::Telling;
 use crate::behaviour::Behaviour;
+use crate::behaviour::Telling;
 use holdfast_shell::{Machine, Pid, Stream};
 use holdfast_value::Value;
 

@@ -11,7 +11,7 @@ mod settled;
 #[cfg(test)]
 mod tests;
 
-use crate::behaviour::{Behaviour, Span, Told};
+use crate::behaviour::{Behaviour, BehaviourSettings, Span};
 use crate::command::sleeps;
 use crate::course::{self, Course, Courses, Stop};
 pub use settled::is_settled;
@@ -23,12 +23,12 @@ use holdfast_world::{Time, View};
 use std::collections::HashMap;
 
 /// The node's data for a pod.
-pub struct Place<'a> {
+pub struct NodeSide<'a> {
     pub host_ip: &'a str,
     /// The node's allocatable resources.
     pub allocatable: &'a Value,
     /// How pods behave whose annotations do not say so.
-    pub told: &'a Told,
+    pub told: &'a BehaviourSettings,
     /// Whether all Events of containers are written, or only those about failures.
     pub tells_all: bool,
     /// Until when Events about the pod's containers have been written.
@@ -59,10 +59,10 @@ pub struct Notice {
 }
 
 /// What a kubelet does about `pod` now. `address` returns an address for it, the same each time.
-pub fn live(pod: &Value, place: &Place, now: Time, address: &mut dyn FnMut() -> String) -> Life {
+pub fn live(pod: &Value, place: &NodeSide, now: Time, address: &mut dyn FnMut() -> String) -> Life {
     // Times in statuses are whole seconds.
     let now = Time::from_second(now.seconds());
-    let told = Told::of(pod);
+    let told = BehaviourSettings::of(pod);
     let mut kubelet = Kubelet::new(pod, place, &told, now);
     if pod["metadata"]["deletionTimestamp"].is_string() {
         return kubelet.end(address);
@@ -84,7 +84,7 @@ pub fn is_finished(pod: &Value) -> bool {
 
 struct Kubelet<'a> {
     pod: &'a Value,
-    place: &'a Place<'a>,
+    place: &'a NodeSide<'a>,
     containers: Vec<Container<'a>>,
     clock: Clock,
     started: Time,
@@ -95,7 +95,7 @@ struct Kubelet<'a> {
 }
 
 impl<'a> Kubelet<'a> {
-    fn new(pod: &'a Value, place: &'a Place<'a>, told: &Told, now: Time) -> Kubelet<'a> {
+    fn new(pod: &'a Value, place: &'a NodeSide<'a>, told: &BehaviourSettings, now: Time) -> Kubelet<'a> {
         let started = pod["status"]["startTime"].as_str().and_then(Time::parse).unwrap_or(now);
         let lists = [
             ("initContainers", "initContainerStatuses", Sort::Init),
@@ -361,7 +361,7 @@ impl<'a> Kubelet<'a> {
 }
 
 /// Computes the course of a container's command, for what annotations do not say.
-fn foresee(behaviour: &mut Behaviour, pod: &Value, spec: &Value, status: &Value, place: &Place, now: Time) {
+fn foresee(behaviour: &mut Behaviour, pod: &Value, spec: &Value, status: &Value, place: &NodeSide, now: Time) {
     if behaviour.run_for.is_some() {
         return;
     }

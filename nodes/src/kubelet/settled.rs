@@ -1,10 +1,11 @@
 //! Recognizes pods for which the kubelet has nothing to do, without reading them whole. Most pods are in this state
 //! most of the time.
 
-use crate::behaviour::{PREFIX, Span, Told};
+use crate::behaviour::{BehaviourSettings, PREFIX, Span};
 use crate::command::sleeps;
 use crate::course;
-use holdfast_world::views::pod::{Condition, Container, ContainerStatus};
+use holdfast_world::views::Condition;
+use holdfast_world::views::pod::{Container, ContainerStatus};
 use holdfast_world::views::{Job, Pod};
 use holdfast_world::{Meta, Seen, View};
 
@@ -13,7 +14,7 @@ const CONDITIONS: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Read
 
 /// Whether a pod runs as its spec asks for, and will continue so at any time: then [`super::live`] would do nothing. If
 /// the view does not show that, the pod is not settled.
-pub fn is_settled(pod: Seen<Pod>, told: &Told) -> bool {
+pub fn is_settled(pod: Seen<Pod>, told: &BehaviourSettings) -> bool {
     let (meta, spec, status) = (pod.meta(), &pod.spec, &pod.status);
     let conditions = &status.conditions;
     status.phase == "Running"
@@ -34,7 +35,7 @@ pub fn is_settled(pod: Seen<Pod>, told: &Told) -> bool {
 
 /// Whether the containers neither end nor change by themselves: no settings describe their behaviour, and they do not
 /// belong to a Job.
-fn lives_for_ever(meta: &Meta, told: &Told) -> bool {
+fn lives_for_ever(meta: &Meta, told: &BehaviourSettings) -> bool {
     let is_told = !told.is_empty() || meta.annotations.keys().any(|name| name.starts_with(PREFIX));
     !is_told && meta.controller().is_none_or(|owner| !Job::resource().is_named(&owner.api_version, &owner.kind))
 }

@@ -1,5 +1,5 @@
-use super::{Life, Notice, Place, live};
-use crate::behaviour::Told;
+use super::{Life, NodeSide, Notice, live};
+use crate::behaviour::BehaviourSettings;
 use crate::course::Courses;
 use holdfast_value::{Value, json};
 use holdfast_world::Time;
@@ -26,9 +26,9 @@ impl Pod {
     /// Plans until nothing changes, at this many seconds after the start.
     fn at(&mut self, second: i64) -> &mut Pod {
         self.now = START + second;
-        let told = Told::default();
+        let told = BehaviourSettings::default();
         let allocatable = json!({"cpu": "4", "memory": "8Gi"});
-        let place = Place {
+        let place = NodeSide {
             host_ip: "172.16.0.1",
             allocatable: &allocatable,
             told: &told,

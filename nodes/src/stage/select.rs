@@ -43,12 +43,12 @@ pub enum Test {
 pub struct Spec {
     match_labels: BTreeMap<String, String>,
     match_annotations: BTreeMap<String, String>,
-    match_expressions: Vec<Expression>,
+    match_expressions: Vec<QueryExpression>,
 }
 
 /// A requirement in either of the forms of KWOK's releases: flat, or below `jq` or `cel`.
 #[derive(Deserialize)]
-struct Expression {
+struct QueryExpression {
     #[serde(flatten)]
     flat: Jq,
     expression: Option<String>,
@@ -118,7 +118,7 @@ impl Selector {
 }
 
 impl Requirement {
-    fn parse(expression: Expression) -> Result<Requirement, String> {
+    fn parse(expression: QueryExpression) -> Result<Requirement, String> {
         if let Some(source) = expression.expression.or(expression.cel.map(|cel| cel.expression)) {
             let environment = Environment::kubernetes().variable("self", Type::Dyn);
             return match compile(&source, &environment) {

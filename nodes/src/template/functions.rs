@@ -1,6 +1,5 @@
 //! The functions of templates: Go's, KWOK's, and the common ones of sprig.
 
-use super::run::{Surroundings, repeated};
 use holdfast_value::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::cmp::Ordering;
@@ -8,10 +7,24 @@ use std::collections::BTreeSet;
 
 /// The widest padding and indentation.
 const PAD_MAX: usize = 128;
+/// The longest text.
+pub const TEXT_MAX: usize = 1 << 20;
 
 /// A function by its index in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Function(usize);
+
+/// What templates can read besides the document.
+pub trait Surroundings {
+    /// The time, with nanoseconds.
+    fn now(&self) -> String;
+    fn start_time(&self) -> String;
+    fn node_ip(&self, node: Option<&str>) -> String;
+    fn node_name(&self) -> String;
+    fn pod_ip(&self, node: Option<&str>, host_network: bool, uid: &str) -> String;
+    /// A random number.
+    fn chance(&self) -> u64;
+}
 
 type Body = fn(&[Value], &dyn Surroundings) -> Result<Value, String>;
 
@@ -447,4 +460,16 @@ fn printf(format: &str, arguments: &[Value]) -> Result<String, String> {
     }
     text.push_str(rest);
     Ok(text)
+}
+
+/// Repeats a text, within the limit.
+fn repeated(text: &str, count: usize) -> Result<String, String> {
+    if text.len().saturating_mul(count) > TEXT_MAX {
+        return Err(format!("more than {TEXT_MAX} bytes"));
+    }
+    let mut repeated = String::new();
+    for _ in 0..count {
+        repeated.push_str(text);
+    }
+    Ok(repeated)
 }

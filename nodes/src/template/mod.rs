@@ -10,8 +10,8 @@ mod lex;
 mod parse;
 mod run;
 
-pub use functions::hex;
-pub use run::{Failure, Surroundings};
+pub use functions::{Surroundings, hex};
+pub use run::Failure;
 
 use holdfast_core::object::decode;
 use holdfast_value::Value;

@@ -1,30 +1,16 @@
 //! Renders a template for a document.
 
 use super::Template;
-use super::functions::{self, Function};
+use super::functions::{self, Function, Surroundings, TEXT_MAX};
 use super::parse::{Command, Node, Operand, Pipeline};
 use crate::budget::{Budget, Spent};
 use holdfast_value::Value;
-use std::fmt::Write;
 
-/// The most steps of a template, the most bytes of values that it makes, and the longest text.
+/// The most steps of a template, and the most bytes of values that it makes.
 const STEPS_MAX: usize = 200_000;
 const BYTES_MAX: usize = 16 << 20;
-const TEXT_MAX: usize = 1 << 20;
 /// The deepest nesting of `template` calls.
 const CALLS_MAX: usize = 32;
-
-/// What templates can read besides the document.
-pub trait Surroundings {
-    /// The time, with nanoseconds.
-    fn now(&self) -> String;
-    fn start_time(&self) -> String;
-    fn node_ip(&self, node: Option<&str>) -> String;
-    fn node_name(&self) -> String;
-    fn pod_ip(&self, node: Option<&str>, host_network: bool, uid: &str) -> String;
-    /// A random number.
-    fn chance(&self) -> u64;
-}
 
 /// Why rendering failed.
 #[derive(Debug, PartialEq)]
@@ -68,7 +54,7 @@ impl std::fmt::Display for Failure {
 pub fn render(template: &Template, document: &Value, surroundings: &dyn Surroundings) -> Result<String, Failure> {
     let budget = Budget::new(STEPS_MAX, BYTES_MAX);
     let mut run = Run { template, surroundings, text: String::new(), budget, calls: 0 };
-    let mut scope = Scope { root: document.clone(), dot: document.clone(), variables: Vec::new() };
+    let mut scope = TemplateScope { root: document.clone(), dot: document.clone(), variables: Vec::new() };
     run.nodes(&template.body, &mut scope)?;
     Ok(run.text)
 }
@@ -81,7 +67,7 @@ struct Run<'a> {
     calls: usize,
 }
 
-struct Scope {
+struct TemplateScope {
     /// The value of `$`.
     root: Value,
     dot: Value,
@@ -106,7 +92,7 @@ impl Run<'_> {
         Ok(value.clone())
     }
 
-    fn nodes(&mut self, nodes: &[Node], scope: &mut Scope) -> Result<Flow, Failure> {
+    fn nodes(&mut self, nodes: &[Node], scope: &mut TemplateScope) -> Result<Flow, Failure> {
         let known = scope.variables.len();
         let mut flow = Flow::On;
         for node in nodes {
@@ -119,7 +105,7 @@ impl Run<'_> {
         Ok(flow)
     }
 
-    fn node(&mut self, node: &Node, scope: &mut Scope) -> Result<Flow, Failure> {
+    fn node(&mut self, node: &Node, scope: &mut TemplateScope) -> Result<Flow, Failure> {
         self.step()?;
         match node {
             Node::Text(text) => self.write(text)?,
@@ -145,7 +131,7 @@ impl Run<'_> {
                 if self.calls > CALLS_MAX {
                     return Err(format!("templates call each other more than {CALLS_MAX} deep").into());
                 }
-                self.nodes(body, &mut Scope { root: self.copy(&dot)?, dot, variables: Vec::new() })?;
+                self.nodes(body, &mut TemplateScope { root: self.copy(&dot)?, dot, variables: Vec::new() })?;
                 self.calls -= 1;
             }
         }
@@ -165,7 +151,7 @@ impl Run<'_> {
         arms: &[(Pipeline, Vec<Node>)],
         otherwise: &[Node],
         with: bool,
-        scope: &mut Scope,
+        scope: &mut TemplateScope,
     ) -> Result<Flow, Failure> {
         let known = scope.variables.len();
         let mut chosen = None;
@@ -195,7 +181,7 @@ impl Run<'_> {
         pipeline: &Pipeline,
         body: &[Node],
         otherwise: &[Node],
-        scope: &mut Scope,
+        scope: &mut TemplateScope,
     ) -> Result<(), Failure> {
         let known = scope.variables.len();
         let items: Vec<(Value, Value)> = match self.value(pipeline, scope)? {
@@ -238,7 +224,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn pipeline(&mut self, pipeline: &Pipeline, scope: &mut Scope) -> Result<Value, Failure> {
+    fn pipeline(&mut self, pipeline: &Pipeline, scope: &mut TemplateScope) -> Result<Value, Failure> {
         let value = self.value(pipeline, scope)?;
         for name in &pipeline.variables {
             let value = self.copy(&value)?;
@@ -253,7 +239,7 @@ impl Run<'_> {
     }
 
     /// The value of a pipeline.
-    fn value(&mut self, pipeline: &Pipeline, scope: &mut Scope) -> Result<Value, Failure> {
+    fn value(&mut self, pipeline: &Pipeline, scope: &mut TemplateScope) -> Result<Value, Failure> {
         let mut value = None;
         for command in &pipeline.commands {
             self.step()?;
@@ -270,7 +256,7 @@ impl Run<'_> {
         function: Function,
         operands: &[Operand],
         last: Option<Value>,
-        scope: &mut Scope,
+        scope: &mut TemplateScope,
     ) -> Result<Value, Failure> {
         // `and` and `or` stop at the operand that decides.
         if let Some(decides) = functions::decides(function) {
@@ -295,7 +281,7 @@ impl Run<'_> {
         Ok(value)
     }
 
-    fn operand(&mut self, operand: &Operand, scope: &mut Scope) -> Result<Value, Failure> {
+    fn operand(&mut self, operand: &Operand, scope: &mut TemplateScope) -> Result<Value, Failure> {
         self.step()?;
         Ok(match operand {
             Operand::Literal(value) => self.copy(value)?,
@@ -319,16 +305,4 @@ impl Run<'_> {
 /// The value at a path; null if there is none.
 fn field<'v>(value: &'v Value, path: &[String]) -> &'v Value {
     path.iter().fold(value, |value, name| value.get(name).unwrap_or(&Value::Null))
-}
-
-/// Repeats a text, within the limit.
-pub fn repeated(text: &str, count: usize) -> Result<String, String> {
-    if text.len().saturating_mul(count) > TEXT_MAX {
-        return Err(format!("more than {TEXT_MAX} bytes"));
-    }
-    let mut repeated = String::new();
-    for _ in 0..count {
-        let _ = repeated.write_str(text);
-    }
-    Ok(repeated)
 }

@@ -16,7 +16,7 @@ pub(super) struct Found {
 
 /// If a group does not answer, its resources in `known` are kept.
 pub(super) async fn discover(client: &Client, known: &[Resource]) -> Result<Found, Refusal> {
-    let groups: Groups = read(client, "/apis").await?;
+    let groups: ApiGroups = read(client, "/apis").await?;
     let mut found = Found::default();
     found.add(client, "", "v1", true).await?;
     for group in groups.groups {
@@ -42,7 +42,7 @@ impl Found {
             "" => format!("/api/{version}"),
             group => format!("/apis/{group}/{version}"),
         };
-        let list: Resources = read(client, &path).await?;
+        let list: ApiResources = read(client, &path).await?;
         let own = list.resources.iter().filter(|resource| !resource.name.contains('/'));
         self.served.extend(own.clone().map(|of| (group.into(), version.into(), of.kind.as_str().into())));
         if is_preferred {
@@ -62,14 +62,14 @@ async fn read<T: serde::de::DeserializeOwned>(client: &Client, path: &str) -> Re
 }
 
 #[derive(Deserialize)]
-struct Groups {
+struct ApiGroups {
     #[serde(default)]
-    groups: Vec<Group>,
+    groups: Vec<ApiGroup>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Group {
+struct ApiGroup {
     name: String,
     preferred_version: Version,
     #[serde(default)]
@@ -82,7 +82,7 @@ struct Version {
 }
 
 #[derive(Deserialize)]
-struct Resources {
+struct ApiResources {
     #[serde(default)]
     resources: Vec<Described>,
 }

@@ -1,6 +1,6 @@
 //! Lists the objects of one resource, and then watches them.
 
-use super::http::{JSON, Named, Object, Status, collection, fault, get, send};
+use super::http::{JSON, Object, ObjectIdentity, Status, collection, fault, get, send};
 use crate::News;
 use ::http::Method;
 use bytes::{Buf, Bytes, BytesMut};
@@ -142,7 +142,7 @@ impl Follower {
         let query = format!("{path}?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={from}");
         let accept = if self.metadata { METADATA } else { JSON };
         let answer = send(&self.client, (Method::GET, &query), accept, None).await?;
-        let mut lines = Lines { body: answer.into_body(), read: BytesMut::new() };
+        let mut lines = BodyLines { body: answer.into_body(), read: BytesMut::new() };
         let mut version = from;
         loop {
             let line = match lines.next().await {
@@ -176,7 +176,7 @@ impl Follower {
 
 fn named(json: &[u8]) -> Result<(Key, u64), Refusal> {
     let Object { metadata, .. } = serde_json::from_slice::<Object>(json).map_err(fault)?;
-    let key = Named::key(&metadata);
+    let key = ObjectIdentity::key(&metadata);
     Ok((key, metadata.version()))
 }
 
@@ -216,12 +216,12 @@ struct Event<'a> {
 }
 
 /// The lines of a body.
-struct Lines {
+struct BodyLines {
     body: Body,
     read: BytesMut,
 }
 
-impl Lines {
+impl BodyLines {
     async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
         let mut searched = 0;
         loop {
@@ -259,7 +259,7 @@ mod tests {
 
     #[tokio::test]
     async fn lines_are_split_wherever_the_frames_end() {
-        let mut lines = Lines { body: Body::from(b"{\"a\":1}\n{\"b\":2}\n{\"c\"".to_vec()), read: BytesMut::new() };
+        let mut lines = BodyLines { body: Body::from(b"{\"a\":1}\n{\"b\":2}\n{\"c\"".to_vec()), read: BytesMut::new() };
         assert_eq!(lines.next().await.expect("a line").as_deref(), Some(&b"{\"a\":1}"[..]));
         assert_eq!(lines.next().await.expect("a line").as_deref(), Some(&b"{\"b\":2}"[..]));
         assert_eq!(lines.next().await.expect("the end"), None);

@@ -95,26 +95,26 @@ pub(super) struct Status {
 #[serde(default)]
 pub(super) struct Details {
     pub uid: String,
-    causes: Vec<Cause>,
+    causes: Vec<StatusCause>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Cause {
+struct StatusCause {
     reason: String,
 }
 
 /// The part of an object's metadata that identifies it.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Named {
+pub(super) struct ObjectIdentity {
     pub name: String,
     pub namespace: String,
     pub uid: String,
     pub resource_version: String,
 }
 
-impl Named {
+impl ObjectIdentity {
     pub fn key(&self) -> Key {
         Key::new(&self.namespace, &self.name)
     }
@@ -128,6 +128,6 @@ impl Named {
 #[serde(default)]
 pub(super) struct Object {
     pub kind: String,
-    pub metadata: Named,
+    pub metadata: ObjectIdentity,
     pub details: Option<Details>,
 }

@@ -3,7 +3,7 @@
 //! As in Go, the argument after an option that takes a value is its value, even if it looks like an option; lists are
 //! lines of CSV; and only options are allowed.
 
-use super::words;
+use super::{long_of, words};
 use clap::{Arg, ArgAction, Command};
 use holdfast_core::object::csv;
 use std::any::TypeId;
@@ -86,13 +86,6 @@ pub fn prepare(arguments: Vec<OsString>, called: &Command, program: &str) -> Pre
         faults.push(format!("{program:?} does not take any arguments, got [{}]", shown.join(" ")));
     }
     Prepared { arguments: prepared, faults }
-}
-
-pub fn long_of<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
-    command.get_arguments().find(|arg| {
-        let others = arg.get_all_aliases().unwrap_or_default();
-        arg.get_long() == Some(name) || others.contains(&name)
-    })
 }
 
 fn short_of<'c>(command: &'c Command, short: &str) -> Option<&'c Arg> {

@@ -1,6 +1,6 @@
 //! Words errors about arguments as Kubernetes' components do.
 
-use super::go::long_of;
+use super::long_of;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 use std::any::TypeId;

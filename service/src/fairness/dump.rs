@@ -1,6 +1,6 @@
 //! Dumps of priority levels, queues and requests at this moment, as tables of text.
 
-use super::{About, Caller, Fairness, Level, Wanted};
+use super::{Caller, Fairness, Level, QueuedRequest, Wanted};
 use holdfast_core::flowcontrol::queues::Request;
 use holdfast_core::flowcontrol::{Distinguisher, Moment};
 use std::fmt::Write;
@@ -78,7 +78,8 @@ impl Fairness {
 
     fn request_rows(&self, level: &Arc<Level>, details: bool) -> Vec<Row> {
         let inside = level.lock();
-        let row = |queue: i64, place: i64, request: &Request<About>| self.request_row(queue, place, request, details);
+        let row =
+            |queue: i64, place: i64, request: &Request<QueuedRequest>| self.request_row(queue, place, request, details);
         let mut rows: Vec<Row> = inside.queues.unqueued().map(|request| row(-1, -1, request)).collect();
         for (index, queue) in inside.queues.in_use() {
             rows.extend(queue.waiting().zip(0..).map(|(request, place)| row(index.into(), place, request)));
@@ -87,7 +88,7 @@ impl Fairness {
         rows
     }
 
-    fn request_row(&self, queue: i64, place: i64, request: &Request<About>, details: bool) -> Row {
+    fn request_row(&self, queue: i64, place: i64, request: &Request<QueuedRequest>, details: bool) -> Row {
         let Request { work, came, began, about, .. } = request;
         let start = if about.wake.is_some() { NEVER.to_owned() } else { self.time(*began).to_string() };
         let mut row = vec![
@@ -109,7 +110,7 @@ impl Fairness {
     }
 }
 
-impl About {
+impl QueuedRequest {
     fn distinguisher(&self) -> &str {
         match (self.flow.distinguisher, &self.caller.asked) {
             (Distinguisher::User, _) => &self.caller.user.name,
@@ -183,8 +184,9 @@ impl Level {
         let mut shown = 0;
         for (index, queue) in inside.queues.in_use() {
             rows.extend((shown..index.min(count)).map(|index| row(index, [0; 5], 0.0, 0.0)));
-            let sum =
-                |seats: fn(&Request<About>) -> u32| queue.waiting().map(|request| u64::from(seats(request))).sum();
+            let sum = |seats: fn(&Request<QueuedRequest>) -> u32| {
+                queue.waiting().map(|request| u64::from(seats(request))).sum()
+            };
             let numbers = [
                 queue.waiting().len() as u64,
                 queue.executing().count() as u64,

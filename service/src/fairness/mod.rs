@@ -76,7 +76,7 @@ pub(crate) struct Level {
 }
 
 struct Inside {
-    queues: Queues<About>,
+    queues: Queues<QueuedRequest>,
     retry: RetryAfter,
     bounds: Bounds,
     /// The most seats of one request.
@@ -93,7 +93,7 @@ struct Inside {
 }
 
 /// A request that waits or runs.
-struct About {
+struct QueuedRequest {
     flow: Arc<Flow>,
     caller: Caller,
     /// Wakes the request; `None` once it runs.
@@ -172,7 +172,7 @@ impl Fairness {
         let mut inside = flow.level.lock();
         let work = work(inside.seats_max, &flow.measures);
         flow.measures.estimated(&work);
-        let about = About { flow: flow.clone(), caller, wake: None };
+        let about = QueuedRequest { flow: flow.clone(), caller, wake: None };
         let seat = |ticket, phase| Seat::new(self.clone(), flow.clone(), (ticket, phase), work, kind, now);
         let arrival = inside.queues.arrive(now, hash, work, about);
         inside.settle(now);

@@ -30,12 +30,12 @@ const PERIOD: Duration = Duration::from_secs(30 * 60);
 /// Secrets whose tokens were used today, and whose label does not say so yet.
 #[derive(Default)]
 pub struct Used {
-    waiting: Mutex<BTreeSet<Place>>,
+    waiting: Mutex<BTreeSet<SecretId>>,
     came: Notify,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct SecretId {
     namespace: String,
     name: String,
     uid: String,
@@ -55,12 +55,12 @@ impl Used {
         let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
         let mut waiting = self.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if waiting.len() < WAITING_MAX {
-            waiting.insert(Place { namespace: text("namespace"), name: text("name"), uid: text("uid") });
+            waiting.insert(SecretId { namespace: text("namespace"), name: text("name"), uid: text("uid") });
             self.came.notify_one();
         }
     }
 
-    fn take(&self) -> BTreeSet<Place> {
+    fn take(&self) -> BTreeSet<SecretId> {
         std::mem::take(&mut self.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }
 }

@@ -4,7 +4,7 @@
 use super::{Layer, Next, Outcome, Passage};
 use crate::metrics::{Metrics, Record, RequestLabels, RowKey};
 use crate::reply::{Reply, Shown};
-use crate::{Asked, Named, ResourcePath, Service, Source};
+use crate::{CallSubject, ResourcePath, ResourceRequest, Service, Source};
 use futures_util::future::BoxFuture;
 use holdfast_audit::{self as audit, Auditor, Begun, NotStored, ObjectReference, Ruling, Subject, Trail};
 use holdfast_core::Refusal;
@@ -69,35 +69,43 @@ async fn begin(service: &Service, passage: &mut Passage) -> Result<(), Refusal> 
 }
 
 /// What the policy says about a call.
-pub(crate) fn judge(auditor: &Auditor, state: &State, user: &User, asked: &Asked) -> Ruling {
+pub(crate) fn judge(auditor: &Auditor, state: &State, user: &User, asked: &CallSubject) -> Ruling {
     let verb = verb(asked);
     let found;
     let (path, name) = match asked {
-        Asked::Path { path, .. } | Asked::Everything { path, .. } => {
-            return auditor.judge(Subject { user, verb, asked: audit::Asked::Path(path) });
+        CallSubject::Path { path, .. } | CallSubject::Everything { path, .. } => {
+            return auditor.judge(Subject { user, verb, asked: audit::RequestTarget::Path(path) });
         }
-        Asked::Named(named) => (&*named.path, named.name()),
-        Asked::Found(request) => {
+        CallSubject::Named(named) => (&*named.path, named.name()),
+        CallSubject::Found(request) => {
             found = path_of(state, request);
             (&found, request.name().into())
         }
-        Asked::Elsewhere { path, .. } => (&**path, path.name.as_str().into()),
+        CallSubject::Elsewhere { path, .. } => (&**path, path.name.as_str().into()),
     };
     let ResourcePath { group, namespace, resource, subresource, .. } = path;
-    let asked = audit::Asked::Resource { group, resource, subresource, namespace, name: &name };
+    let asked = audit::RequestTarget::Resource { group, resource, subresource, namespace, name: &name };
     auditor.judge(Subject { user, verb, asked })
 }
 
-fn verb(asked: &Asked) -> &'static str {
+fn verb(asked: &CallSubject) -> &'static str {
     match asked {
-        Asked::Named(named) => named.verb.as_str(),
-        Asked::Found(request) => request.verb.as_str(),
-        Asked::Elsewhere { verb, .. } | Asked::Path { verb, .. } | Asked::Everything { verb, .. } => verb,
+        CallSubject::Named(named) => named.verb.as_str(),
+        CallSubject::Found(request) => request.verb.as_str(),
+        CallSubject::Elsewhere { verb, .. } | CallSubject::Path { verb, .. } | CallSubject::Everything { verb, .. } => {
+            verb
+        }
     }
 }
 
 /// The audit event of a call that has just arrived.
-pub(crate) fn begun(state: &State, id: &str, user: &Arc<User>, asked: &Asked, source: Option<Box<Source>>) -> Begun {
+pub(crate) fn begun(
+    state: &State,
+    id: &str,
+    user: &Arc<User>,
+    asked: &CallSubject,
+    source: Option<Box<Source>>,
+) -> Begun {
     // A remote request without a deadline is a long-running one.
     let lasts = source.as_ref().is_some_and(|source| source.deadline.is_none());
     let source = source.map(|source| *source).unwrap_or_else(|| Source {
@@ -133,12 +141,12 @@ fn path_of(state: &State, request: &Request) -> ResourcePath {
     path
 }
 
-fn reference(state: &State, asked: &Asked) -> Option<ObjectReference> {
+fn reference(state: &State, asked: &CallSubject) -> Option<ObjectReference> {
     let (path, name) = match asked {
-        Asked::Named(named) => (ResourcePath::clone(&named.path), named.name().into_owned()),
-        Asked::Elsewhere { path, .. } => (ResourcePath::clone(path), path.name.clone()),
-        Asked::Found(request) => (path_of(state, request), request.name().to_owned()),
-        Asked::Path { .. } | Asked::Everything { .. } => return None,
+        CallSubject::Named(named) => (ResourcePath::clone(&named.path), named.name().into_owned()),
+        CallSubject::Elsewhere { path, .. } => (ResourcePath::clone(path), path.name.clone()),
+        CallSubject::Found(request) => (path_of(state, request), request.name().to_owned()),
+        CallSubject::Path { .. } | CallSubject::Everything { .. } => return None,
     };
     Some(ObjectReference {
         resource: path.resource,
@@ -153,16 +161,16 @@ fn reference(state: &State, asked: &Asked) -> Option<ObjectReference> {
 
 /// Records the request's object, away from the workers if it is large.
 pub(crate) async fn tell_request_of(service: &Service, passage: &mut Passage) {
-    let (Some(trail), Asked::Named(named)) = (&mut passage.trail, &passage.asked) else { return };
+    let (Some(trail), CallSubject::Named(named)) = (&mut passage.trail, &passage.asked) else { return };
     let state = service.engine().snapshot();
     let tell = || tell_request(trail, &state, &passage.asked);
     service.engine().by_size(&passage.user.name, named.body.content.len(), tell).await;
 }
 
 /// Records what the client sent, as it was decoded: an object with the defaults of its version, a patch as it is.
-pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &Asked) {
-    let Asked::Named(named) = asked else { return };
-    let Named { verb, path, body, .. } = &**named;
+pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &CallSubject) {
+    let CallSubject::Named(named) = asked else { return };
+    let ResourceRequest { verb, path, body, .. } = &**named;
     if body.content.is_empty() {
         return;
     }
@@ -212,11 +220,13 @@ struct SentMetadata {
 fn metadata_in(body: &Body) -> SentMetadata {
     #[derive(Default, Deserialize)]
     #[serde(default)]
-    struct Sent {
+    struct SentObject {
         metadata: SentMetadata,
     }
     if body.format == Format::Json {
-        return serde_json::from_slice(&body.content.bytes()).map(|Sent { metadata }| metadata).unwrap_or_default();
+        return serde_json::from_slice(&body.content.bytes())
+            .map(|SentObject { metadata }| metadata)
+            .unwrap_or_default();
     }
     let sent = parsed(body).unwrap_or_default();
     let text = |field: &str| sent["metadata"][field].as_str().map(str::to_owned);
@@ -233,7 +243,7 @@ fn name_of(reply: &Reply) -> String {
 }
 
 /// The request's verb and scope as dashboards name them, and whether it is a dry run.
-fn counted_as(asked: &Asked) -> (&'static str, &'static str, bool) {
+fn counted_as(asked: &CallSubject) -> (&'static str, &'static str, bool) {
     let scope = |verb: &str, namespace: &str, name: &str| match (verb, namespace, name) {
         ("create", ..) => "resource",
         (_, _, name) if !name.is_empty() => "resource",
@@ -241,18 +251,18 @@ fn counted_as(asked: &Asked) -> (&'static str, &'static str, bool) {
         _ => "namespace",
     };
     let (dry_run, applies, scope) = match asked {
-        Asked::Named(named) => {
+        CallSubject::Named(named) => {
             let ResourcePath { namespace, name, .. } = &*named.path;
             let applies = named.body.format == Format::ApplyPatch;
             (named.options.dry_run, applies, scope(named.verb.as_str(), namespace, name))
         }
-        Asked::Found(request) => {
+        CallSubject::Found(request) => {
             let (namespace, name) = (request.namespace().unwrap_or_default(), request.name());
             let applies = request.body.format == Format::ApplyPatch;
             (request.options.dry_run, applies, scope(request.verb.as_str(), namespace, name))
         }
-        Asked::Elsewhere { verb, path } => (false, false, scope(verb, &path.namespace, &path.name)),
-        Asked::Path { .. } | Asked::Everything { .. } => (false, false, ""),
+        CallSubject::Elsewhere { verb, path } => (false, false, scope(verb, &path.namespace, &path.name)),
+        CallSubject::Path { .. } | CallSubject::Everything { .. } => (false, false, ""),
     };
     let verb = match verb(asked) {
         "create" | "post" => "POST",
@@ -273,7 +283,7 @@ fn counted_as(asked: &Asked) -> (&'static str, &'static str, bool) {
 }
 
 /// Sets the labels of the request, as far as it names something that is served.
-pub(crate) fn describe(record: &mut Record, state: &State, asked: &Asked) {
+pub(crate) fn describe(record: &mut Record, state: &State, asked: &CallSubject) {
     let (verb, scope, dry_run) = counted_as(asked);
     let mut served = |kind_id: KindId, version: usize, subresource: &str| {
         let kind = state.kind(kind_id);
@@ -292,14 +302,14 @@ pub(crate) fn describe(record: &mut Record, state: &State, asked: &Asked) {
     };
     let unknown = RequestLabels { verb, scope, dry_run, ..RequestLabels::default() };
     match asked {
-        Asked::Named(named) => {
+        CallSubject::Named(named) => {
             let ResourcePath { group, version, resource, subresource, .. } = &*named.path;
             match state.registry.find(group, version, resource) {
                 Some((id, version)) => served(id, version, subresource),
                 None => record.about(&unknown),
             }
         }
-        Asked::Found(request) => {
+        CallSubject::Found(request) => {
             let target = &request.target;
             match state.registry.serves(target.kind) {
                 true => served(target.kind, target.version, target.subresource.as_deref().unwrap_or("")),
@@ -308,18 +318,18 @@ pub(crate) fn describe(record: &mut Record, state: &State, asked: &Asked) {
         }
         // The APIService says the group and version that another server serves; this server does not know its
         // resources, so the rest of the path stays unnamed.
-        Asked::Elsewhere { path, .. } => {
+        CallSubject::Elsewhere { path, .. } => {
             let (group, version) = (path.group.clone(), path.version.clone());
             record.about(&RequestLabels { group, version, ..unknown });
         }
-        Asked::Path { .. } | Asked::Everything { .. } => record.about(&unknown),
+        CallSubject::Path { .. } | CallSubject::Everything { .. } => record.about(&unknown),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Named;
+    use crate::ResourceRequest;
     use holdfast_audit::backend::Sink;
     use holdfast_audit::{Backend, Ended, Event, Mode, Policy};
     use holdfast_core::kinds::registry;
@@ -350,8 +360,8 @@ mod tests {
         let auditor = Auditor::new(Policy::read(&policy).expect("a policy").0, vec![backend]);
         let state = State::new(Arc::new(registry().clone()));
         let path = ResourcePath { version: "v1".into(), resource: "configmaps".into(), ..ResourcePath::default() };
-        let named = Named { verb, path: Arc::new(path), options: Default::default(), body, at: None };
-        let (user, asked) = (Arc::new(User::new("jane", &[])), Asked::Named(Box::new(named)));
+        let named = ResourceRequest { verb, path: Arc::new(path), options: Default::default(), body, at: None };
+        let (user, asked) = (Arc::new(User::new("jane", &[])), CallSubject::Named(Box::new(named)));
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
             let ruling = judge(&auditor, &state, &user, &asked);

@@ -1,7 +1,7 @@
 //! Authorization: whether this user may make this request, by the chain of authorizers and the current roles.
 
 use super::{Layer, Next, Outcome, Passage, audit, refused};
-use crate::{Asked, ResourcePath};
+use crate::{CallSubject, ResourcePath};
 use futures_util::future::BoxFuture;
 use holdfast_audit::Spent;
 use holdfast_core::Refusal;
@@ -93,27 +93,27 @@ fn judge(
     authorizer: &Authorizer<'_>,
     state: &State,
     user: &User,
-    asked: &Asked,
+    asked: &CallSubject,
     judged: &mut Option<Judged>,
 ) -> Result<(), Refusal> {
     let reads_selectors = authorizer.chain.reads_selectors();
     let mut may =
         |attributes: &Attributes<'_>| may(user, attributes, judged.insert(authorizer.authorize(user, attributes)));
     match asked {
-        Asked::Named(named) => {
+        CallSubject::Named(named) => {
             let name = named.name();
             let many = matches!(named.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
             let selected = (reads_selectors && many).then(|| selected(&named.options));
             // A user that may see one object may list with a selector for that object's name.
             may(&named_attributes(named.verb.as_str(), &named.path, &name, selected.as_ref()))
         }
-        Asked::Elsewhere { verb, path } => may(&attributes(verb, path)),
-        Asked::Found(request) => {
+        CallSubject::Elsewhere { verb, path } => may(&attributes(verb, path)),
+        CallSubject::Found(request) => {
             let selected = reads_selectors.then(|| selected(&request.options));
             may(&of_request(state, request, selected.as_ref())?)
         }
-        Asked::Path { verb, path } => may(&Attributes::path(verb, path)),
-        Asked::Everything { verb, path } => {
+        CallSubject::Path { verb, path } => may(&Attributes::path(verb, path)),
+        CallSubject::Everything { verb, path } => {
             may(&Attributes::path(verb, path))?;
             let everything = ResourceTarget { group: ALL, version: ALL, resource: ALL, ..ResourceTarget::default() };
             READS.iter().try_for_each(|verb| may(&Attributes::resource(verb, everything)))
@@ -134,12 +134,12 @@ fn selected(options: &Options) -> Selected {
 }
 
 /// The attributes of a call without its selectors; `None` if its kind is no longer served.
-pub(crate) fn asked_for<'a>(state: &'a State, asked: &'a Asked) -> Option<Attributes<'a>> {
+pub(crate) fn asked_for<'a>(state: &'a State, asked: &'a CallSubject) -> Option<Attributes<'a>> {
     match asked {
-        Asked::Named(named) => Some(attributes(named.verb.as_str(), &named.path)),
-        Asked::Found(request) => of_request(state, request, None).ok(),
-        Asked::Elsewhere { verb, path } => Some(attributes(verb, path)),
-        Asked::Path { verb, path } | Asked::Everything { verb, path } => Some(Attributes::path(verb, path)),
+        CallSubject::Named(named) => Some(attributes(named.verb.as_str(), &named.path)),
+        CallSubject::Found(request) => of_request(state, request, None).ok(),
+        CallSubject::Elsewhere { verb, path } => Some(attributes(verb, path)),
+        CallSubject::Path { verb, path } | CallSubject::Everything { verb, path } => Some(Attributes::path(verb, path)),
     }
 }
 

@@ -9,7 +9,7 @@ use super::{Layer, Next, Outcome, Passage, refused};
 use crate::fairness::{Caller, Entered, Fairness, FlowMeasures, Seat, Wanted};
 use crate::metrics::Metrics;
 use crate::shares::{Share, Shares};
-use crate::{Asked, Limits, Named, Service};
+use crate::{CallSubject, Limits, ResourceRequest, Service};
 use futures_util::future::BoxFuture;
 use holdfast_audit::Spent;
 use holdfast_core::Refusal;
@@ -46,7 +46,7 @@ enum Way {
 }
 
 /// A request's place among those in progress. Dropping it gives the place back.
-pub enum Place {
+pub enum RequestSlot {
     Seat(Seat),
     Share(Share),
 }
@@ -113,7 +113,7 @@ impl Layer for Arc<FlowControl> {
             (Way::InFlight { mutating, .. }, Needs::Mutating) => mutating,
             (Way::InFlight { .. }, Needs::Watching | Needs::Nothing) => return next.call(passage),
         };
-        passage.place = places.take(&passage.user, 1).map(Place::Share);
+        passage.place = places.take(&passage.user, 1).map(RequestSlot::Share);
         // As in Kubernetes, a privileged user is served even when the server is busy.
         if passage.place.is_none() && !passage.user.is_privileged() {
             self.metrics.rejected();
@@ -143,7 +143,7 @@ impl FlowControl {
         passage.record.flow = Some(flow);
         match entered {
             Entered::Seated(seat) => {
-                passage.place = Some(Place::Seat(seat));
+                passage.place = Some(RequestSlot::Seat(seat));
                 next.call(passage)
             }
             Entered::Refused(refusal) => {
@@ -157,7 +157,7 @@ impl FlowControl {
                     trail.spent(Spent::Queue, began.elapsed());
                 }
                 match seat {
-                    Ok(seat) => passage.place = Some(Place::Seat(seat)),
+                    Ok(seat) => passage.place = Some(RequestSlot::Seat(seat)),
                     Err(refusal) => {
                         self.metrics.rejected();
                         return Err(refusal);
@@ -172,10 +172,12 @@ impl FlowControl {
 /// The call as dumps of the requests in progress show it.
 fn caller(passage: &Passage) -> Caller {
     let (verb, asked) = match &passage.asked {
-        Asked::Named(named) => (named.verb.as_str(), Wanted::Resource(named.path.clone())),
-        Asked::Elsewhere { verb, path } => (*verb, Wanted::Resource(path.clone())),
-        Asked::Found(request) => (request.verb.as_str(), Wanted::Path(String::new())),
-        Asked::Path { verb, path } | Asked::Everything { verb, path } => (*verb, Wanted::Path(path.clone())),
+        CallSubject::Named(named) => (named.verb.as_str(), Wanted::Resource(named.path.clone())),
+        CallSubject::Elsewhere { verb, path } => (*verb, Wanted::Resource(path.clone())),
+        CallSubject::Found(request) => (request.verb.as_str(), Wanted::Path(String::new())),
+        CallSubject::Path { verb, path } | CallSubject::Everything { verb, path } => {
+            (*verb, Wanted::Path(path.clone()))
+        }
     };
     Caller { user: passage.user.clone(), verb, asked }
 }
@@ -184,11 +186,11 @@ fn caller(passage: &Passage) -> Caller {
 fn estimate(
     service: &Service,
     state: &State,
-    (asked, is_past): (&Asked, bool),
+    (asked, is_past): (&CallSubject, bool),
     seats_max: u32,
     measures: &FlowMeasures,
 ) -> Work {
-    let Asked::Named(named) = asked else {
+    let CallSubject::Named(named) = asked else {
         return if is_past { Work::list(PAST_DOCUMENT, seats_max) } else { Work::LEAST };
     };
     let path = &named.path;
@@ -215,7 +217,7 @@ fn estimate(
 }
 
 /// The cost of reading now or in the past; `None` for a write.
-fn reading(state: &State, kind: KindId, (named, is_past): (&Named, bool), seats_max: u32) -> Option<Work> {
+fn reading(state: &State, kind: KindId, (named, is_past): (&ResourceRequest, bool), seats_max: u32) -> Option<Work> {
     let path = &named.path;
     Some(match named.verb {
         // A dry run in the past, judged on the whole state of then.
@@ -246,23 +248,23 @@ fn behind(state: &State, version: u64) -> usize {
 }
 
 /// Whether a list asks for an exact version, which may be past.
-fn is_exact(named: &Named) -> bool {
+fn is_exact(named: &ResourceRequest) -> bool {
     named.options.resource_version_match.as_deref() == Some("Exact")
 }
 
 /// Whether a watch begins with the current objects.
-fn begins_with_all(named: &Named) -> bool {
+fn begins_with_all(named: &ResourceRequest) -> bool {
     let from_now = matches!(named.options.resource_version.as_deref(), None | Some("" | "0"));
     named.options.send_initial_events.unwrap_or(from_now)
 }
 
-fn needs(asked: &Asked) -> Needs {
+fn needs(asked: &CallSubject) -> Needs {
     let (verb, subresource) = match asked {
-        Asked::Named(named) => (named.verb.as_str(), named.path.subresource.as_str()),
-        Asked::Found(request) => (request.verb.as_str(), request.target.subresource.as_deref().unwrap_or("")),
-        Asked::Elsewhere { verb, path } => (*verb, path.subresource.as_str()),
-        Asked::Path { verb, path } if path.starts_with("/debug/pprof/") => (*verb, "proxy"),
-        Asked::Path { verb, .. } | Asked::Everything { verb, .. } => (*verb, ""),
+        CallSubject::Named(named) => (named.verb.as_str(), named.path.subresource.as_str()),
+        CallSubject::Found(request) => (request.verb.as_str(), request.target.subresource.as_deref().unwrap_or("")),
+        CallSubject::Elsewhere { verb, path } => (*verb, path.subresource.as_str()),
+        CallSubject::Path { verb, path } if path.starts_with("/debug/pprof/") => (*verb, "proxy"),
+        CallSubject::Path { verb, .. } | CallSubject::Everything { verb, .. } => (*verb, ""),
     };
     if verb == "proxy" || matches!(subresource, "log" | "exec" | "attach" | "portforward" | "proxy") {
         Needs::Nothing
@@ -293,7 +295,7 @@ mod tests {
         let (kind, _) = state.registry.find("", "v1", "pods").expect("a built-in kind");
         let seats = |verb: Verb, version: Option<&str>, is_past: bool| {
             let options = Options { resource_version: version.map(str::to_owned), ..Options::default() };
-            let named = Named { verb, path: Arc::default(), options, body: Body::default(), at: None };
+            let named = ResourceRequest { verb, path: Arc::default(), options, body: Body::default(), at: None };
             reading(&state, kind, (&named, is_past), 10).map(|work| work.seats())
         };
         for (verb, version, is_past, expected) in [

@@ -17,12 +17,11 @@ mod unread_deletion;
 mod unstored;
 
 pub(crate) use audit::{begun, describe, judge as audited};
-pub use flow_control::{FlowControl, Place};
-pub(crate) use namespace_start::NamespaceStarts;
+pub use flow_control::{FlowControl, RequestSlot};
 
 use crate::lookup::Found;
 use crate::metrics::{Metrics, Record};
-use crate::{Asked, Call, Options, Reply, RequestId, Service, Source};
+use crate::{Call, CallSubject, Options, Reply, RequestId, Service, Source};
 use futures_util::future::BoxFuture;
 use holdfast_audit::{Spent, Trail};
 use holdfast_core::Refusal;
@@ -77,7 +76,7 @@ pub struct Passage {
     /// Set by audit.
     pub id: Option<RequestId>,
     pub at: Option<String>,
-    pub asked: Asked,
+    pub asked: CallSubject,
     pub flaw: Option<Refusal>,
     pub warnings: Vec<String>,
     /// Annotations of authentication and admission for the audit event.
@@ -88,7 +87,7 @@ pub struct Passage {
     /// Set by audit, if the call is recorded.
     pub trail: Option<Box<Trail>>,
     /// Set by flow control, unless the call needs no place.
-    pub place: Option<Place>,
+    pub place: Option<RequestSlot>,
     /// The kind and the state that a call about objects is about, set by the moment layer. Boxed, because it is large
     /// and is moved several times.
     pub(crate) found: Option<Box<Found>>,
@@ -118,8 +117,8 @@ impl Passage {
     }
 
     /// Takes the request out, for the layer that turns it into something else.
-    pub(crate) fn take_asked(&mut self) -> Asked {
-        std::mem::replace(&mut self.asked, Asked::Path { verb: "", path: String::new() })
+    pub(crate) fn take_asked(&mut self) -> CallSubject {
+        std::mem::replace(&mut self.asked, CallSubject::Path { verb: "", path: String::new() })
     }
 
     /// Passes on what admission reported: to the client, to auditors and to metrics.

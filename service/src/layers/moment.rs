@@ -2,11 +2,11 @@
 //!
 //! A call that is about no resource ends here: it is granted, and the transport answers it.
 
-use super::namespace_start::NamespaceStarts;
 use super::{Layer, Next, Outcome, Passage, at_once, refused};
 use crate::lookup::Found;
+use crate::namespace_starts::NamespaceStarts;
 use crate::scene::Scene;
-use crate::{Asked, Granted, Named, Reply, RequestId, Service};
+use crate::{CallSubject, Granted, Reply, RequestId, ResourceRequest, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::request::Request;
@@ -23,9 +23,11 @@ impl Layer for PastOrPresent {
         let service = next.service();
         // A call about the present waits for nothing here.
         let present = match &passage.asked {
-            Asked::Named(named) => passage.at.is_none() && named.at.as_deref().is_none_or(str::is_empty),
-            Asked::Found(_) => true,
-            Asked::Elsewhere { .. } | Asked::Path { .. } | Asked::Everything { .. } => passage.at.is_none(),
+            CallSubject::Named(named) => passage.at.is_none() && named.at.as_deref().is_none_or(str::is_empty),
+            CallSubject::Found(_) => true,
+            CallSubject::Elsewhere { .. } | CallSubject::Path { .. } | CallSubject::Everything { .. } => {
+                passage.at.is_none()
+            }
         };
         if !present {
             return Box::pin(async move {
@@ -33,7 +35,7 @@ impl Layer for PastOrPresent {
                 let reader = Reader::of(&passage.user);
                 let scene = Scene::of(next.service().engine(), moment.as_deref(), &reader).await?;
                 match passage.take_asked() {
-                    Asked::Named(named) => self.find(next.service(), passage, *named, scene).await?,
+                    CallSubject::Named(named) => self.find(next.service(), passage, *named, scene).await?,
                     _ => return granted(passage, scene),
                 }
                 next.call(passage).await
@@ -41,9 +43,9 @@ impl Layer for PastOrPresent {
         }
         let scene = Scene::Present(service.engine().snapshot());
         let found = match passage.take_asked() {
-            Asked::Named(named) => self.enter(passage, *named, scene),
-            Asked::Found(request) => self.go_on(passage, *request, scene),
-            Asked::Elsewhere { .. } | Asked::Path { .. } | Asked::Everything { .. } => {
+            CallSubject::Named(named) => self.enter(passage, *named, scene),
+            CallSubject::Found(request) => self.go_on(passage, *request, scene),
+            CallSubject::Elsewhere { .. } | CallSubject::Path { .. } | CallSubject::Everything { .. } => {
                 return at_once(granted(passage, scene));
             }
         };
@@ -69,7 +71,7 @@ impl PastOrPresent {
         &self,
         service: &Arc<Service>,
         passage: &mut Passage,
-        mut named: Named,
+        mut named: ResourceRequest,
         scene: Scene,
     ) -> Result<(), Refusal> {
         let at = named.at.take();
@@ -89,14 +91,14 @@ impl PastOrPresent {
     }
 
     /// The kind that a path names, and the request on it.
-    fn enter(&self, passage: &mut Passage, named: Named, scene: Scene) -> Result<Found, Refusal> {
+    fn enter(&self, passage: &mut Passage, named: ResourceRequest, scene: Scene) -> Result<Found, Refusal> {
         let (kind, target) = Found::kind(scene.state(), &named.path, named.verb)?;
         // The warning about a deprecated version is sent even if the call is refused.
         passage.warnings.extend(scene.state().registry.warning(&kind, target.version));
         if let Some(flaw) = passage.flaw.take() {
             return Err(flaw);
         }
-        let request = Found::request(named, target, passage);
+        let request = Found::request(named, target, passage.user.clone(), passage.id.as_ref());
         Ok(Found { scene, kind, request, starts: self.starts.clone() })
     }
 

@@ -5,7 +5,7 @@ use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::refusal::Expired;
 use holdfast_core::request::Verb;
-use holdfast_service::{Asked, Call, Options, Reply, Service, housekeeping};
+use holdfast_service::{Call, CallSubject, Options, Reply, Service, housekeeping};
 use holdfast_value::{Value, json};
 use std::sync::Arc;
 
@@ -89,10 +89,10 @@ async fn the_log_is_for_those_who_may_read_everything() {
     allow(&service, &users[1], "", most).await;
     allow(&service, &users[2], "", all).await;
     for (user, granted) in users.iter().chain([&admin()]).zip([false, false, true, true]) {
-        let log = Asked::Everything { verb: "get", path: "/holdfast/v1/log".into() };
+        let log = CallSubject::Everything { verb: "get", path: "/holdfast/v1/log".into() };
         let reply = service.call(Call::new(Arc::new(user.clone()), log)).await.reply;
         assert_eq!(matches!(reply, Ok(Reply::Granted(_))), granted, "{}: {reply:?}", user.name);
-        let metrics = Asked::Path { verb: "get", path: "/metrics".into() };
+        let metrics = CallSubject::Path { verb: "get", path: "/metrics".into() };
         let reply = service.call(Call::new(Arc::new(user.clone()), metrics)).await.reply;
         assert!(matches!(reply, Ok(Reply::Granted(_))), "{}: {reply:?}", user.name);
     }

@@ -12,7 +12,7 @@ use holdfast_core::stamp::Stamp;
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::{Clock, Engine, Options as EngineOptions};
 use holdfast_service::housekeeping::bootstrap;
-use holdfast_service::{Asked, Call, Named, Options, Reply, ResourcePath, Service};
+use holdfast_service::{Call, CallSubject, Options, Reply, ResourcePath, ResourceRequest, Service};
 use holdfast_value::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,7 +48,7 @@ pub fn jane() -> User {
 }
 
 /// A request with this verb on a path of the API.
-pub fn named(verb: Verb, path: &str, body: &Value) -> Named {
+pub fn named(verb: Verb, path: &str, body: &Value) -> ResourceRequest {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let (group, version, rest) = match parts.as_slice() {
         ["api", version, rest @ ..] => ("", *version, rest),
@@ -74,11 +74,17 @@ pub fn named(verb: Verb, path: &str, body: &Value) -> Named {
     let format = if verb == Verb::Patch { Format::MergePatch } else { Format::Json };
     let bytes = if body.is_null() { String::new() } else { body.to_string() };
     let options = RequestOptions { field_manager: Some("test".into()), ..RequestOptions::default() };
-    Named { verb, path: path.into(), options, body: Body { content: bytes.into_bytes().into(), format }, at: None }
+    ResourceRequest {
+        verb,
+        path: path.into(),
+        options,
+        body: Body { content: bytes.into_bytes().into(), format },
+        at: None,
+    }
 }
 
-pub fn call(user: &User, named: Named) -> Call {
-    Call::new(Arc::new(user.clone()), Asked::Named(Box::new(named)))
+pub fn call(user: &User, named: ResourceRequest) -> Call {
+    Call::new(Arc::new(user.clone()), CallSubject::Named(Box::new(named)))
 }
 
 pub async fn ask(service: &Arc<Service>, user: &User, verb: Verb, path: &str, body: Value) -> Result<Reply, Refusal> {

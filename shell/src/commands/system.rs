@@ -1,8 +1,8 @@
 //! Commands about time, processes and the environment.
 
 use super::{given, inner, wrong};
-use crate::machine::Signal;
 use crate::shell::{Done, Shell, Stop};
+use crate::system::Signal;
 use crate::time::format;
 use std::sync::Arc;
 

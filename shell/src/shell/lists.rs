@@ -1,10 +1,10 @@
 //! Runs lists of pipelines, and starts the processes for them.
 
-use super::{DEPTH_MAX, Done, Later, Open, Shell, Stop};
-use crate::machine::{Pid, Signal, code_of};
+use super::{DEPTH_MAX, Done, Later, Open, Shell, Stop, code_of};
 use crate::parse::{self, Fault};
 use crate::pipe::{Reader, pipe};
 use crate::syntax::{Chain, Command, List, Pipeline};
+use crate::system::{Pid, Signal};
 use std::pin::Pin;
 use std::sync::Arc;
 

@@ -6,9 +6,9 @@ mod open;
 mod run;
 
 use crate::files::absolute;
-use crate::machine::{MAIN, Pid, Setup, Shared, Signal, code_of};
 use crate::pipe::{Reader, Writer};
 use crate::syntax::Command;
+use crate::system::{MAIN, Pid, Setup, Shared, Signal};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -32,6 +32,15 @@ pub enum Stop {
     Break(u32),
     Continue(u32),
     Return,
+}
+
+/// The exit code of a process that was stopped.
+pub fn code_of(stop: &Stop) -> i32 {
+    match stop {
+        Stop::Exit(code) => *code,
+        Stop::Killed(signal) => 128 + *signal as i32,
+        Stop::Break(_) | Stop::Continue(_) | Stop::Return => 0,
+    }
 }
 
 pub type Done<T> = Result<T, Stop>;

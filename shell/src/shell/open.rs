@@ -2,8 +2,8 @@
 
 use super::{CHUNK_BYTES, Done, Open, Shell, Stop, WHOLE_BYTES_MAX};
 use crate::files::{Trouble, absolute};
-use crate::machine::Signal;
 use crate::pipe::Found;
+use crate::system::Signal;
 use std::sync::{Arc, Mutex, PoisonError};
 
 impl Shell {

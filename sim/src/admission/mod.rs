@@ -10,7 +10,7 @@ mod oracle;
 use crate::clock::SimulatedClock;
 use crate::oracle::{Verdict, ensure};
 use crate::random::{Dice, step_seed};
-use crate::world::{Failure, Plan, Report};
+use crate::run::{Failure, Plan, Report};
 use crossbeam::channel::Receiver;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Admission;
@@ -113,11 +113,11 @@ struct Order {
     from: Offset,
 }
 
-type Asked = Pin<Box<dyn Future<Output = Result<Reply, Refusal>>>>;
+type PendingReply = Pin<Box<dyn Future<Output = Result<Reply, Refusal>>>>;
 
 struct Pending {
     order: Order,
-    asked: Asked,
+    asked: PendingReply,
 }
 
 struct Server {

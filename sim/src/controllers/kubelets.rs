@@ -3,8 +3,9 @@
 use super::cluster::{
     self, Cluster, controller, has_condition, is_available, is_leaving, items, name, number, text, uid,
 };
+use super::deed::Deed;
 use super::namespaces;
-use super::people::{Deed, NODES};
+use super::people::NODES;
 use crate::oracle::{Verdict, ensure};
 use crate::random::Dice;
 use holdfast_value::{Value, json};

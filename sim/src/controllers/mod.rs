@@ -10,6 +10,7 @@
 //! want it.
 
 mod cluster;
+mod deed;
 mod kubelets;
 mod load;
 mod machine;
@@ -22,8 +23,9 @@ mod volumes;
 
 use crate::oracle::{Verdict, ensure};
 use crate::random::{Dice, step_seed};
-use crate::world::{Failure, Plan, Report};
+use crate::run::{Failure, Plan, Report};
 use cluster::Cluster;
+use deed::Deed;
 use holdfast_value::{Value, json};
 use holdfast_world::{Action, Actor, Refusal, Stamp, Verb};
 use kubelets::Kubelets;
@@ -31,7 +33,6 @@ use machine::Mood;
 use manager::{Due, Manager};
 use namespaces::Sweeper;
 use oracle::Watch;
-use people::Deed;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The time to come to rest, longer than any back-off, and how often it is passed.
@@ -140,7 +141,7 @@ impl Site {
             self.cluster.trial.create(volumes::founded());
         }
         if self.loaded {
-            self.cluster.trial.create(people::workload("Deployment", load::SCALED, json!({"replicas": 2}), 0));
+            self.cluster.trial.create(deed::workload("Deployment", load::SCALED, json!({"replicas": 2}), 0));
             self.cluster.trial.create(load::autoscaler());
         }
         if self.kubelets.speak() {

@@ -2,7 +2,7 @@
 //! again.
 
 use super::cluster::{self, Cluster, is_leaving, text};
-use super::people::{Deed, workload};
+use super::deed::{Deed, workload};
 use crate::oracle::{Verdict, ensure};
 use crate::random::Dice;
 use holdfast_core::namespace::Emptying;

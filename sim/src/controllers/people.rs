@@ -1,6 +1,7 @@
 //! The users' changes of the cluster.
 
 use super::cluster::{self, Cluster};
+use super::deed::{Deed, workload};
 use super::machine::SICK;
 use super::namespaces;
 use super::volumes;
@@ -40,22 +41,6 @@ fn node(number: usize, tainted: bool) -> Value {
     let taints = if tainted { json!([{"key": "t", "effect": "NoSchedule"}]) } else { json!([]) };
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("n{number}")}, "spec": {"taints": taints},
         "status": {"capacity": there, "allocatable": there}})
-}
-
-pub fn workload(kind: &str, name: &str, spec: Value, image: usize) -> Value {
-    let mut object = json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
-    object["spec"]["selector"] = json!({"matchLabels": {"app": name}});
-    object["spec"]["template"] = json!({
-        "metadata": {"labels": {"app": name, "service": "all"}},
-        "spec": {"terminationGracePeriodSeconds": 5, "containers": [{"name": "c", "image": format!("i{image}")}]},
-    });
-    object
-}
-
-/// A user's request.
-pub enum Deed {
-    Create(Value),
-    Act(Box<Action>),
 }
 
 /// The deeds that users of a seed do most, as ranges of their numbers.

@@ -2,7 +2,7 @@
 //! deleted.
 
 use super::cluster::{self, Cluster, has_ended, is_leaving, items, name, text, uid};
-use super::people::Deed;
+use super::deed::Deed;
 use crate::oracle::{Verdict, ensure};
 use crate::random::Dice;
 use holdfast_value::{Value, json};

@@ -120,7 +120,7 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>,
     if let (Some(uid), Some(before)) = (order.act.fixed_uid(), before) {
         ensure(before.uid() == uid, || format!("the client had fixed uid {uid}"))?;
     }
-    let law = if order.sort.is_custom() { custom::law(twin, twin.last()) } else { None };
+    let law = if order.sort.is_custom() { twin.law(twin.last()) } else { None };
     let expected = predict(order.sort, &order.act, before, law)?;
     match (expected, record.is_delete()) {
         (None, true) if before.is_some_and(|before| is_marked(record, &before.document)) => Ok(()),

@@ -56,7 +56,7 @@ pub fn check(twin: &Twin, state: &State) -> Verdict {
         let holder = state.claimant(&claim).map(|holder| holder.to_string());
         ensure(holder.as_ref() == claims.get(&claim), || format!("nobody holds {claim}, but {holder:?} is noted"))?;
     }
-    let defined = custom::law(twin, state.offset.0).is_some();
+    let defined = twin.law(state.offset.0).is_some();
     let served = state.registry.by_storage(custom::STORAGE).is_some();
     ensure(defined == served, || {
         format!("at {}, the custom kind is served: {served}, and defined: {defined}", state.offset)

@@ -6,7 +6,7 @@ use super::{Verdict, ensure};
 use crate::act::{Act, Edit, PatchFormat, lawful, predict};
 use crate::coverage::{Mark, saw};
 use crate::custom::{self, Law};
-use crate::door::Told;
+use crate::door::DoorReply;
 use crate::owners;
 use crate::rights;
 use crate::shape::{Shape, Sort};
@@ -38,9 +38,9 @@ const ADDRESSES: usize = 6;
 pub const NODE_PORTS: usize = 4;
 
 /// Checks a successful answer.
-pub fn check_reply(twin: &Twin, order: &Order, told: &Told, window: Window) -> Verdict {
+pub fn check_reply(twin: &Twin, order: &Order, told: &DoorReply, window: Window) -> Verdict {
     if matches!(order.act, Act::DeleteAll { .. }) {
-        let Told::Collection(entries) = told else { return Err("a mass deletion tells of no collection".into()) };
+        let DoorReply::Collection(entries) = told else { return Err("a mass deletion tells of no collection".into()) };
         check_collection(twin, order, entries, window)?;
         return check_mass(twin, order, window);
     }
@@ -53,7 +53,7 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &Told, window: Window) -> V
         ensure(timely, || format!("event {} did not happen between question and answer", version.offset))?;
     }
     match told {
-        Told::Object(entry) => {
+        DoorReply::Object(entry) => {
             if let Some(version) = version {
                 ensure(version.offset == entry.offset.0, || "the answer has another version than the event".into())?;
                 return ensure(version.record.object == entry.json(), || "the answer differs from the event".into());
@@ -79,17 +79,17 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &Told, window: Window) -> V
             ensure(explained, || why)
         }
         // The eviction of a pod that is already being deleted succeeds without an object.
-        Told::Success if version.is_none() => {
+        DoorReply::Success if version.is_none() => {
             let versions = twin.versions_within(&order.place, window.from, window.to);
             let unchanged =
                 |version: &Version| predict(order.sort, &order.act, Some(version), None) == Ok(Some(version.shape()));
             let explained = versions.into_iter().flatten().any(unchanged);
             ensure(explained, || "acknowledged, but there is no event".into())
         }
-        Told::Success => Ok(()),
-        Told::Collection(_) => Err("one request on one object tells of a collection".into()),
-        Told::Document(scale) => check_scale(twin, order, scale, version, window),
-        Told::Deleted { uid, .. } => {
+        DoorReply::Success => Ok(()),
+        DoorReply::Collection(_) => Err("one request on one object tells of a collection".into()),
+        DoorReply::Document(scale) => check_scale(twin, order, scale, version, window),
+        DoorReply::Deleted { uid, .. } => {
             let Some(version) = version else { return Err("said to be deleted, but there is no event".into()) };
             ensure(version.deleted, || "said to be deleted, but it is there".into())?;
             ensure(version.uid() == uid, || "the answer has another uid than the event".into())
@@ -184,19 +184,19 @@ pub fn check_count(twin: &Twin, order: &Order, count: u64, window: Window) -> Ve
 }
 
 fn law<'a>(twin: &'a Twin, order: &Order, offset: u64) -> Option<Law<'a>> {
-    if order.sort.is_custom() { custom::law(twin, offset) } else { None }
+    if order.sort.is_custom() { twin.law(offset) } else { None }
 }
 
 /// A dry run must show what would have been written.
-fn check_rehearsal(twin: &Twin, order: &Order, told: &Told, window: Window) -> Verdict {
+fn check_rehearsal(twin: &Twin, order: &Order, told: &DoorReply, window: Window) -> Verdict {
     let shown = match told {
-        Told::Object(entry) => entry.document(),
-        Told::Success | Told::Collection(_) => return Ok(()),
-        Told::Document(scale) if matches!(order.act, Act::Scale { .. }) => {
+        DoorReply::Object(entry) => entry.document(),
+        DoorReply::Success | DoorReply::Collection(_) => return Ok(()),
+        DoorReply::Document(scale) if matches!(order.act, Act::Scale { .. }) => {
             return check_scale(twin, order, scale, None, window);
         }
-        Told::Document(document) => Value::Object(document.clone()),
-        Told::Deleted { .. } => Value::Null,
+        DoorReply::Document(document) => Value::Object(document.clone()),
+        DoorReply::Deleted { .. } => Value::Null,
     };
     let shape = Shape::of(order.sort, &shown);
     let place = match shown["metadata"]["name"].as_str() {

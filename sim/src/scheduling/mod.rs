@@ -9,7 +9,7 @@ mod oracle;
 
 use crate::oracle::Verdict;
 use crate::random::{Dice, step_seed};
-use crate::world::{Failure, Plan, Report};
+use crate::run::{Failure, Plan, Report};
 use holdfast_scheduler::object::Kind;
 use holdfast_scheduler::scheduler::{OutgoingRequest, RequestContent, RequestOutcome};
 use holdfast_scheduler::{Configuration, Key, Scheduler};

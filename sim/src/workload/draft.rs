@@ -1,10 +1,11 @@
 //! Drafts of requests: a change of an object that a client knows, and the document that makes it.
 
 use super::fresh::{bare_document, expected, fresh_document};
-use super::{FINALIZERS, MANAGERS, NODES, VALUES};
+use super::{FINALIZERS, MANAGERS};
 use crate::act::{Act, Edit, PatchFormat};
 use crate::custom::VARIANTS;
 use crate::owners::{FIELDS, Field};
+use crate::pick::{NODES, VALUES};
 use crate::random::Dice;
 use crate::rights;
 use crate::shape::{Shape, Sort};

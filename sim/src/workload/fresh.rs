@@ -2,7 +2,7 @@
 
 use crate::custom;
 use crate::rights;
-use crate::shape::{Shape, Sort};
+use crate::shape::{RBAC_GROUP, Shape, Sort};
 use holdfast_value::{Value, json};
 
 pub fn fresh_document(sort: Sort, namespace: Option<&str>, name: &str, value: &str, id: &str) -> Value {
@@ -44,7 +44,7 @@ pub fn bare_document(sort: Sort, namespace: Option<&str>, name: &str) -> Value {
         Sort::Pod => document["spec"] = json!({"containers": containers}),
         Sort::Widget => document["spec"] = json!({}),
         Sort::RoleBinding => {
-            let (api_group, owner) = (rights::GROUP, rights::owner(name));
+            let (api_group, owner) = (RBAC_GROUP, rights::owner(name));
             document["roleRef"] = json!({"apiGroup": api_group, "kind": "ClusterRole", "name": rights::OWNER_ROLE});
             document["subjects"] = json!([{"apiGroup": api_group, "kind": "User", "name": owner}]);
         }

@@ -5,11 +5,11 @@ mod fresh;
 
 use crate::act::Act;
 use crate::custom;
-use crate::pick::{Pick, kind_of};
+use crate::pick::{NAMES, NAMESPACES, Pick, kind_of};
 use crate::random::Dice;
 use crate::rights;
 use crate::shape::{SORTS, Sort};
-use crate::twin::{Place, Twin};
+use crate::twin::{StoredAt, Twin};
 use draft::draft;
 use fresh::{expected, fresh_document};
 use holdfast_core::namespace::Step;
@@ -18,15 +18,10 @@ use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_core::state::State;
 use holdfast_value::Value;
 
-/// Clients create, fill and delete these; `default` exists from the start and stays.
-pub const NAMESPACES: [&str; 4] = ["default", "n1", "n2", "n3"];
 /// A namespace that passes from one owner to the next. It has little content, so that it is often deleted and created
 /// again.
 pub const LET: &str = "let";
-pub const NAMES: [&str; 3] = ["a", "b", "c"];
 pub const FINALIZERS: [&str; 2] = ["sim.dev/a", "sim.dev/b"];
-pub const VALUES: [&str; 3] = ["red", "green", "blue"];
-pub const NODES: [&str; 2] = ["node-1", "node-2"];
 const MANAGERS: [&str; 3] = ["kubectl", "helm", "operator"];
 
 /// A request and its intention.
@@ -34,7 +29,7 @@ const MANAGERS: [&str; 3] = ["kubectl", "helm", "operator"];
 pub struct Order {
     pub sort: Sort,
     /// For kinds that clients do not use, and that only the janitor deletes, shapes are not checked.
-    pub place: Place,
+    pub place: StoredAt,
     pub act: Act,
     pub request: Request,
     /// The version of the cluster that the client had read.
@@ -49,7 +44,7 @@ impl Order {
     }
 
     /// The place of the object, if the server chose its name.
-    pub fn place_of(&self, name: &str) -> Place {
+    pub fn place_of(&self, name: &str) -> StoredAt {
         (self.sort.storage().to_owned(), meta::key(self.namespace(), name))
     }
 

@@ -5,7 +5,7 @@ use crate::act::Act;
 use crate::coverage::{Mark, saw, saw_accepted, saw_refused};
 use crate::custom;
 use crate::disk::Died;
-use crate::door::{self, Told};
+use crate::door::{self, DoorReply};
 use crate::oracle::{self, Instant, Verdict, Window, ensure};
 use crate::server::PLACES;
 use crate::shape::Sort;
@@ -48,7 +48,7 @@ enum Way {
 }
 
 pub enum Outcome {
-    Told(Told),
+    Told(DoorReply),
     Count(u64),
     /// A reply that no client should get.
     Nonsense(String),
@@ -111,7 +111,7 @@ impl World {
                 let state = seen.clone();
                 let future = Box::pin(async move {
                     let submitted = engine.submit(&state, &request, decision, stamp).await;
-                    submitted.map_or_else(Outcome::Rejection, |reply| Outcome::Told(Told::by_engine(reply)))
+                    submitted.map_or_else(Outcome::Rejection, |reply| Outcome::Told(DoorReply::by_engine(reply)))
                 });
                 self.enlist(order, seen.offset.0, Way::Behind, future);
                 Ok(())
@@ -244,16 +244,18 @@ impl World {
                 let place = event.map(|event| (event.record.resource.as_str(), event.record.key.as_str()));
                 let insisted = order.act.fixed_version();
                 match (told, place) {
-                    (Told::Object(entry), Some(place)) => {
+                    (DoorReply::Object(entry), Some(place)) => {
                         self.history.wrote(place, pending.began, (entry.offset.0, Some(entry)), insisted)?;
                     }
                     // A scale has the version of the object, but not its content.
-                    (Told::Document(scale), Some(place)) => {
+                    (DoorReply::Document(scale), Some(place)) => {
                         let version = oracle::version_of(scale);
                         self.history.wrote(place, pending.began, (version, None), insisted)?;
                     }
                     // A decision on an old snapshot may show that snapshot's version.
-                    (Told::Object(entry), None) if !order.request.options.dry_run && pending.way != Way::Behind => {
+                    (DoorReply::Object(entry), None)
+                        if !order.request.options.dry_run && pending.way != Way::Behind =>
+                    {
                         let place = (order.place.0.as_str(), order.place.1.as_str());
                         self.history.read(place, pending.began, entry)?;
                     }
@@ -379,7 +381,7 @@ impl World {
 
 impl Outcome {
     fn at_door(reply: Result<Reply, Refusal>) -> Outcome {
-        match reply.map(Told::by_door) {
+        match reply.map(DoorReply::by_door) {
             Ok(Ok(told)) => Outcome::Told(told),
             Ok(Err(why)) => Outcome::Nonsense(why),
             Err(refusal) => Outcome::Refusal(refusal),

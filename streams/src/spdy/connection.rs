@@ -123,26 +123,26 @@ impl Table {
 
 /// The streams that the other side opens. The connection stays open while it exists.
 pub struct Incoming {
-    asked: Receiver<Asked>,
+    asked: Receiver<OpenedStream>,
     _open: Outbox<Frame>,
 }
 
 impl Incoming {
     /// The next stream; `None` when the connection has ended.
-    pub async fn next(&mut self) -> Option<Asked> {
+    pub async fn next(&mut self) -> Option<OpenedStream> {
         self.asked.recv().await
     }
 }
 
 /// A stream that the other side has opened. Dropping it refuses the stream.
-pub struct Asked {
+pub struct OpenedStream {
     headers: Headers,
     id: u32,
     /// `None` once accepted.
     stream: Option<Stream>,
 }
 
-impl Asked {
+impl OpenedStream {
     pub fn headers(&self) -> &Headers {
         &self.headers
     }
@@ -159,7 +159,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for OpenedStream {
     fn drop(&mut self) {
         // A refused stream is reset without an end.
         if let Some(stream) = &mut self.stream {
@@ -432,7 +432,7 @@ struct Reading<S> {
     socket: Half<S>,
     shared: Arc<Shared>,
     outbox: WeakOutbox<Frame>,
-    asked: Sender<Asked>,
+    asked: Sender<OpenedStream>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Send + 'static> Reading<S> {
@@ -499,7 +499,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Reading<S> {
             let is_full = table.streams.len() >= self.shared.limits.streams || self.asked.is_closed();
             (!is_full).then(|| {
                 let stream = stream(&self.shared, &mut table, &outbox, id, headers.clone(), None);
-                Asked { headers, id, stream: Some(stream) }
+                OpenedStream { headers, id, stream: Some(stream) }
             })
         };
         match asked {

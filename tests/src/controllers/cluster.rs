@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 /// The field manager of scenarios.
 pub const AGENT: &str = "controllers-diff";
 
-pub type Place = (String, String);
+pub type ObjectPath = (String, String);
 
 /// A change received by a watch.
 #[derive(Clone)]
@@ -24,7 +24,7 @@ pub struct Seen {
     pub version: u64,
     pub resource: Resource,
     pub deleted: bool,
-    pub place: Place,
+    pub place: ObjectPath,
     pub before: Option<Arc<Value>>,
     pub object: Arc<Value>,
 }
@@ -39,7 +39,7 @@ pub struct Cluster {
 
 #[derive(Default)]
 struct Shown {
-    objects: HashMap<Resource, BTreeMap<Place, Arc<Value>>>,
+    objects: HashMap<Resource, BTreeMap<ObjectPath, Arc<Value>>>,
     log: Vec<Seen>,
     listed: HashSet<Resource>,
 }
@@ -177,7 +177,7 @@ impl Cluster {
     fn listed(&self, resource: Resource, list: &Value) -> String {
         let items = list["items"].as_array().cloned().unwrap_or_default();
         let mut shown = self.shown();
-        let kept: HashSet<Place> = items.iter().map(place).collect();
+        let kept: HashSet<ObjectPath> = items.iter().map(place).collect();
         let gone: Vec<Arc<Value>> = shown
             .objects
             .entry(resource)
@@ -338,7 +338,7 @@ impl Cluster {
     fn news_of_pods(&self, next: &mut usize) -> Vec<Arc<Value>> {
         let shown = self.shown();
         let news = shown.log[*next..].iter().filter(|seen| seen.resource.plural == "pods" && !seen.deleted);
-        let newest: BTreeMap<&Place, Arc<Value>> = news.map(|seen| (&seen.place, seen.object.clone())).collect();
+        let newest: BTreeMap<&ObjectPath, Arc<Value>> = news.map(|seen| (&seen.place, seen.object.clone())).collect();
         *next = shown.log.len();
         newest.into_values().collect()
     }
@@ -372,7 +372,7 @@ pub const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 /// Whether an object belongs to the scenario in a namespace.
-pub fn concerns((of, name): &Place, namespace: &str) -> bool {
+pub fn concerns((of, name): &ObjectPath, namespace: &str) -> bool {
     of == namespace || (of.is_empty() && name.contains(namespace))
 }
 
@@ -380,7 +380,7 @@ pub fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-pub fn place(object: &Value) -> Place {
+pub fn place(object: &Value) -> ObjectPath {
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     (namespace.to_owned(), name_of(object).to_owned())
 }

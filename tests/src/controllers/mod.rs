@@ -51,3 +51,8 @@ pub struct Scenario {
 fn quiet() -> f64 {
     2.5
 }
+
+/// A text of a document; empty if there is none.
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

@@ -1,11 +1,11 @@
 //! Replaces values that a server is free to choose by placeholders, and removes irrelevant parts of objects.
 
-use super::Scenario;
-use super::cluster::{Cluster, Place, Seen, name_of, place};
+use super::cluster::{Cluster, ObjectPath, Seen, name_of, place};
 use super::life::changes;
 use super::path::sorted;
 use super::reduce::reduce;
 use super::resources::Resource;
+use super::{Scenario, text};
 use regex::Regex;
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
@@ -40,7 +40,7 @@ fn any_of<'w>(words: impl Iterator<Item = &'w String>) -> Option<Regex> {
 const NOT_CONTROLLERS: &[&str] = &["kubelet", "default-scheduler", "kubemark", "kube-proxy", "hollow"];
 
 /// The place and kind of an object.
-type Held = (Place, String);
+type Held = (ObjectPath, String);
 
 pub struct Names<'a> {
     scenario: &'a Scenario,
@@ -96,7 +96,7 @@ impl<'a> Names<'a> {
     /// Collects names, hashes and UIDs, in the order in which the objects were first seen.
     fn learn(&mut self) {
         let mut first: Vec<(String, Arc<Value>)> = Vec::new();
-        let mut met: HashMap<(String, Place), ()> = HashMap::new();
+        let mut met: HashMap<(String, ObjectPath), ()> = HashMap::new();
         for seen in &self.history {
             let kind = seen.resource.kind.to_owned();
             self.uids.insert(text(&seen.object["metadata"]["uid"]), (kind.clone(), name_of(&seen.object).to_owned()));
@@ -328,10 +328,6 @@ fn replace(pattern: &Option<Regex>, text: &str, words: &BTreeMap<String, String>
         None => text.to_owned(),
         Some(pattern) => pattern.replace_all(text, |found: &regex::Captures<'_>| words[&found[0]].clone()).into_owned(),
     }
-}
-
-pub fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }
 
 /// All compared objects of a scenario, by place and kind.

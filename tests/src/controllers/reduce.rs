@@ -1,8 +1,8 @@
 //! Removes parts of objects that do not depend on controllers.
 
 use super::cluster::AGENT;
-use super::names::text;
 use super::path::sorted;
+use super::text;
 use serde_json::{Map, Value, json};
 
 /// The object without the parts that do not depend on controllers.

@@ -15,13 +15,13 @@ pub struct Operation {
     pub called: u64,
     /// `None` if there was no answer: it may have been carried out, or may still be.
     pub answered: Option<u64>,
-    pub asked: Asked,
-    pub told: Told,
+    pub asked: RegisterCall,
+    pub told: RegisterAnswer,
 }
 
 /// The operation. Values are unique numbers, so no two writes have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum RegisterCall {
     Get,
     Create(u64),
     /// Replaces a version, or whatever exists.
@@ -35,7 +35,7 @@ pub enum Asked {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum RegisterAnswer {
     /// The object that a get found, or that a write made.
     Is {
         version: u64,
@@ -94,7 +94,7 @@ pub fn judge(operations: &[Operation]) -> Result<(), Violation> {
 
 /// A get without an answer has no effect.
 fn can_matter(operation: &Operation) -> bool {
-    operation.answered.is_some() || operation.asked != Asked::Get
+    operation.answered.is_some() || operation.asked != RegisterCall::Get
 }
 
 struct Search<'o> {
@@ -184,23 +184,28 @@ impl State {
     fn after(self, operation: &Operation) -> Option<State> {
         let Operation { asked, told, .. } = operation;
         match (asked, told) {
-            (Asked::Get, Told::Is { version, value }) => self.shows(*version, *value),
-            (Asked::Get, Told::NotFound) => self.object.is_none().then_some(self),
-            (Asked::Create(_), Told::AlreadyExists) => self.object.is_some().then_some(self),
-            (Asked::Create(value), Told::Is { version, value: made }) => (self.object.is_none() && value == made)
+            (RegisterCall::Get, RegisterAnswer::Is { version, value }) => self.shows(*version, *value),
+            (RegisterCall::Get, RegisterAnswer::NotFound) => self.object.is_none().then_some(self),
+            (RegisterCall::Create(_), RegisterAnswer::AlreadyExists) => self.object.is_some().then_some(self),
+            (RegisterCall::Create(value), RegisterAnswer::Is { version, value: made }) => (self.object.is_none()
+                && value == made)
                 .then_some(self.put(*value))
                 .and_then(|next| next.shows(*version, *value)),
-            (Asked::Create(value), Told::Nothing) => self.object.is_none().then_some(self.put(*value)),
-            (Asked::Update { replaces, value }, Told::Is { version, value: made }) => {
+            (RegisterCall::Create(value), RegisterAnswer::Nothing) => self.object.is_none().then_some(self.put(*value)),
+            (RegisterCall::Update { replaces, value }, RegisterAnswer::Is { version, value: made }) => {
                 let next = self.replaced(*replaces)?.put(*value);
                 (value == made).then_some(next).and_then(|next| next.shows(*version, *value))
             }
-            (Asked::Update { replaces, value }, Told::Nothing) => Some(self.replaced(*replaces)?.put(*value)),
-            (Asked::Delete { replaces }, Told::Deleted | Told::Nothing) => {
+            (RegisterCall::Update { replaces, value }, RegisterAnswer::Nothing) => {
+                Some(self.replaced(*replaces)?.put(*value))
+            }
+            (RegisterCall::Delete { replaces }, RegisterAnswer::Deleted | RegisterAnswer::Nothing) => {
                 Some(State { object: None, ..self.replaced(*replaces)? })
             }
-            (Asked::Update { .. } | Asked::Delete { .. }, Told::NotFound) => self.object.is_none().then_some(self),
-            (Asked::Update { replaces, .. } | Asked::Delete { replaces }, Told::Conflict) => {
+            (RegisterCall::Update { .. } | RegisterCall::Delete { .. }, RegisterAnswer::NotFound) => {
+                self.object.is_none().then_some(self)
+            }
+            (RegisterCall::Update { replaces, .. } | RegisterCall::Delete { replaces }, RegisterAnswer::Conflict) => {
                 // An unconditional update cannot conflict. A deleted object no longer has the version either, so an
                 // update that loses to a deletion may get a conflict.
                 let replaces = (*replaces)?;
@@ -242,24 +247,24 @@ mod tests {
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
-    fn operation(called: u64, answered: Option<u64>, asked: Asked, told: Told) -> Operation {
+    fn operation(called: u64, answered: Option<u64>, asked: RegisterCall, told: RegisterAnswer) -> Operation {
         Operation { client: 0, called, answered, asked, told }
     }
 
-    fn is(version: u64, value: u64) -> Told {
-        Told::Is { version, value }
+    fn is(version: u64, value: u64) -> RegisterAnswer {
+        RegisterAnswer::Is { version, value }
     }
 
-    fn update(replaces: u64, value: u64) -> Asked {
-        Asked::Update { replaces: Some(replaces), value }
+    fn update(replaces: u64, value: u64) -> RegisterCall {
+        RegisterCall::Update { replaces: Some(replaces), value }
     }
 
-    const GET: Asked = Asked::Get;
-    const CREATE: Asked = Asked::Create(1);
-    const DELETE: Asked = Asked::Delete { replaces: None };
+    const GET: RegisterCall = RegisterCall::Get;
+    const CREATE: RegisterCall = RegisterCall::Create(1);
+    const DELETE: RegisterCall = RegisterCall::Delete { replaces: None };
 
     #[track_caller]
-    fn check(is_right: bool, operations: &[(u64, Option<u64>, Asked, Told)]) {
+    fn check(is_right: bool, operations: &[(u64, Option<u64>, RegisterCall, RegisterAnswer)]) {
         let operations: Vec<Operation> = operations
             .iter()
             .map(|(called, answered, asked, told)| operation(*called, *answered, *asked, *told))
@@ -274,15 +279,15 @@ mod tests {
         check(
             true,
             &[
-                (1, Some(2), GET, Told::NotFound),
+                (1, Some(2), GET, RegisterAnswer::NotFound),
                 (3, Some(4), CREATE, is(7, 1)),
-                (5, Some(6), CREATE, Told::AlreadyExists),
+                (5, Some(6), CREATE, RegisterAnswer::AlreadyExists),
                 (7, Some(8), update(7, 2), is(9, 2)),
-                (9, Some(10), update(7, 3), Told::Conflict),
+                (9, Some(10), update(7, 3), RegisterAnswer::Conflict),
                 (11, Some(12), GET, is(9, 2)),
-                (13, Some(14), DELETE, Told::Deleted),
-                (15, Some(16), update(9, 4), Told::NotFound),
-                (17, Some(18), Asked::Create(5), is(12, 5)),
+                (13, Some(14), DELETE, RegisterAnswer::Deleted),
+                (15, Some(16), update(9, 4), RegisterAnswer::NotFound),
+                (17, Some(18), RegisterCall::Create(5), is(12, 5)),
             ],
         );
     }
@@ -290,7 +295,7 @@ mod tests {
     #[test]
     fn what_overlaps_may_be_in_any_order() {
         // The get may come before the create, or after it.
-        for told in [Told::NotFound, is(7, 1)] {
+        for told in [RegisterAnswer::NotFound, is(7, 1)] {
             check(true, &[(1, Some(10), CREATE, is(7, 1)), (2, Some(3), GET, told)]);
         }
         check(true, &[(1, Some(10), CREATE, is(7, 1)), (2, Some(3), GET, is(7, 1)), (4, Some(5), GET, is(7, 1))]);
@@ -298,19 +303,19 @@ mod tests {
 
     #[test]
     fn a_write_without_an_answer_is_done_at_any_time_or_never() {
-        let unknown = (5, None, update(7, 2), Told::Nothing);
+        let unknown = (5, None, update(7, 2), RegisterAnswer::Nothing);
         let created = (1, Some(2), CREATE, is(7, 1));
         check(true, &[created, unknown, (6, Some(7), GET, is(7, 1)), (8, Some(9), GET, is(8, 2))]);
         check(true, &[created, unknown, (6, Some(7), GET, is(7, 1)), (8, Some(9), update(7, 3), is(8, 3))]);
-        check(true, &[created, unknown, (6, Some(7), update(7, 3), Told::Conflict)]);
-        check(true, &[created, (5, None, GET, Told::Nothing), (6, Some(7), DELETE, Told::Deleted)]);
+        check(true, &[created, unknown, (6, Some(7), update(7, 3), RegisterAnswer::Conflict)]);
+        check(true, &[created, (5, None, GET, RegisterAnswer::Nothing), (6, Some(7), DELETE, RegisterAnswer::Deleted)]);
     }
 
     // Each case is the answer of a server with one bug.
 
     #[test]
     fn a_stale_read_is_found() {
-        check(false, &[(1, Some(2), CREATE, is(7, 1)), (3, Some(4), GET, Told::NotFound)]);
+        check(false, &[(1, Some(2), CREATE, is(7, 1)), (3, Some(4), GET, RegisterAnswer::NotFound)]);
         check(
             false,
             &[(1, Some(2), CREATE, is(7, 1)), (3, Some(4), update(7, 2), is(8, 2)), (5, Some(6), GET, is(7, 1))],
@@ -321,8 +326,8 @@ mod tests {
     fn an_acknowledged_write_that_is_lost_is_found() {
         let created = (1, Some(2), CREATE, is(7, 1));
         check(false, &[created, (3, Some(4), update(7, 2), is(8, 2)), (5, Some(6), update(7, 3), is(9, 3))]);
-        check(false, &[created, (3, Some(4), Asked::Create(2), is(8, 2))]);
-        check(false, &[created, (3, Some(4), DELETE, Told::Deleted), (5, Some(6), GET, is(7, 1))]);
+        check(false, &[created, (3, Some(4), RegisterCall::Create(2), is(8, 2))]);
+        check(false, &[created, (3, Some(4), DELETE, RegisterAnswer::Deleted), (5, Some(6), GET, is(7, 1))]);
     }
 
     #[test]
@@ -330,16 +335,24 @@ mod tests {
         // The conflict was with its own write.
         check(
             false,
-            &[(1, Some(2), CREATE, is(7, 1)), (3, Some(4), update(7, 2), Told::Conflict), (5, Some(6), GET, is(8, 2))],
+            &[
+                (1, Some(2), CREATE, is(7, 1)),
+                (3, Some(4), update(7, 2), RegisterAnswer::Conflict),
+                (5, Some(6), GET, is(8, 2)),
+            ],
         );
-        check(false, &[(1, Some(2), CREATE, Told::AlreadyExists), (3, Some(4), GET, is(7, 1))]);
+        check(false, &[(1, Some(2), CREATE, RegisterAnswer::AlreadyExists), (3, Some(4), GET, is(7, 1))]);
     }
 
     #[test]
     fn a_write_that_is_done_twice_is_found() {
         check(
             false,
-            &[(1, Some(2), CREATE, is(7, 1)), (3, Some(4), DELETE, Told::Deleted), (5, Some(6), GET, is(9, 1))],
+            &[
+                (1, Some(2), CREATE, is(7, 1)),
+                (3, Some(4), DELETE, RegisterAnswer::Deleted),
+                (5, Some(6), GET, is(9, 1)),
+            ],
         );
         check(false, &[(1, Some(2), CREATE, is(7, 1)), (3, Some(4), GET, is(8, 1))]);
     }
@@ -356,7 +369,7 @@ mod tests {
             false,
             &[
                 (1, Some(2), CREATE, is(7, 1)),
-                (3, None, update(7, 2), Told::Nothing),
+                (3, None, update(7, 2), RegisterAnswer::Nothing),
                 (4, Some(5), GET, is(8, 2)),
                 (6, Some(7), GET, is(7, 1)),
             ],
@@ -382,8 +395,8 @@ mod tests {
             let known = object.map(|(version, _)| if random.random_ratio(1, 4) { version - 1 } else { version });
             let asked = match random.random_range(0..10) {
                 0..4 => GET,
-                4 | 5 => Asked::Create(nth),
-                6..9 => Asked::Update { replaces: known, value: nth },
+                4 | 5 => RegisterCall::Create(nth),
+                6..9 => RegisterCall::Update { replaces: known, value: nth },
                 _ => DELETE,
             };
             let is_never_done = is_lost && random.random_ratio(1, 2);
@@ -397,23 +410,23 @@ mod tests {
             };
             let told = match (asked, was) {
                 (GET, Some((version, value))) => is(version, value),
-                (GET, None) => Told::NotFound,
-                (Asked::Create(_), Some(_)) => Told::AlreadyExists,
-                (Asked::Create(value), None) => write(value),
-                (_, None) => Told::NotFound,
-                (Asked::Update { replaces: Some(replaces), .. }, Some((version, _))) if replaces != version => {
-                    Told::Conflict
+                (GET, None) => RegisterAnswer::NotFound,
+                (RegisterCall::Create(_), Some(_)) => RegisterAnswer::AlreadyExists,
+                (RegisterCall::Create(value), None) => write(value),
+                (_, None) => RegisterAnswer::NotFound,
+                (RegisterCall::Update { replaces: Some(replaces), .. }, Some((version, _))) if replaces != version => {
+                    RegisterAnswer::Conflict
                 }
-                (Asked::Update { value, .. }, Some(_)) => write(value),
-                (Asked::Delete { .. }, Some(_)) => {
+                (RegisterCall::Update { value, .. }, Some(_)) => write(value),
+                (RegisterCall::Delete { .. }, Some(_)) => {
                     if !is_never_done {
                         version += 1;
                         object = None;
                     }
-                    Told::Deleted
+                    RegisterAnswer::Deleted
                 }
             };
-            let (answered, told) = if is_lost { (None, Told::Nothing) } else { (Some(answered), told) };
+            let (answered, told) = if is_lost { (None, RegisterAnswer::Nothing) } else { (Some(answered), told) };
             operations.push(Operation { client, called, answered, asked, told });
         }
         operations
@@ -431,7 +444,7 @@ mod tests {
             let mut lost = operations.clone();
             let mut random = StdRng::seed_from_u64(seed);
             let gets: Vec<usize> = (0..lost.len())
-                .filter(|at| matches!(lost[*at].told, Told::Is { .. }) && lost[*at].asked == GET)
+                .filter(|at| matches!(lost[*at].told, RegisterAnswer::Is { .. }) && lost[*at].asked == GET)
                 .collect();
             let at = gets[random.random_range(0..gets.len())];
             lost[at].told = is(1_000_000, 1_000_000);

@@ -2,7 +2,7 @@
 //!
 //! Values that differ from run to run are masked on both sides: `$RV` for versions, `$UUID`, `$TIME`, `$GEN` for
 //! generated suffixes, `$IP`, `$PORT`, `$TOKEN`, `$CONTINUE`, `$AGE`, `$HOST`. The syntax of scripts is described at
-//! [`Asked`].
+//! [`ExpectedCall`].
 
 mod client;
 mod compare;
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 #[derive(Deserialize)]
 pub struct Script {
     pub name: String,
-    pub requests: Vec<Asked>,
+    pub requests: Vec<ExpectedCall>,
     pub answers: Vec<Value>,
     /// The first release of Kubernetes that answers so, if it is newer than the one that Holdfast follows.
     pub since: Option<String>,
@@ -30,7 +30,7 @@ pub struct Script {
 /// octets of its own; `$RVn`, `$UIDn`, `$NAMEn` and `$CONTn` come from the n-th answer.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Asked {
+pub struct ExpectedCall {
     pub method: String,
     pub path: String,
     /// More headers; `null` removes a default one.
@@ -71,7 +71,7 @@ impl Script {
     }
 
     fn says(&self, word: &str) -> bool {
-        let said = |asked: &Asked| {
+        let said = |asked: &ExpectedCall| {
             asked.path.contains(word)
                 || asked.body.as_ref().is_some_and(|body| body.contains(word))
                 || asked.headers.values().flatten().any(|value| value.contains(word))

@@ -2,7 +2,7 @@
 
 use super::client::{Client, Received, Sent};
 use super::mask::Mask;
-use super::{Asked, Script};
+use super::{ExpectedCall, Script};
 use bytes::Bytes;
 use regex::{Captures, Regex};
 use serde_json::{Map, Value, json};
@@ -48,7 +48,7 @@ impl Run<'_> {
         self.client.send(&Sent { method, path, headers: &headers, more: &[], body, events: None }).await;
     }
 
-    async fn ask(&mut self, asked: &Asked) -> Value {
+    async fn ask(&mut self, asked: &ExpectedCall) -> Value {
         let path = self.fill(&asked.path);
         let body = match asked.body_from {
             Some(number) => Some(self.bodies[number - 1].clone()),
@@ -109,7 +109,7 @@ impl Run<'_> {
         text.replace("$U", &mask.word)
     }
 
-    fn answer(&self, asked: &Asked, received: &Received, document: &Value) -> Value {
+    fn answer(&self, asked: &ExpectedCall, received: &Received, document: &Value) -> Value {
         let mut answer = Map::new();
         answer.insert("code".into(), received.code.into());
         let form = header(received, "content-type");
@@ -147,7 +147,7 @@ impl Run<'_> {
         }
     }
 
-    fn note_made(&mut self, asked: &Asked, path: &str, code: u16, document: &Value) {
+    fn note_made(&mut self, asked: &ExpectedCall, path: &str, code: u16, document: &Value) {
         let base = path.split('?').next().unwrap_or(path);
         let Some(name) = document["metadata"]["name"].as_str().filter(|name| !name.is_empty()) else { return };
         if asked.method == "POST" && !base.ends_with("reviews") {
@@ -159,7 +159,7 @@ impl Run<'_> {
 }
 
 /// The answer as JSON, with events as a list; null for anything else.
-fn document(asked: &Asked, received: &Received) -> Value {
+fn document(asked: &ExpectedCall, received: &Received) -> Value {
     if asked.events.is_some() && received.code == 200 {
         let lines = received.body.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
         let text = |line: &[u8]| Value::from(String::from_utf8_lossy(line).into_owned());
@@ -172,7 +172,7 @@ fn document(asked: &Asked, received: &Received) -> Value {
     }
 }
 
-fn compared_part<'a>(asked: &Asked, document: &'a Value) -> Cow<'a, Value> {
+fn compared_part<'a>(asked: &ExpectedCall, document: &'a Value) -> Cow<'a, Value> {
     if let Some(pointers) = &asked.pick {
         let found = |pointer: &String| {
             let pointer = pointer.trim_matches('/');

@@ -15,11 +15,11 @@ fn guests() -> Arc<Guests> {
     })
 }
 
-fn admit(guests: &Arc<Guests>, address: &str) -> Place {
+fn admit(guests: &Arc<Guests>, address: &str) -> ConnectionSlot {
     try_admit(guests, address).expect("a place")
 }
 
-fn try_admit(guests: &Arc<Guests>, address: &str) -> Option<Place> {
+fn try_admit(guests: &Arc<Guests>, address: &str) -> Option<ConnectionSlot> {
     guests.admit(address.parse().unwrap())
 }
 
@@ -27,7 +27,7 @@ fn user(name: &str) -> User {
     User::new(name, if name == "root" { &["system:masters"] } else { &[] })
 }
 
-fn has_turn(place: &Place) -> bool {
+fn has_turn(place: &ConnectionSlot) -> bool {
     place.poll_turn(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
@@ -37,7 +37,7 @@ fn shaking_and_waiting(guests: &Guests) -> (usize, usize) {
 }
 
 /// Counts how many of the places were given away.
-fn given_away(places: &[Place]) -> Arc<AtomicUsize> {
+fn given_away(places: &[ConnectionSlot]) -> Arc<AtomicUsize> {
     let count = Arc::new(AtomicUsize::new(0));
     for place in places {
         let count = count.clone();
@@ -49,7 +49,7 @@ fn given_away(places: &[Place]) -> Arc<AtomicUsize> {
 #[test]
 fn the_newest_of_nobody_takes_the_place_of_the_oldest() {
     let guests = guests();
-    let places: Vec<Place> = (0..4).map(|_| admit(&guests, ONE)).collect();
+    let places: Vec<ConnectionSlot> = (0..4).map(|_| admit(&guests, ONE)).collect();
     let gone = given_away(&places);
     let others = [admit(&guests, OTHER), admit(&guests, OTHER)];
     let others_gone = given_away(&others);
@@ -61,8 +61,8 @@ fn the_newest_of_nobody_takes_the_place_of_the_oldest() {
     let third = admit(&guests, OTHER);
     assert_eq!((gone.load(Ordering::Relaxed), others_gone.load(Ordering::Relaxed)), (2, 0));
     // A connection that has lost its place before `gives_way_by` is ended all the same.
-    let late: Vec<Place> = (0..4).map(|_| admit(&guests, ONE)).collect();
-    let newer: Vec<Place> = (0..4).map(|_| admit(&guests, ONE)).collect();
+    let late: Vec<ConnectionSlot> = (0..4).map(|_| admit(&guests, ONE)).collect();
+    let newer: Vec<ConnectionSlot> = (0..4).map(|_| admit(&guests, ONE)).collect();
     assert_eq!(given_away(&late).load(Ordering::Relaxed), 4);
     drop((places, others, fifth, third, late, newer));
     assert!(guests.lock().is_empty());
@@ -97,13 +97,13 @@ fn users_have_as_many_as_one_may_have_and_the_largest_gives_way_to_the_others() 
 #[test]
 fn some_places_are_kept_for_those_of_nobody() {
     let guests = guests();
-    let known: Vec<Place> = (0..4).map(|_| admit(&guests, ONE)).collect();
+    let known: Vec<ConnectionSlot> = (0..4).map(|_| admit(&guests, ONE)).collect();
     for (place, name) in known.iter().zip(["a", "b", "c", "d"]) {
         assert_eq!(place.belongs_to(&user(name)), Ok(()));
     }
     let newcomer = admit(&guests, OTHER);
     assert_eq!(newcomer.belongs_to(&user("e")), Err(Full::All { most: 4 }));
-    let others: Vec<Place> = (0..3).map(|_| admit(&guests, OTHER)).collect();
+    let others: Vec<ConnectionSlot> = (0..3).map(|_| admit(&guests, OTHER)).collect();
     assert_eq!(given_away(&others).load(Ordering::Relaxed), 1, "two are theirs, with the newcomer's");
     assert_eq!(given_away(&known).load(Ordering::Relaxed), 0);
 }
@@ -111,9 +111,9 @@ fn some_places_are_kept_for_those_of_nobody() {
 #[test]
 fn addresses_take_turns_and_each_has_half_of_them() {
     let guests = guests();
-    let ones: Vec<Place> = (0..3).map(|_| admit(&guests, ONE)).collect();
-    let others: Vec<Place> = (0..3).map(|_| admit(&guests, OTHER)).collect();
-    let turns = |places: &[Place]| places.iter().map(has_turn).collect::<Vec<_>>();
+    let ones: Vec<ConnectionSlot> = (0..3).map(|_| admit(&guests, ONE)).collect();
+    let others: Vec<ConnectionSlot> = (0..3).map(|_| admit(&guests, OTHER)).collect();
+    let turns = |places: &[ConnectionSlot]| places.iter().map(has_turn).collect::<Vec<_>>();
     assert_eq!(turns(&ones), [true, true, false]);
     assert_eq!(turns(&others), [true, true, false]);
     ones[1].end_turn();
@@ -142,7 +142,7 @@ fn who_waits_is_woken() {
         }
     }
     let guests = guests();
-    let places: Vec<Place> = (0..3).map(|_| admit(&guests, ONE)).collect();
+    let places: Vec<ConnectionSlot> = (0..3).map(|_| admit(&guests, ONE)).collect();
     assert!(has_turn(&places[0]) && has_turn(&places[1]));
     let count = Arc::new(Count(AtomicUsize::new(0)));
     let waker = Waker::from(count.clone());

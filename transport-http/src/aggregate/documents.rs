@@ -7,7 +7,8 @@ use crate::paths;
 use crate::query::Query;
 use crate::respond::{self, Response, Shape};
 use crate::route::{Discovery, Route};
-use crate::transport::{Head, Transport};
+use crate::transport::Transport;
+use crate::understood::Head;
 use bytes::Bytes;
 use holdfast_core::apiservices::GroupVersion;
 use holdfast_core::authz::User;
@@ -27,7 +28,7 @@ pub(super) struct Merged {
 }
 
 /// The requested document, if other servers may have a part in it.
-enum Asked<'a> {
+enum MergedDocument<'a> {
     Groups(Option<Aggregated>),
     Group(&'a str),
     OpenApiV2 { protobuf: bool },
@@ -49,18 +50,18 @@ pub async fn answer(
     }
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     let asked = match route {
-        Route::Discovery(Discovery::Groups) => Asked::Groups(paths::aggregated_form(accept)),
-        Route::Discovery(Discovery::Group(group)) => Asked::Group(group),
-        Route::OpenApiV2 => Asked::OpenApiV2 { protobuf: paths::asks_protobuf(accept) },
-        Route::OpenApiV3(path) if path.is_empty() => Asked::OpenApiV3Index,
+        Route::Discovery(Discovery::Groups) => MergedDocument::Groups(paths::aggregated_form(accept)),
+        Route::Discovery(Discovery::Group(group)) => MergedDocument::Group(group),
+        Route::OpenApiV2 => MergedDocument::OpenApiV2 { protobuf: paths::asks_protobuf(accept) },
+        Route::OpenApiV3(path) if path.is_empty() => MergedDocument::OpenApiV3Index,
         _ => return None,
     };
     let own_route = match asked {
-        Asked::Group(_) => Route::Discovery(Discovery::Groups),
+        MergedDocument::Group(_) => Route::Discovery(Discovery::Groups),
         _ => route.clone(),
     };
     let mut own_headers = HeaderMap::new();
-    if let Asked::Groups(Some(form)) = asked {
+    if let MergedDocument::Groups(Some(form)) = asked {
         own_headers.insert(ACCEPT, HeaderValue::from_static(form.content_type()));
     }
     let query = Query::parse("");
@@ -68,19 +69,21 @@ pub async fn answer(
     let asked_of_own = (&Method::GET, &own_route);
     let own = paths::answer(transport, &own, asked_of_own, &own_headers, &query, Shape::PLAIN).await;
     let own = whole(own).await?;
-    let group = if let Asked::Group(group) = &asked { *group } else { "" };
-    let protobuf = matches!(asked, Asked::OpenApiV2 { protobuf: true });
+    let group = if let MergedDocument::Group(group) = &asked { *group } else { "" };
+    let protobuf = matches!(asked, MergedDocument::OpenApiV2 { protobuf: true });
     let name = format!("{own_route:?} {group} {:?} {protobuf}", own_headers.get(ACCEPT));
     let document = document(transport, &table, &name, own, &asked)?;
     Some(match asked {
-        Asked::Groups(Some(form)) => paths::tagged(document, form.content_type(), headers, shape),
-        Asked::Groups(None) | Asked::Group(_) | Asked::OpenApiV3Index => respond::bytes(200, document, shape),
-        Asked::OpenApiV2 { protobuf: true } => paths::tagged(document, openapi::V2_PROTOBUF, headers, shape),
-        Asked::OpenApiV2 { protobuf: false } => paths::tagged(document, respond::JSON, headers, shape),
+        MergedDocument::Groups(Some(form)) => paths::tagged(document, form.content_type(), headers, shape),
+        MergedDocument::Groups(None) | MergedDocument::Group(_) | MergedDocument::OpenApiV3Index => {
+            respond::bytes(200, document, shape)
+        }
+        MergedDocument::OpenApiV2 { protobuf: true } => paths::tagged(document, openapi::V2_PROTOBUF, headers, shape),
+        MergedDocument::OpenApiV2 { protobuf: false } => paths::tagged(document, respond::JSON, headers, shape),
     })
 }
 
-fn document(transport: &Transport, table: &Table, name: &str, own: Bytes, asked: &Asked) -> Option<Bytes> {
+fn document(transport: &Transport, table: &Table, name: &str, own: Bytes, asked: &MergedDocument) -> Option<Bytes> {
     let lock = || transport.aggregator.merged.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(kept) = lock().get(name).filter(|kept| kept.generation == table.generation && kept.own == own) {
         return Some(kept.document.clone());
@@ -91,20 +94,20 @@ fn document(transport: &Transport, table: &Table, name: &str, own: Bytes, asked:
     Some(document)
 }
 
-fn merge(table: &Table, own: &[u8], asked: &Asked) -> Option<Bytes> {
+fn merge(table: &Table, own: &[u8], asked: &MergedDocument) -> Option<Bytes> {
     let (remotes, priorities) = (table.remotes(), |served: &GroupVersion| table.priorities(served));
     let merge = Merge { remotes: &remotes, priorities: &priorities };
     let servers = || table.servers.iter();
     match asked {
-        Asked::Groups(Some(_)) => merge.aggregated(own),
-        Asked::Groups(None) => merge.group_list(own),
-        Asked::Group(group) => merge.api_group(own, group),
-        Asked::OpenApiV3Index => {
+        MergedDocument::Groups(Some(_)) => merge.aggregated(own),
+        MergedDocument::Groups(None) => merge.group_list(own),
+        MergedDocument::Group(group) => merge.api_group(own, group),
+        MergedDocument::OpenApiV3Index => {
             let hashes = servers().filter_map(|(served, server)| Some((served, server.told.openapi_v3.as_deref()?)));
             let own = serde_json::from_slice(own).ok()?;
             Some(merged::openapi_v3_index(own, hashes).to_string().into())
         }
-        Asked::OpenApiV2 { protobuf } => {
+        MergedDocument::OpenApiV2 { protobuf } => {
             let others = servers().filter_map(|(_, server)| Some(&server.told.openapi_v2.as_ref()?.part));
             let document = merged::openapi_v2(serde_json::from_slice(own).ok()?, others);
             Some(if *protobuf { openapi::v2_protobuf_of(&document) } else { document.to_string().into() })

@@ -4,7 +4,7 @@
 //! endpoints or the APIService itself change.
 
 use super::proxy::identify;
-use super::{Aggregator, Document, Server, Table, Told};
+use super::{Aggregator, Discovered, Document, Server, Table};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -286,7 +286,7 @@ impl Aggregator {
     /// server has just answered.
     async fn refresh(&self, service: &ApiService, answers: bool) -> bool {
         let Some(server) = self.table.load().servers.get(&service.served).cloned() else { return false };
-        let stale = || Told { fresh: false, ..server.told.clone() };
+        let stale = || Discovered { fresh: false, ..server.told.clone() };
         let told = match answers {
             true => tokio::time::timeout(ASK_MAX, self.listen(&server)).await.unwrap_or_else(|_| stale()),
             false => stale(),
@@ -332,8 +332,8 @@ impl Aggregator {
     }
 
     /// Reads what the server serves.
-    async fn listen(&self, server: &Server) -> Told {
-        let stale = || Told { fresh: false, ..server.told.clone() };
+    async fn listen(&self, server: &Server) -> Discovered {
+        let stale = || Discovered { fresh: false, ..server.told.clone() };
         let Some(resources) = self.resources(server).await else { return stale() };
         let openapi_v2 = self.openapi_v2(server).await;
         let index = self.fetch(server, "/openapi/v3", headers("application/json")).await;
@@ -346,7 +346,7 @@ impl Aggregator {
             Some((_, hash)) => hash.split('&').next().unwrap_or_default().to_owned(),
             None => openapi::etag(url.as_bytes()),
         });
-        Told { resources, fresh: true, openapi_v2, openapi_v3 }
+        Discovered { resources, fresh: true, openapi_v2, openapi_v3 }
     }
 
     async fn resources(&self, server: &Server) -> Option<Vec<ResourceDiscovery>> {

@@ -68,12 +68,12 @@ struct Table {
 pub(crate) struct Server {
     service: ApiService,
     backend: Backend,
-    told: Told,
+    told: Discovered,
 }
 
 /// What a server last said about its resources.
 #[derive(Clone, Default, PartialEq)]
-struct Told {
+struct Discovered {
     resources: Vec<ResourceDiscovery>,
     fresh: bool,
     openapi_v2: Option<Arc<Document>>,

@@ -6,17 +6,22 @@
 //! rewrites the links of pages. `paced` limits the speed of connections.
 
 mod client;
+pub(crate) mod connections;
 mod counts;
 mod links;
 mod logs;
 mod paced;
 mod proxy;
 mod relay;
+mod switch;
 mod translate;
 mod upgrade;
 
+pub use connections::{Connections, KubeletGates};
+
 use crate::respond::{self, Response, Shape};
-use crate::transport::{Head, Transport};
+use crate::transport::Transport;
+use crate::understood::Head;
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use holdfast_audit::{Ended, Trail};
@@ -25,7 +30,7 @@ use holdfast_core::kinds::Destination;
 use holdfast_core::refusal::{Plenty, Ruling};
 use holdfast_outbound::OutBody;
 use holdfast_outbound::kubelets::{Kubelets, Unreached};
-use holdfast_service::{Connecting, Share, Shares};
+use holdfast_service::{Connecting, Share};
 use holdfast_streams::upgrade::Refusal as NotUpgraded;
 use holdfast_value::Value;
 use http::{HeaderMap, Request, StatusCode};
@@ -34,58 +39,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 use warp::Reply as _;
-
-/// The connections to servers behind the API, and their limits.
-pub struct Connections {
-    pub kubelets: Arc<Kubelets>,
-    /// The speed limit of one connection, in bytes a second in each direction.
-    pub bytes_a_second: Option<u64>,
-    gates: KubeletGates,
-    /// A place for each open connection, so that no user keeps others from their nodes.
-    places: Shares,
-    pub(crate) counts: counts::Counts,
-}
-
-/// How requests to kubelets are handled, according to feature gates.
-#[derive(Debug, Clone, Copy)]
-pub struct KubeletGates {
-    /// WebSockets of protocol version 5 are translated to SPDY for kubelets without WebSockets.
-    pub translates: bool,
-    /// SPDY in a WebSocket is unpacked for such kubelets.
-    pub tunnels: bool,
-    /// Kubelets that declare support for both get the requests as clients send them.
-    pub passes_on: bool,
-    /// A client that reads a log may ask not to verify the kubelet's certificate.
-    pub may_trust_any: bool,
-}
-
-impl Default for KubeletGates {
-    fn default() -> KubeletGates {
-        KubeletGates { translates: true, tunnels: true, passes_on: true, may_trust_any: true }
-    }
-}
-
-/// The default limit of connections.
-const PLACES: u64 = 4096;
-
-impl Default for Connections {
-    fn default() -> Connections {
-        let kubelets = Kubelets::new(Default::default(), Default::default(), Default::default());
-        Connections::new(Arc::new(kubelets), None, PLACES)
-    }
-}
-
-impl Connections {
-    /// At most `most` connections at a time, of which no user has more than a fair share.
-    pub fn new(kubelets: Arc<Kubelets>, bytes_a_second: Option<u64>, most: u64) -> Connections {
-        let (places, gates) = (Shares::new(most), KubeletGates::default());
-        Connections { kubelets, bytes_a_second, gates, places, counts: counts::Counts::default() }
-    }
-
-    pub fn obeying(self, gates: KubeletGates) -> Connections {
-        Connections { gates, ..self }
-    }
-}
 
 /// A request to a server behind the API.
 struct Outing<'a> {

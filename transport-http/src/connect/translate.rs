@@ -2,7 +2,7 @@
 
 use super::client::upgraded;
 use super::relay::DRAIN_MAX;
-use super::upgrade::{spawn, spdy_headers, switched};
+use super::switch::{spawn, spdy_headers, switched};
 use super::{Answered, Connections, Outing, beginning, failed, not_upgraded, request, unreached};
 use crate::connect::paced::Paced;
 use crate::status::Status;

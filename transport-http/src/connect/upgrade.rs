@@ -3,10 +3,10 @@
 
 use super::client::upgraded;
 use super::relay::relay;
-use super::{Answered, Kept, Outing, beginning, failed, not_upgraded, request, ruled, translate, unreached};
+use super::switch::{spawn, spdy_headers, switched};
+use super::{Answered, Outing, beginning, failed, not_upgraded, request, ruled, translate, unreached};
 use crate::connect::paced::Paced;
 use crate::respond::Response;
-use bytes::Bytes;
 use holdfast_core::Refusal;
 use holdfast_core::kinds::Machine;
 use holdfast_outbound::Link;
@@ -14,7 +14,7 @@ use holdfast_outbound::kubelets::send;
 use holdfast_streams::upgrade::{self, STREAM_PROTOCOL, TUNNEL, Wire};
 use holdfast_streams::websocket::Tunnel;
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
-use http::{HeaderMap, Method, StatusCode};
+use http::{Method, StatusCode};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -111,31 +111,6 @@ fn joined(
     Ok(Answered { response: answer, ends: Some(ends) })
 }
 
-/// Runs work on connections that are no longer HTTP, until it ends or the server stops.
-pub fn spawn(outing: &Outing<'_>, kept: Kept, work: impl Future<Output = ()> + Send + 'static) {
-    let mut stopping = outing.transport.stopping.subscribe();
-    outing.transport.sockets.spawn(async move {
-        let _kept = kept;
-        tokio::select! {
-            () = work => {}
-            () = async { drop(stopping.wait_for(|stopping| *stopping).await) } => {}
-        }
-    });
-}
-
-/// Headers of a request to a kubelet to upgrade to SPDY, with one of these protocols.
-pub fn spdy_headers(protocols: impl Iterator<Item = impl AsRef<str>>) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    headers.insert(UPGRADE, HeaderValue::from_static(upgrade::SPDY));
-    for protocol in protocols {
-        if let Ok(protocol) = HeaderValue::from_str(protocol.as_ref()) {
-            headers.append(STREAM_PROTOCOL, protocol);
-        }
-    }
-    headers
-}
-
 /// Port forwarding: the WebSocket carries the bytes of a SPDY connection, which are passed on to the kubelet.
 async fn tunnel(mut outing: Outing<'_>, machine: &Machine, target: &str) -> Result<Answered, Refusal> {
     let offered = upgrade::offered(&outing.head.headers).filter_map(|offered| offered.strip_prefix(TUNNEL));
@@ -168,10 +143,4 @@ async fn tunnel(mut outing: Outing<'_>, machine: &Machine, target: &str) -> Resu
         relay(client, Paced::new(TokioIo::new(server), pace)).await;
     });
     Ok(Answered { response: switched(answer), ends: Some(ends) })
-}
-
-/// The answer that switches protocols.
-pub fn switched(answer: http::Response<()>) -> Response {
-    let (parts, ()) = answer.into_parts();
-    Response::from_parts(parts, Bytes::new().into())
 }

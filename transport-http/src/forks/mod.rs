@@ -6,66 +6,27 @@
 //! fork contains everything that was ever stored, so only users that may use the path and read everything can make one:
 //! cluster-admin may.
 
-pub mod live;
+pub(crate) mod forker;
+
+pub use forker::{Forked, Forker, Unmade};
 
 use crate::respond::{self, Response, Shape};
 use crate::status;
 use crate::transport::Transport;
+use crate::transport::live;
 use bytes::Bytes;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
-use holdfast_core::event::Offset;
-use holdfast_core::history::moment::{self, Moment};
-use holdfast_core::refusal::{BadRequest, Expired, ForkFault, Internal, MethodNotAllowed};
-use holdfast_engine::moment::Unknown;
+use holdfast_core::history::moment;
+use holdfast_core::refusal::{BadRequest, ForkFault, MethodNotAllowed};
 use holdfast_value::{Value, json};
 use http::Method;
 use serde::Deserialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The path of forks.
 pub const PATH: &str = crate::route::FORKS;
-
-/// Makes forks of the engine's log on the disk. It may take as long as linking the log's files.
-pub trait Forker: Send + Sync + 'static {
-    /// Makes a fork in a folder that is new or empty; without a moment, of the newest version.
-    fn fork(&self, at: Option<Moment>, folder: &Path) -> Result<Forked, Unmade>;
-}
-
-/// A fork that was made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Forked {
-    /// The name of the new log.
-    pub id: String,
-    /// The last event that both logs have.
-    pub version: Offset,
-}
-
-/// Why no fork was made. Nothing of it is left.
-#[derive(Debug)]
-pub enum Unmade {
-    Moment(Unknown),
-    /// An error that the caller can correct.
-    Folder(String),
-    Failed(String),
-}
-
-impl From<Unmade> for Refusal {
-    fn from(unmade: Unmade) -> Refusal {
-        match unmade {
-            Unmade::Moment(unknown @ Unknown::LetGo { .. }) => {
-                Refusal::Expired(Expired::Forgotten(unknown.to_string()))
-            }
-            Unmade::Moment(Unknown::Fault(fault)) => Refusal::fault(fault),
-            Unmade::Moment(unknown @ Unknown::Future { .. }) => {
-                Refusal::BadRequest(BadRequest::Undecodable(unknown.to_string()))
-            }
-            Unmade::Folder(why) => Refusal::BadRequest(BadRequest::Fork(ForkFault::Folder(why))),
-            Unmade::Failed(why) => Refusal::Internal(Internal::Fault(why)),
-        }
-    }
-}
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]

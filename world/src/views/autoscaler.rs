@@ -1,6 +1,6 @@
 //! HorizontalPodAutoscalers.
 
-use super::pod::Condition;
+use super::condition::Condition;
 use crate::Time;
 use crate::object::or_default;
 use holdfast_value::Value;

@@ -1,6 +1,6 @@
 //! Jobs and CronJobs.
 
-use super::pod::Condition;
+use super::condition::Condition;
 use crate::object::or_default;
 use crate::{Selector, Time};
 use holdfast_value::Value;

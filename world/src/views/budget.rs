@@ -1,6 +1,6 @@
 //! PodDisruptionBudgets.
 
-use super::pod::Condition;
+use super::condition::Condition;
 use super::workloads::Amount;
 use crate::object::or_default;
 use crate::{Selector, Time};

@@ -1,6 +1,6 @@
 //! Leases, certificate signing requests, service CIDRs, IP addresses, admission policies, storage versions.
 
-use super::pod::Condition;
+use super::condition::Condition;
 use crate::Time;
 use crate::object::or_default;
 use serde::Deserialize;

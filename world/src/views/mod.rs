@@ -6,6 +6,7 @@ pub mod batch;
 pub mod budget;
 pub mod claim;
 pub mod cluster;
+pub mod condition;
 pub mod definition;
 pub mod device;
 pub mod network;
@@ -22,6 +23,7 @@ pub use claim::PersistentVolumeClaim;
 pub use cluster::{
     CertificateSigningRequest, IPAddress, Lease, ServiceCIDR, StorageVersion, ValidatingAdmissionPolicy,
 };
+pub use condition::Condition;
 pub use definition::Definition;
 pub use device::{DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 pub use network::{EndpointSlice, Endpoints, Service};

@@ -162,14 +162,14 @@ pub struct EndpointConditions {
 #[serde(rename_all = "camelCase", default)]
 pub struct Hints {
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
-    pub for_zones: Vec<Named>,
+    pub for_zones: Vec<ZoneHint>,
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
-    pub for_nodes: Vec<Named>,
+    pub for_nodes: Vec<ZoneHint>,
 }
 
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
-pub struct Named {
+pub struct ZoneHint {
     pub name: String,
 }
 

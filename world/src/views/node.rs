@@ -1,6 +1,6 @@
 //! Nodes.
 
-use super::pod::Condition;
+use super::condition::Condition;
 use crate::cloud::Address;
 use crate::object::or_default;
 use crate::{List, Shared, Time};

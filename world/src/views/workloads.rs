@@ -2,7 +2,7 @@
 //!
 //! The pod templates are not in the views: a controller that makes pods reads the template from the whole object.
 
-use super::pod::Condition;
+use super::condition::Condition;
 use crate::Selector;
 use crate::object::or_default;
 use holdfast_value::Value;

@@ -10,37 +10,10 @@ use anyhow::bail;
 
 /// Crates and their remaining circles, each by the first of its files, with the most files it may have.
 const LEFT: &[(&str, &str, usize)] = &[
-    ("controllers", "deployment/history", 2),
-    ("controllers", "job/sync", 2),
-    ("controllers", "stateful_set/claims", 2),
-    ("core", "admission/plugins", 2),
-    ("core", "kinds/core/validate/persistent", 2),
-    ("core", "pipeline/admit", 13),
     ("engine", "awaited", 12),
-    ("nodes", "behaviour", 2),
-    ("nodes", "template/functions", 3),
-    ("outbound", "connect", 4),
     ("scheduler", "configuration", 17),
     ("scheduler", "configuration/policy", 2),
     ("scheduler", "object/device", 5),
-    ("server", "aggregation", 12),
-    ("server", "arguments/go", 2),
-    ("service", "admission_metrics", 3),
-    ("service", "layers", 2),
-    ("shell", "files", 2),
-    ("shell", "machine", 2),
-    ("sim", "act", 3),
-    ("sim", "admission", 7),
-    ("sim", "controllers/machine", 4),
-    ("sim", "custom", 4),
-    ("sim", "door", 2),
-    ("storage-rocks", "fault", 2),
-    ("storage-rocks", "forget", 5),
-    ("tests", "controllers/names", 2),
-    ("transport-http", "aggregate", 26),
-    ("transport-http", "connect/translate", 2),
-    ("transport-http", "connection", 2),
-    ("world", "views/node", 2),
 ];
 
 pub fn check() -> anyhow::Result<()> {

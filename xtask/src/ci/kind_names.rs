@@ -72,7 +72,7 @@ const ALLOWED: &[Allowed] = &[
     },
     Allowed { within: "core/src/presence.rs", words: &["endpoints"], why: "a field of an EndpointSlice" },
     Allowed {
-        within: "service/src/admission_metrics.rs",
+        within: "service/src/metrics/admission.rs",
         words: &["namespaces", "pods"],
         why: "a metric tells pod security's resources apart by these labels",
     },

@@ -1,6 +1,38 @@
-//! Reads the operator's configuration of a plug-in: a document of the plug-in's own kind, read strictly.
+//! The operator's configuration of plug-ins. It comes in documents of the plug-ins' own kinds, which are read strictly.
 
+use super::{EventLimit, ImagePolicy, Limited, PodSecurity};
 use crate::object::reader::Reader;
+use holdfast_value::{Map, Value};
+
+/// The configuration of the plug-ins.
+#[derive(Debug, Clone, Default)]
+pub struct Configuration {
+    pub toleration_seconds: TolerationSeconds,
+    pub limited_resources: Vec<Limited>,
+    pub event_limits: Vec<EventLimit>,
+    pub pod_security: PodSecurity,
+    pub image_policy: Option<ImagePolicy>,
+    /// The kubeconfigs with the credentials for calling webhooks.
+    pub mutating_users: Option<String>,
+    pub validating_users: Option<String>,
+    /// Node selectors by namespace, and the cluster's own.
+    pub node_selectors: Map,
+    /// The cluster's default tolerations, and the allowed ones.
+    pub tolerations: Value,
+}
+
+/// How long pods tolerate a node that is not ready or unreachable unless they say otherwise, in seconds.
+#[derive(Debug, Clone, Copy)]
+pub struct TolerationSeconds {
+    pub not_ready: i64,
+    pub unreachable: i64,
+}
+
+impl Default for TolerationSeconds {
+    fn default() -> Self {
+        Self { not_ready: 300, unreachable: 300 }
+    }
+}
 
 /// Records a fault unless the document has this kind and group; `group` may include a version, otherwise any version
 /// fits.

@@ -3,7 +3,7 @@
 //! The fill of the rate limiters is not part of the state: the shell keeps it, and an effect takes one token from each.
 
 use crate::admission::call::Bucket;
-use crate::admission::settings::Configuration;
+use crate::admission::plugins::Configuration;
 use crate::admission::{Attributes, Operation};
 use crate::kinds::known::EVENT;
 use crate::object::reader::Reader;

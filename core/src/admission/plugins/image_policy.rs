@@ -3,7 +3,7 @@
 //! The shell caches its answers for a while; the core makes the question and interprets the answer.
 
 use super::pods::list;
-use crate::admission::settings::Configuration;
+use crate::admission::plugins::Configuration;
 use crate::admission::{Attributes, Operation};
 use crate::kinds::known::{IMAGE_REVIEW, POD};
 use crate::object::meta::{metadata_mut, object_mut};

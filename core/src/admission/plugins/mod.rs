@@ -26,12 +26,12 @@ mod storage;
 mod tolerations;
 mod topology;
 
+pub use configuration::Configuration;
 pub use event_rate::EventLimit;
 pub use image_policy::ImagePolicy;
 pub use pod_security::PodSecurity;
 pub use quota::Limited;
 
-use super::settings::Configuration;
 use super::{Attributes, policies, webhooks};
 use crate::object::reader::Reader;
 use crate::pipeline::effect::Stop;

@@ -3,7 +3,7 @@
 
 use super::pods::{annotation, list};
 use super::tolerations::{are_within, merged};
-use crate::admission::settings::Configuration;
+use crate::admission::plugins::Configuration;
 use crate::admission::{Attributes, Operation};
 use crate::kinds::core::qos_class;
 use crate::kinds::known::POD;

@@ -4,7 +4,7 @@
 //! seen here. If two requests take the last of a quota at once, the writer returns one as stale; judged again, it is
 //! refused.
 
-use crate::admission::settings::Configuration;
+use crate::admission::plugins::Configuration;
 use crate::admission::{Attributes, Operation};
 use crate::kinds::known::{EVENT, RESOURCE_QUOTA};
 use crate::object::meta::{self, object_mut};

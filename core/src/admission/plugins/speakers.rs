@@ -1,7 +1,7 @@
 //! The configuration of the two webhook plug-ins: a kubeconfig with the credentials for calling webhooks, one for each
 //! half.
 
-use crate::admission::settings::Configuration;
+use crate::admission::plugins::Configuration;
 use crate::object::reader::Reader;
 
 const V1: &str = "apiserver.config.k8s.io/v1";

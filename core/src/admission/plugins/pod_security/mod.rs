@@ -6,7 +6,7 @@ mod policy;
 use self::checks::{Pod, Violation, violations};
 use self::policy::{PREFIX, Policy, Standard};
 use super::pods::{self, list};
-use crate::admission::settings::Configuration;
+use crate::admission::plugins::Configuration;
 use crate::admission::{Attributes, Observation, Operation};
 use crate::kinds::KindId;
 use crate::kinds::known::{NAMESPACE, POD};

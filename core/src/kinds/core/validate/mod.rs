@@ -1,6 +1,7 @@
 //! Validation of the core group's kinds.
 
 mod annotations;
+mod claims;
 mod config;
 mod container;
 mod endpoints;
@@ -23,12 +24,14 @@ mod service_update;
 mod source;
 mod volume;
 
+pub(in crate::kinds) use claims::claim_spec;
+pub use claims::{claim, claim_status};
 pub use config::{config_map, secret};
 pub use endpoints::endpoints;
 pub use node::{node, node_status};
 pub use object::{namespace, namespace_finalize, namespace_status};
-pub use persistent::{claim, claim_status, free_affinity, volume as persistent_volume};
-pub(in crate::kinds) use persistent::{claim_spec, inline_volume};
+pub(in crate::kinds) use persistent::inline_volume;
+pub use persistent::{free_affinity, volume as persistent_volume};
 pub(in crate::kinds) use placement::{node_selector, tolerations};
 pub(in crate::kinds) use pod::template;
 pub use pod::{pod, pod_template};

@@ -1,7 +1,7 @@
 //! Volume sources of pods and of persistent volumes, each with its required fields and rules.
 
+use super::claims::claim_template;
 use super::environment::{FILE_FIELDS, field_reference, resource_reference};
-use super::persistent::claim_template;
 use crate::kinds::rules::{
     At, Seen, between, descending_path, file_mode, file_path, is_less, named_if_any, need, need_name, need_one_of,
     no_backsteps, one_of, selector,

@@ -272,12 +272,12 @@ impl<'a> Template<'a> {
 
     /// Ports that several containers define.
     fn ports(&self, warnings: &mut Texts) {
-        struct Port<'a> {
+        struct HostPort<'a> {
             at: String,
             address: &'a str,
             host: i64,
         }
-        let mut known: BTreeMap<(i64, &str), Vec<Port>> = BTreeMap::new();
+        let mut known: BTreeMap<(i64, &str), Vec<HostPort>> = BTreeMap::new();
         let mut told = 0;
         for (container, at) in self.containers() {
             for (index, port) in list(&container["ports"]).iter().enumerate() {
@@ -308,7 +308,7 @@ impl<'a> Template<'a> {
                     warnings.push(format!("{at}: {what} port definition with {}", other.at));
                     told += 1;
                 }
-                others.push(Port { at, address, host });
+                others.push(HostPort { at, address, host });
             }
         }
     }

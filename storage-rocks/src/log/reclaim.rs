@@ -5,10 +5,11 @@
 //! tables without remaining events are dropped. Then tables with few remaining events are rewritten, a few at a time.
 //! Last, all tables are compacted, range by range, as far as there is room for the remaining events of a range.
 
+use super::RocksLog;
 use crate::fault::fault;
 use crate::forget::Progress;
 use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, FAMILIES, HISTORY};
-use crate::log::{RocksLog, family, oldest};
+use crate::store::{family, oldest};
 use holdfast_core::event::Offset;
 use holdfast_engine::{Fault, Log};
 use rocksdb::{DB, LiveFile, ReadOptions, WriteBatch, WriteOptions};

@@ -5,7 +5,7 @@
 //! requests use the places, the body memory and the response memory of the server that it is in, so that forks multiply
 //! no bound. A fork ends when it is deleted, when it was idle for long enough, and with the fork that it was made of.
 
-use crate::transport::Transport;
+use super::Transport;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::event::Offset;
@@ -52,7 +52,7 @@ struct Fork {
 
 /// The fork that a server is, if it is one.
 #[derive(Clone)]
-pub struct Place {
+pub struct ForkLine {
     pub name: Arc<str>,
     /// The forks that it was made of, the oldest first.
     pub of: Vec<Arc<str>>,
@@ -193,14 +193,14 @@ impl Transport {
     /// and its watches end only when it is [stopped](Transport::stop).
     pub async fn fork(self: &Arc<Self>, at: Option<Offset>, room: &Room) -> Result<Arc<Transport>, Fault> {
         let engine = self.engine().fork(at, room).await?;
-        let place = Place { name: name(&engine), of: self.place.as_ref().map(Place::line).unwrap_or_default() };
+        let place = ForkLine { name: name(&engine), of: self.place.as_ref().map(ForkLine::line).unwrap_or_default() };
         let fork = self.beside(engine, place)?;
         fork.be_ready();
         Ok(fork)
     }
 }
 
-impl Place {
+impl ForkLine {
     /// The forks that a fork of this one is made of.
     fn line(&self) -> Vec<Arc<str>> {
         self.of.iter().cloned().chain([self.name.clone()]).collect()

@@ -1,6 +1,6 @@
 //! Metrics of authorization.
 
-use crate::metrics::Histogram;
+use super::Histogram;
 use holdfast_core::authz::{Judged, Mode, Verdict, chain::PassedOver};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;

@@ -1,6 +1,6 @@
 //! Metrics of admission, under Kubernetes' names.
 
-use crate::metrics::{Histogram, RequestLabels};
+use super::{Histogram, RequestLabels};
 use holdfast_core::admission::plugins::PLUGINS;
 use holdfast_core::admission::{End, Half, Observation, Operation, Timing, Told};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
@@ -124,9 +124,9 @@ const OF_POLICIES: &[f64] = &[0.000_000_5, 0.001, 0.01, 0.1, 1.0];
 
 /// A counter whose name does not end with `_total`.
 #[derive(Debug, Clone, Default)]
-struct Count(Counter);
+struct PlainCounter(Counter);
 
-impl EncodeMetric for Count {
+impl EncodeMetric for PlainCounter {
     fn encode(&self, mut encoder: MetricEncoder) -> std::fmt::Result {
         encoder.encode_gauge(&self.0.get())
     }
@@ -136,7 +136,7 @@ impl EncodeMetric for Count {
     }
 }
 
-impl TypedMetric for Count {
+impl TypedMetric for PlainCounter {
     const TYPE: MetricType = MetricType::Unknown;
 }
 
@@ -151,8 +151,8 @@ pub struct AdmissionMetrics {
     found: Vec<OnceLock<Histogram>>,
     webhooks: Durations<NamedLabels>,
     answers: Family<AnswerLabels, Counter>,
-    rejections: Family<RejectionLabels, Count>,
-    failed_open: Family<FailOpenLabels, Count>,
+    rejections: Family<RejectionLabels, PlainCounter>,
+    failed_open: Family<FailOpenLabels, PlainCounter>,
     conditions: Durations<ConditionLabels>,
     exclusions: Family<ConditionLabels, Counter>,
     condition_errors: Family<ConditionLabels, Counter>,

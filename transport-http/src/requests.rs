@@ -3,40 +3,30 @@
 //! There are no rules here: [`Transport::handle`] turns HTTP into a [`Call`], and a [`Reply`](holdfast_service::Reply)
 //! into HTTP.
 
-use crate::aggregate::{self, Aggregator};
-use crate::authenticate::Authenticator;
-use crate::body::{self, Bodies, Received, Unread};
-use crate::build::{Components, HealthCheck};
-use crate::held::Answers;
+use crate::body::{self, Unread};
 use crate::listener::Guest;
 use crate::log::Waiter;
-use crate::manners::Farewell;
-use crate::manners::{self, Manners};
-use crate::pages::{self, Pages};
+use crate::manners::{self, Farewell, Manners};
 use crate::query::Query;
 use crate::respond::{self, Response, Shape};
 use crate::route::{Route, decode, method_verb, take_moment};
-use crate::spans::{Following, Tracer};
+use crate::spans::Following;
 use crate::sparing::Sparing;
 use crate::status::Status;
-use crate::tokens::Published;
+use crate::transport::Transport;
+use crate::understood::{Head, Kept, Understood};
 use crate::warnings::warn;
-use crate::websocket::{self, Socket};
-use crate::{audit, connect, flow_control, forks, log, parse, paths, render};
+use crate::{aggregate, audit, connect, flow_control, forks, log, pages, parse, paths, render, websocket};
 use bytes::{Buf, Bytes};
 use futures_util::{FutureExt, Stream};
 use holdfast_audit::Ended;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
-use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::authz::{ActingAs, User};
 use holdfast_core::kinds::leads_away;
 use holdfast_core::refusal::{Internal, MethodNotAllowed, Plenty, Timeout};
-use holdfast_engine::{Engine, WatchStart};
-use holdfast_outbound::kubelets::Kubelets;
 use holdfast_outbound::{deadline, trace};
-use holdfast_service::housekeeping::{self, registrar};
-use holdfast_service::{Answer, Asked, Call, Granted, Place, Record, Reply, RequestId, Service, Source};
+use holdfast_service::{Answer, Call, CallSubject, Granted, Record, Reply, RequestId, RequestSlot, Source};
 use holdfast_tls::bearer::{Bearer, MISPLACED};
 use holdfast_tls::guests::Full;
 use holdfast_tls::peer::Peer;
@@ -44,70 +34,10 @@ use http::header::{AUTHORIZATION, HeaderValue};
 use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
 use std::borrow::Cow;
-use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tokio::sync::watch as signal;
-use tokio::task::JoinSet;
-use tokio_util::task::TaskTracker;
-
-/// The API over HTTP. [`Builder`](crate::Builder) makes one.
-pub struct Transport {
-    pub(crate) service: Arc<Service>,
-    pub(crate) authenticator: Arc<Authenticator>,
-    /// What OpenID discovery publishes.
-    pub(crate) issuer: Option<Arc<Published>>,
-    pub(crate) features: Features,
-    pub(crate) bodies: Bodies,
-    pub(crate) answers: Answers,
-    /// The parts of the API that other servers serve.
-    pub(crate) aggregator: Arc<Aggregator>,
-    /// The trust that other servers are told.
-    pub(crate) trust: Option<Arc<Trust>>,
-    /// The connections to nodes and to what runs in the cluster.
-    pub(crate) connections: Arc<connect::Connections>,
-    pub(crate) documents: paths::Library,
-    /// Makes forks of a log on a disk.
-    pub(crate) forker: Option<Arc<dyn forks::Forker>>,
-    pub(crate) components: Option<Components>,
-    pub(crate) images: Option<Arc<dyn crate::effects::Images>>,
-    pub(crate) speakers: holdfast_outbound::conversion::Speakers,
-    pub(crate) checks: Arc<[Arc<dyn HealthCheck>]>,
-    /// The forks in memory, of this server and of its forks.
-    pub(crate) live: Arc<forks::live::Live>,
-    /// The fork that this server is, if it is one.
-    pub(crate) place: Option<forks::live::Place>,
-    pub(crate) manners: Arc<Manners>,
-    /// The minor release that the server emulates, and the oldest minor release with which it is compatible.
-    pub(crate) releases: (u32, u32),
-    pub(crate) git_version: String,
-    pub(crate) pages: Option<Pages>,
-    pub(crate) tracer: Option<Tracer>,
-    /// Filters the text of `/metrics` before it is shown.
-    pub(crate) shown_metrics: Option<ShownMetrics>,
-    pub(crate) started: Instant,
-    /// The server will stop, and serves as before until then.
-    pub(crate) leaving: AtomicBool,
-    /// New requests are refused.
-    pub(crate) refusing: AtomicBool,
-    /// Becomes true when the server stops: watches end.
-    pub(crate) stopping: signal::Sender<bool>,
-    /// Becomes true when no more connections are accepted.
-    pub(crate) closing: signal::Sender<bool>,
-    /// The number of watches begun so far.
-    pub(crate) watches_begun: AtomicU64,
-    /// Requests in progress that are not long-running.
-    pub(crate) requests: TaskTracker,
-    /// Upgraded connections: the server waits for them when it stops.
-    pub(crate) sockets: TaskTracker,
-    /// Becomes true when everything that a new server makes exists.
-    pub(crate) ready: signal::Sender<bool>,
-}
-
-/// Turns the text of all metrics into the text that is shown.
-pub type ShownMetrics = Arc<dyn Fn(String) -> String + Send + Sync>;
 
 /// Limits log lines about invalid credentials: any client can send many of any length.
 static UNKNOWN: Sparing = Sparing::new();
@@ -115,43 +45,6 @@ const WHY_BYTES_MAX: usize = 1 << 10;
 
 /// The user of a request without credentials.
 const ANONYMOUS: &str = "system:anonymous";
-
-/// The features that gates turn off or on.
-#[derive(Debug, Clone, Copy)]
-pub struct Features {
-    pub list_chunking: bool,
-    pub response_compression: bool,
-    pub dry_run: bool,
-    pub remaining_item_count: bool,
-    pub server_side_apply: bool,
-    /// Objects and lists have a `selfLink`.
-    pub self_links: bool,
-    /// There are impersonation verbs that hold only for some requests.
-    pub constrained_impersonation: bool,
-    /// A GET to `exec`, `attach` or `portforward` of a pod needs the right to create, too.
-    pub upgrades_need_create: bool,
-    /// Over HTTP/2, the response to an unauthenticated request ends the connection.
-    pub strangers_last: bool,
-    /// Watches may begin with the current objects.
-    pub watch_list: bool,
-}
-
-impl Default for Features {
-    fn default() -> Self {
-        Features {
-            list_chunking: true,
-            response_compression: true,
-            dry_run: true,
-            remaining_item_count: true,
-            server_side_apply: true,
-            self_links: false,
-            constrained_impersonation: false,
-            upgrades_need_create: true,
-            strangers_last: true,
-            watch_list: true,
-        }
-    }
-}
 
 /// One HTTP request, from any HTTP library.
 pub struct WireRequest<B> {
@@ -167,111 +60,7 @@ pub struct WireRequest<B> {
     pub body: B,
 }
 
-/// A request without its body and its client.
-pub(crate) struct Head {
-    pub method: Method,
-    pub path: String,
-    pub query: String,
-    pub headers: HeaderMap,
-    pub client: Option<SocketAddr>,
-    pub upgrade: Option<OnUpgrade>,
-}
-
-/// The route of a request, and the form of its response.
-pub(crate) struct Understood {
-    pub route: Route,
-    pub at: Option<String>,
-    pub query: Query,
-    pub shape: Shape,
-    /// Whether the client accepts any available form.
-    pub negotiated: Result<(), Refusal>,
-    /// The aggregated server that serves the request, if it is not this one.
-    pub server: Option<Arc<aggregate::Server>>,
-}
-
-/// Parts of a request that do not go through the service.
-#[derive(Default)]
-pub(crate) struct Kept {
-    pub body: Received,
-    pub socket: Option<Socket>,
-}
-
 impl Transport {
-    pub fn service(&self) -> &Arc<Service> {
-        &self.service
-    }
-
-    /// How kubelets are reached.
-    pub fn kubelets(&self) -> &Arc<Kubelets> {
-        &self.connections.kubelets
-    }
-
-    pub fn aggregator(&self) -> &Arc<Aggregator> {
-        &self.aggregator
-    }
-
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
-        self.service.engine()
-    }
-
-    /// Marks the server as ready: everything that clients count on exists.
-    pub fn be_ready(&self) {
-        self.ready.send_replace(true);
-    }
-
-    /// Makes the APIServices of what is served here, and keeps them and everything about other servers while the tasks
-    /// run.
-    pub async fn keep_registered(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Result<(), Refusal> {
-        let service = &self.service;
-        self.aggregator.prime(service.engine());
-        tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::Now));
-        // At the same time, so that all writes share a few fsyncs.
-        let flow_control = async {
-            if let Some(fairness) = service.fairness() {
-                housekeeping::flow_control::ensure(service, fairness).await;
-            }
-        };
-        self.keep_tokens(tasks);
-        let (registered, ()) = tokio::join!(registrar::ensure(service), flow_control);
-        tasks.spawn(registered?.run(service.clone()));
-        if let Some(fairness) = service.fairness() {
-            tasks.spawn(housekeeping::flow_control::run(service.clone(), fairness.clone()));
-        }
-        self.keep_trust(tasks);
-        Ok(())
-    }
-
-    /// Runs the tasks of a fork. They continue from the state of the server that was forked, so at first there is
-    /// nothing to do.
-    pub fn keep_fork(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
-        let (service, begin) = (&self.service, self.engine().snapshot().offset);
-        tasks.spawn(housekeeping::run(service.clone()));
-        tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::After(begin)));
-        tasks.spawn(registrar::Registrar::beside(begin).run(service.clone()));
-        self.keep_trust(tasks);
-        self.keep_tokens(tasks);
-        self.start_components(tasks);
-    }
-
-    /// Starts the components that run in this process beside the server.
-    pub fn start_components(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
-        if let Some(components) = &self.components {
-            components(self, tasks);
-        }
-    }
-
-    fn keep_tokens(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
-        if let Some(tokens) = &self.authenticator.service_accounts {
-            tasks.spawn(housekeeping::legacy_tokens::run(Arc::downgrade(&self.service), tokens.used.clone()));
-        }
-    }
-
-    fn keep_trust(&self, tasks: &mut JoinSet<()>) {
-        if let Some(trust) = &self.trust {
-            tasks.spawn(registrar::keep_trust(self.service.clone(), Trust::clone(trust)));
-        }
-    }
-
     /// Answers a request, or has the fork that it is for answer it; every failure is a `Status`. A fault of the server
     /// ends only this request, not others on the same connection.
     pub fn handle<B, D, E>(self: Arc<Self>, mut wire: WireRequest<B>) -> impl Future<Output = Response> + use<B, D, E>
@@ -460,9 +249,9 @@ impl Transport {
     ) -> Answer {
         let asked = match &understood.route {
             Route::Resource { verb: Some(verb), path } if understood.server.is_none() => {
-                Asked::Named(Box::new(parse::named(*verb, path.clone(), &understood.query)))
+                CallSubject::Named(Box::new(parse::named(*verb, path.clone(), &understood.query)))
             }
-            _ => Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) },
+            _ => CallSubject::Path { verb: method_verb(&head.method), path: canonical(&head.path) },
         };
         let status = Status::from(refusal).document;
         self.service.turned_away(&asked, Some(id.clone()), source, (refusal.clone(), status), told).await
@@ -487,17 +276,17 @@ impl Transport {
         let (asked, flaw) = match (&understood.route, &understood.server) {
             (Route::Resource { verb, path }, Some(_)) => {
                 let verb = verb.map_or_else(|| method_verb(&head.method), |verb| verb.as_str());
-                (Asked::Elsewhere { verb, path: path.clone() }, None)
+                (CallSubject::Elsewhere { verb, path: path.clone() }, None)
             }
             (Route::Resource { verb: Some(verb), path }, None) if leads_away(&path.subresource) => {
                 let mut named = parse::named(*verb, path.clone(), &understood.query);
                 let flaw = self.fill_way(&mut named, &understood).err();
-                (Asked::Named(Box::new(named)), flaw)
+                (CallSubject::Named(Box::new(named)), flaw)
             }
             (Route::Resource { verb: Some(verb), path }, None) => {
                 let mut named = parse::named(*verb, path.clone(), &understood.query);
                 let filled = self.fill(&mut named, &mut head, &mut understood, &mut kept, &user, body.take()).await;
-                (Asked::Named(Box::new(named)), filled.err())
+                (CallSubject::Named(Box::new(named)), filled.err())
             }
             (Route::Log(_) | Route::Forks(_), _) if understood.at.is_none() => {
                 let flaw = match (&understood.route, body.take()) {
@@ -510,7 +299,7 @@ impl Transport {
                     },
                     _ => None,
                 };
-                (Asked::Everything { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
+                (CallSubject::Everything { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
             }
             (Route::Page(_), _) if head.method != Method::GET => {
                 let flaw = match body.take() {
@@ -520,11 +309,11 @@ impl Transport {
                     }
                     None => None,
                 };
-                (Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
+                (CallSubject::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
             }
             _ => {
                 let flaw = paths::flaw(&understood.route, &head.headers, understood.shape, &understood.negotiated);
-                (Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
+                (CallSubject::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
             }
         };
         let reader = user.clone();
@@ -554,7 +343,9 @@ impl Transport {
             }
             Ok(Reply::Connect(way)) => Box::pin(connect::answer(self, head, shape, way, id.as_str(), body)).await,
             Ok(reply) => render::reply(self, reply, &understood, reader.clone(), kept.socket, place).await,
-            Err(Refusal::Internal(Internal::NotAuthorizable { why })) => respond::unauthorizable(&head, &why),
+            Err(Refusal::Internal(Internal::NotAuthorizable { why })) => {
+                respond::unauthorizable(&head.path, &head.query, &why)
+            }
             Err(refusal) => respond::refusal(&refusal, shape),
         };
         if let Some(trail) = trail {
@@ -593,7 +384,9 @@ impl Transport {
             (Route::Log(path), _) if !granted.scene.is_past() => {
                 log::answer(self, &head.method, path, query, *shape, Waiter { user: &granted.user, place }).await
             }
-            (Route::Page(path), _) if !granted.scene.is_past() => pages::answer(self, &head, path, &kept.body.bytes),
+            (Route::Page(path), _) if !granted.scene.is_past() => {
+                pages::answer(self.pages.as_ref(), &head, path, &kept.body.bytes)
+            }
             (Route::Resource { .. }, _) => {
                 respond::refusal(&Refusal::MethodNotAllowed(MethodNotAllowed::OnResource), *shape)
             }
@@ -644,7 +437,7 @@ async fn within<T>(patience: Option<Duration>, work: impl Future<Output = T>) ->
 struct Permitted<'a> {
     granted: Granted,
     id: &'a str,
-    place: Option<Place>,
+    place: Option<RequestSlot>,
 }
 
 /// The path as authorization judges it: one form for all spellings of the same path.

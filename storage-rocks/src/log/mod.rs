@@ -1,39 +1,31 @@
 //! The writing side: one synced write for each batch, and the reads of a start.
 
-use crate::fault::{FolderDamage, FolderFault, damage, fault, record, record_again};
+mod reclaim;
+
+use crate::fault::{FolderFault, damage, fault};
 use crate::folder::{check_entries, close, make_private};
-use crate::forget::LetGo;
+use crate::forget::{self, LetGo};
 use crate::identity::{self, new_id, stage_secret};
-use crate::key::{
-    self, BY_RESOURCE, CURRENT, EVENTS, FAMILIES, HISTORY, META, META_FORMAT, META_OLDEST, META_REPAIRED, META_SECRET,
-    META_SOURCE, Mark,
-};
+use crate::key::{self, EVENTS, FAMILIES, META, META_FORMAT, META_OLDEST, META_REPAIRED, META_SECRET, META_SOURCE};
 use crate::lock::FolderLock;
 use crate::past;
 use crate::room::{Reserve, Room, Standing};
-use holdfast_core::event::{Offset, Record};
-use holdfast_engine::log::{Identity, Lack, NUMBERED_ELSEWHERE};
-use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Proposal, Size};
-use rocksdb::{
-    ColumnFamily, ColumnFamilyDescriptor, DB, DBRecoveryMode, Direction, IteratorMode, LogLevel, Options, ReadOptions,
-    WriteBatch, WriteOptions,
+use crate::store::{
+    FORMAT, check_format, current, descriptors, each, family, family_options, last, oldest, options, read, repaired,
+    scan, stage, synced, versions,
 };
+use holdfast_core::event::{Offset, Record};
+use holdfast_engine::log::{Identity, Lack};
+use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Proposal, Size};
+use rocksdb::{ColumnFamilyDescriptor, DB, DBRecoveryMode, WriteBatch, WriteOptions};
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{RwLock, RwLockReadGuard};
 
-/// The folder format that this release writes.
-const FORMAT: u8 = 1;
 /// The bytes that must fit on the disk before writes are accepted again after it was full.
 const RECOVERY_PROBE_BYTES: usize = 4 << 20;
-
-/// A scan of at least this many events reads ahead.
-const LONG_SCAN: usize = 1024;
-const READ_AHEAD_BYTES: usize = 1 << 20;
-/// Within this many events stepping is cheaper than seeking.
-const NEAR_EVENTS: usize = 16;
 
 pub struct RocksLog {
     folder: PathBuf,
@@ -125,10 +117,6 @@ impl RocksLog {
 
     pub(crate) fn told_as(&self) -> &Path {
         &self.told_as
-    }
-
-    pub(crate) fn let_go(&self) -> &LetGo {
-        &self.let_go
     }
 
     /// Runs short work on the store, which cannot be closed meanwhile.
@@ -266,35 +254,6 @@ impl std::ops::Deref for Guard<'_> {
     }
 }
 
-pub(crate) fn options() -> Options {
-    let mut options = Options::default();
-    options.create_if_missing(true);
-    options.create_missing_column_families(true);
-    // A torn last record was never acknowledged; damage anywhere else is reported, not skipped.
-    options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
-    options.set_paranoid_checks(true);
-    options.set_db_write_buffer_size(24 << 20);
-    options.set_max_total_wal_size(64 << 20);
-    options.set_max_background_jobs(2);
-    options.set_max_open_files(256);
-    options.set_log_level(LogLevel::Warn);
-    options.set_keep_log_file_num(2);
-    options.set_stats_dump_period_sec(0);
-    options
-}
-
-pub(crate) fn family_options() -> Options {
-    let mut options = Options::default();
-    options.set_write_buffer_size(8 << 20);
-    options.set_max_write_buffer_number(2);
-    options.set_arena_block_size(256 << 10);
-    options
-}
-
-pub(crate) fn descriptors() -> Vec<ColumnFamilyDescriptor> {
-    FAMILIES.iter().map(|name| ColumnFamilyDescriptor::new(*name, family_options())).collect()
-}
-
 /// Opens the store, and uses the whole reserve if that is needed.
 fn open_with_reserve(folder: &Path, told_as: &Path, room: &Room, compacts: bool) -> Result<DB, Fault> {
     match open(folder, told_as, compacts) {
@@ -325,45 +284,6 @@ fn open(folder: &Path, told_as: &Path, compacts: bool) -> Result<DB, Fault> {
     Ok(db)
 }
 
-/// Whether the folder's format is set; a format that this release cannot read is a fault.
-pub(crate) fn check_format(db: &DB, folder: &Path) -> Result<bool, Fault> {
-    match db.get_cf(family(db, META)?, META_FORMAT).map_err(|error| fault("read its format", error))? {
-        None => Ok(false),
-        Some(found) if found.first().is_some_and(|format| *format <= FORMAT) => Ok(true),
-        Some(found) => Err(Fault::Unreadable {
-            what: format!(
-                "the data folder {} has format {}, which a newer release wrote; this release reads up to format \
-                 {FORMAT}",
-                folder.display(),
-                found.first().copied().unwrap_or_default()
-            ),
-        }),
-    }
-}
-
-/// Up to which offset gaps are explained: by `holdfast log repair`, or because another store numbers the events.
-pub(crate) fn repaired(db: &DB) -> Result<Offset, Fault> {
-    let source =
-        db.get_cf(family(db, META)?, META_SOURCE).map_err(|error| fault("read where its events come from", error))?;
-    if source.is_some() {
-        return Ok(NUMBERED_ELSEWHERE);
-    }
-    let found = db.get_cf(family(db, META)?, META_REPAIRED).map_err(|error| fault("read its repairs", error))?;
-    Ok(found.and_then(|offset| key::parse_offset(&offset)).unwrap_or(Offset::ZERO))
-}
-
-/// The offset from which on the log has all events.
-pub(crate) fn oldest(db: &DB) -> Result<Offset, Fault> {
-    let found = db.get_cf(family(db, META)?, META_OLDEST).map_err(|error| fault("read its beginning", error))?;
-    Ok(found.and_then(|offset| key::parse_offset(&offset)).unwrap_or(Offset::ZERO))
-}
-
-pub(crate) fn synced() -> WriteOptions {
-    let mut options = WriteOptions::default();
-    options.set_sync(true);
-    options
-}
-
 /// The last event before the damage that keeps a store from being opened.
 fn last_readable(folder: &Path) -> Offset {
     let mut options = options();
@@ -379,181 +299,6 @@ fn newer(folder: &Path, told_as: &Path) -> Option<Fault> {
     options.create_if_missing(false);
     let db = DB::open_cf_descriptors_read_only(&options, folder.join("log"), descriptors(), false);
     db.ok().and_then(|db| check_format(&db, told_as).err())
-}
-
-/// Whether the store can be opened as a server would open it; nothing is changed.
-pub(crate) fn check(folder: &Path) -> bool {
-    let mut options = options();
-    options.create_if_missing(false);
-    DB::open_cf_descriptors_read_only(&options, folder.join("log"), descriptors(), false).is_ok()
-}
-
-pub(crate) fn family<'a>(db: &'a DB, name: &str) -> Result<&'a ColumnFamily, Fault> {
-    db.cf_handle(name).ok_or_else(|| Fault::Unreadable {
-        what: format!("the log has no column family {name:?}: it is not a Holdfast log"),
-    })
-}
-
-/// Puts a record and its index entries into the batch.
-pub(crate) fn stage(db: &DB, batch: &mut WriteBatch, record: &Record) -> Result<(), Fault> {
-    let offset = record.offset();
-    let object = key::object(&record.resource, &record.key);
-    batch.put_cf(family(db, EVENTS)?, key::offset(offset), record.encode_record());
-    batch.put_cf(family(db, HISTORY)?, key::versioned(&object, offset), Mark::of(record).as_bytes());
-    batch.put_cf(family(db, BY_RESOURCE)?, key::versioned(record.resource.as_bytes(), offset), record.key.as_bytes());
-    if record.is_delete() {
-        batch.delete_cf(family(db, CURRENT)?, object);
-    } else {
-        batch.put_cf(family(db, CURRENT)?, object, key::offset(offset));
-    }
-    Ok(())
-}
-
-/// The last offset in the log, even if its event was forgotten: no offset is used twice.
-pub(crate) fn last(db: &DB, folder: &Path) -> Result<Offset, Fault> {
-    let last = match db.iterator_cf(family(db, EVENTS)?, IteratorMode::End).next() {
-        None => Offset::ZERO,
-        Some(Ok((found, _))) => key::parse_offset(&found).ok_or_else(|| foreign(EVENTS, folder))?,
-        Some(Err(error)) => return Err(damage("read its end", folder, Offset::ZERO, error)),
-    };
-    Ok(last.max(oldest(db)?))
-}
-
-pub(crate) fn read(db: &DB, folder: &Path, offset: Offset) -> Result<Option<Record>, Fault> {
-    match db.get_cf(family(db, EVENTS)?, key::offset(offset)) {
-        Ok(None) => Ok(None),
-        Ok(Some(bytes)) => record(folder, offset, &bytes).map(Some),
-        Err(error) => Err(damage("read an event", folder, Offset(offset.0.saturating_sub(1)), error)),
-    }
-}
-
-/// Options of a long scan: blocks are read ahead, and do not displace frequently read ones from the cache.
-fn reading_on() -> ReadOptions {
-    let mut reading = ReadOptions::default();
-    reading.set_readahead_size(READ_AHEAD_BYTES);
-    reading.fill_cache(false);
-    reading
-}
-
-/// Visits the records after `after`; all are decoded into the same record.
-pub(crate) fn each(
-    db: &DB,
-    folder: &Path,
-    after: Offset,
-    visit: &mut dyn FnMut(&Record) -> ControlFlow<()>,
-) -> Result<(), Fault> {
-    let mut found = Record { offset: after.0, ..Record::default() };
-    let mut entries = db.raw_iterator_cf_opt(family(db, EVENTS)?, reading_on());
-    entries.seek(key::offset(after.next()));
-    while let Some((offset, bytes)) = entries.item() {
-        let offset = key::parse_offset(offset).ok_or_else(|| foreign(EVENTS, folder))?;
-        record_again(folder, offset, bytes, &mut found)?;
-        if visit(&found).is_break() {
-            return Ok(());
-        }
-        entries.next();
-    }
-    entries.status().map_err(|error| damage("read events", folder, found.offset(), error))
-}
-
-pub(crate) fn scan(
-    db: &DB,
-    folder: &Path,
-    resource: Option<&str>,
-    after: Offset,
-    limit: usize,
-) -> Result<Vec<Record>, Fault> {
-    let mut found = Vec::new();
-    let from = after.next();
-    let Some(resource) = resource else {
-        let reading = if limit >= LONG_SCAN { reading_on() } else { ReadOptions::default() };
-        let mut entries = db.raw_iterator_cf_opt(family(db, EVENTS)?, reading);
-        entries.seek(key::offset(from));
-        while found.len() < limit
-            && let Some((offset, bytes)) = entries.item()
-        {
-            let offset = key::parse_offset(offset).ok_or_else(|| foreign(EVENTS, folder))?;
-            found.push(record(folder, offset, bytes)?);
-            entries.next();
-        }
-        let last = found.last().map_or(after, Record::offset);
-        entries.status().map_err(|error| damage("read events", folder, last, error))?;
-        return Ok(found);
-    };
-    let start = key::versioned(resource.as_bytes(), from);
-    let mut bounds = ReadOptions::default();
-    let mut end = resource.as_bytes().to_vec();
-    // In keys a zero byte follows the resource's name, so this bound is behind all of its keys.
-    end.push(1);
-    bounds.set_iterate_upper_bound(end);
-    let mode = IteratorMode::From(&start, Direction::Forward);
-    for item in db.iterator_cf_opt(family(db, BY_RESOURCE)?, bounds, mode).take(limit) {
-        let last = found.last().map_or(after, Record::offset);
-        let (entry, _) = item.map_err(|error| damage("read events", folder, last, error))?;
-        let (_, offset) = key::parse_versioned(&entry).ok_or_else(|| foreign(BY_RESOURCE, folder))?;
-        found.push(read(db, folder, offset)?.ok_or_else(|| missing(folder, offset))?);
-    }
-    Ok(found)
-}
-
-/// Visits the newest record of every existing object.
-pub(crate) fn current(db: &DB, folder: &Path, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
-    let mut offsets = Vec::new();
-    for item in db.iterator_cf(family(db, CURRENT)?, IteratorMode::Start) {
-        let (_, offset) = item.map_err(|error| damage("read what is current", folder, Offset::ZERO, error))?;
-        offsets.push(key::parse_offset(&offset).ok_or_else(|| foreign(CURRENT, folder))?);
-    }
-    // Sorted by offset, so that neighbours are read together.
-    offsets.sort_unstable();
-    let mut reading = ReadOptions::default();
-    reading.fill_cache(false);
-    let mut entries = db.raw_iterator_cf_opt(family(db, EVENTS)?, reading);
-    for offset in offsets {
-        let wanted = key::offset(offset);
-        for _ in 0..NEAR_EVENTS {
-            match entries.key() {
-                Some(key) if *key < wanted[..] => entries.next(),
-                _ => break,
-            }
-        }
-        if entries.key().is_none_or(|key| *key < wanted[..]) {
-            entries.seek(wanted);
-        }
-        match entries.item() {
-            Some((key, bytes)) if *key == wanted[..] => visit(record(folder, offset, bytes)?)?,
-            _ => {
-                entries.status().map_err(|error| damage("read an object", folder, Offset(offset.0 - 1), error))?;
-                return Err(missing(folder, offset));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The offsets of one object's events.
-pub(crate) fn versions(db: &DB, folder: &Path, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
-    let object = key::object(resource, key);
-    let start = key::versioned(&object, Offset::ZERO);
-    let mut end = object;
-    end.push(1);
-    let mut bounds = ReadOptions::default();
-    bounds.set_iterate_upper_bound(end);
-    let mut found = Vec::new();
-    for item in db.iterator_cf_opt(family(db, HISTORY)?, bounds, IteratorMode::From(&start, Direction::Forward)) {
-        let last = found.last().copied().unwrap_or(Offset::ZERO);
-        let (entry, _) = item.map_err(|error| damage("read a history", folder, last, error))?;
-        found.push(key::parse_versioned(&entry).ok_or_else(|| foreign(HISTORY, folder))?.1);
-    }
-    Ok(found)
-}
-
-pub(crate) fn foreign(family: &str, folder: &Path) -> Fault {
-    Fault::Unreadable { what: format!("{family:?} in {} holds a key that Holdfast did not write", folder.display()) }
-}
-
-pub(crate) fn missing(folder: &Path, offset: Offset) -> Fault {
-    let what = format!("event {offset} is pointed at, and is not there");
-    FolderDamage::Store { after: Offset(offset.0 - 1), what, folder: folder.to_owned() }.into()
 }
 
 impl LogRead for RocksLog {
@@ -594,7 +339,7 @@ impl LogRead for RocksLog {
     }
 
     fn size(&self) -> Result<Size, Fault> {
-        crate::forget::size(&*self.db()?, Some(&self.let_go))
+        forget::size(&*self.db()?, Some(&self.let_go))
     }
 
     fn identity(&self) -> Result<Identity, Fault> {
@@ -627,11 +372,16 @@ impl Log for RocksLog {
     }
 
     fn forget(&self, through: Offset) -> Result<(), Fault> {
-        self.recovering(|| crate::forget::forget(self, through))
+        self.recovering(|| {
+            let _alone = self.let_go.alone();
+            let through = self.with(|db, folder| forget::begin(db, folder, through))?;
+            while self.with(|db, folder| forget::piece(db, folder, through, &self.let_go))? {}
+            Ok(())
+        })
     }
 
     fn compact(&self, always: bool) -> Result<(), Fault> {
-        self.recovering(|| self.with(|db, _| crate::forget::compact(db, always)))
+        self.recovering(|| self.with(|db, _| forget::compact(db, always)))
     }
 
     fn lacks_room(&self, bytes: u64) -> Option<Lack> {
@@ -652,7 +402,7 @@ impl Log for RocksLog {
     }
 
     fn make_room(&self) -> Result<(), Fault> {
-        self.recovering(|| crate::reclaim::make_room(self))
+        self.recovering(|| reclaim::make_room(self))
     }
 
     fn recover(&self) -> Result<(), Fault> {

@@ -1,0 +1,61 @@
+//! The plan for one Job.
+
+use super::members::{Member, TRACKING};
+use super::proof;
+use super::sync::{Manage, Sync};
+use super::tracking::Tracking;
+use crate::answers::{Ask, Read};
+use crate::claim::{self, Claims};
+use crate::subject::Subject;
+use holdfast_value::json;
+use holdfast_world::views::{Job, Pod};
+use holdfast_world::{Action, Plan, Seen, Time, Verb, World};
+use std::collections::BTreeSet;
+
+/// The plan. `let_go`: the uids of pods that the Job released and that still exist; the plan adds to them.
+pub fn plan(
+    world: &World,
+    job: Seen<'_, Job>,
+    read: Read<'_>,
+    let_go: &mut BTreeSet<String>,
+    now: Time,
+    manage: Manage,
+) -> Result<Plan, Ask> {
+    let owner = Subject::from(job);
+    if !matches!(job.spec.completion_mode.as_str(), "" | "NonIndexed" | "Indexed") {
+        let message = "Skipped Job sync because completion mode is unknown";
+        return Ok(Plan { notes: vec![owner.warning("UnknownCompletionMode", message.into())], ..Plan::default() });
+    }
+    let Claims { mine, actions } =
+        claim::claim(owner, claim::candidates::<Pod>(world, owner, &job.spec.selector), |meta| {
+            job.spec.selector.matches(meta)
+        });
+    // Pods are counted only once the world shows them as the Job's own, with the finalizer.
+    if !actions.is_empty() {
+        let mut plan = Plan::default();
+        plan.together(actions.into_iter().map(tracked).collect());
+        return Ok(plan);
+    }
+    let mut members: Vec<Member<'_>> = mine.into_iter().map(|pod| Member::of(&job, pod)).collect();
+    members.iter_mut().for_each(|member| member.is_let_go = let_go.contains(member.uid()));
+    *let_go = members.iter().filter(|member| member.is_let_go).map(|member| member.uid().to_owned()).collect();
+    let Ok(held) = proof::held(world, job, &mut members, read)? else {
+        return Ok(Plan { unready: true, ..Plan::default() });
+    };
+    let mut sync = Sync::new(owner, job, members, held, now);
+    sync.decide();
+    sync.act(manage);
+    let_go.append(&mut sync.let_go);
+    Ok(Tracking::finish(sync))
+}
+
+/// An adopted pod gets the finalizer, a released one loses it.
+fn tracked(mut action: Action) -> Action {
+    if let Verb::StrategicPatch(patch) = &mut action.verb {
+        match patch["metadata"]["ownerReferences"][0]["controller"] == true {
+            true => patch["metadata"]["finalizers"] = json!([TRACKING]),
+            false => patch["metadata"]["$deleteFromPrimitiveList/finalizers"] = json!([TRACKING]),
+        }
+    }
+    action
+}

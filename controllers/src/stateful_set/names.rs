@@ -1,0 +1,47 @@
+//! The names of a set's pods and of their claims.
+
+pub fn pod(set: &str, ordinal: i64) -> String {
+    format!("{set}-{ordinal}")
+}
+
+/// The ordinal in a pod's name, if the pod may be one of the set's.
+pub fn ordinal_of(pod: &str, set: &str) -> Option<i64> {
+    let ordinal = pod.strip_prefix(set)?.strip_prefix('-')?.parse::<i64>().ok()?;
+    (ordinal >= 0 && self::pod(set, ordinal) == pod).then_some(ordinal)
+}
+
+pub fn claim(template: &str, set: &str, ordinal: i64) -> String {
+    format!("{template}-{}", pod(set, ordinal))
+}
+
+/// The pod that a claim of this name belongs to, if it may be one of the set's.
+pub fn pod_of(claim: &str, set: &str) -> Option<String> {
+    let (rest, ordinal) = claim.rsplit_once('-')?;
+    let pod = format!("{set}-{ordinal}");
+    ordinal_of(&pod, set)?;
+    rest.strip_suffix(set)?.strip_suffix('-').map(|_| pod)
+}
+
+/// The names of the sets that a claim of this name may belong to: names of sets and of templates may contain hyphens.
+pub fn sets_of(claim: &str) -> impl Iterator<Item = &str> {
+    let rest = claim.rsplit_once('-').map_or("", |(rest, _)| rest);
+    let sets = rest.match_indices('-').map(|(at, _)| &rest[at + 1..]);
+    sets.filter(|set| pod_of(claim, set).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_named_after_its_pod() {
+        assert_eq!(claim("data", "db", 3), "data-db-3");
+        assert_eq!(pod_of("data-db-3", "db").as_deref(), Some("db-3"));
+        assert_eq!(pod_of("data-db-03", "db"), None);
+        assert_eq!(pod_of("data-db-x", "db"), None);
+        assert_eq!(pod_of("db-3", "db"), None);
+        assert_eq!(pod_of("data-other-3", "db"), None);
+        assert_eq!(sets_of("data-my-db-3").collect::<Vec<_>>(), ["my-db", "db"]);
+        assert_eq!(sets_of("data-db-03").count() + sets_of("db-3").count() + sets_of("").count(), 0);
+    }
+}

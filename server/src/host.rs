@@ -1,0 +1,13 @@
+//! The machine's name.
+
+use holdfast_core::presence;
+
+/// This machine's host name, or an empty text if it has none.
+pub fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
+/// The server's id in metrics.
+pub fn server_id_hash() -> String {
+    presence::server_id_hash(&host_name())
+}

@@ -1,0 +1,66 @@
+//! One run of a simulation: what is simulated, and the result.
+
+use crate::coverage::Coverage;
+use crate::disk::Sabotage;
+
+/// What to simulate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    pub seed: u64,
+    pub steps: usize,
+    pub clients: usize,
+    pub watchers: usize,
+    pub sabotage: Sabotage,
+    pub scene: Scene,
+    /// Only these steps; `None`: all steps.
+    pub only: Option<Vec<u32>>,
+    /// Whether to describe every step in words, which takes time.
+    pub trace: bool,
+}
+
+/// The subject of a simulation; each has a world of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scene {
+    Server,
+    Scheduling,
+    Controllers,
+    Admission,
+}
+
+impl Plan {
+    pub const STEPS: usize = 1000;
+    pub const CLIENTS: usize = 6;
+
+    pub fn new(seed: u64) -> Plan {
+        Plan {
+            seed,
+            steps: Self::STEPS,
+            clients: Self::CLIENTS,
+            watchers: 8,
+            sabotage: Sabotage::None,
+            scene: Scene::Server,
+            only: None,
+            trace: false,
+        }
+    }
+}
+
+/// The result of a simulation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Every step, in words.
+    pub trace: Vec<String>,
+    /// The clients' requests, including reads.
+    pub commands: u64,
+    pub events: u64,
+    pub crashes: u64,
+    pub coverage: Coverage,
+    /// The violation that an oracle found, and the step.
+    pub failure: Option<Failure>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub step: usize,
+    pub why: String,
+}

@@ -1,0 +1,116 @@
+//! Memory of responses until they are sent. Responses that were made whole wait for the client to read them. The memory
+//! that they hold is bounded and shared among users; and a response that takes long is made on a thread where no other
+//! request waits for it.
+//!
+//! Most responses are bytes that the state holds anyway, or are made of them while they are sent. YAML, indented lists
+//! and tables of one object are not. A client that does not read would keep each of these, and a piece of every list,
+//! for a minute.
+
+use crate::held::Held;
+use crate::respond::{self, OWN_BYTES_MIN, Response, Shape};
+use holdfast_core::Refusal;
+use holdfast_core::authz::User;
+use holdfast_engine::{Charge, Cut, Kept, Length, ReadMemory, Reader, Reads};
+use std::sync::Weak;
+
+/// How many bytes of objects are written in other forms where requests are answered.
+pub const QUICK_BYTES_MAX: usize = 256 << 10;
+
+/// Makes responses and counts their memory. Clones share the same bounds.
+#[derive(Clone)]
+pub struct Answers {
+    memory: ReadMemory,
+    /// Threads for work that takes long.
+    threads: Reads,
+}
+
+impl Answers {
+    pub fn new(memory: ReadMemory) -> Answers {
+        Answers { threads: Reads::of_processors(memory.clone()), memory }
+    }
+
+    /// Runs `work` on `bytes` bytes of objects, on this worker if they are few.
+    pub async fn make<T: Send + 'static>(
+        &self,
+        user: &User,
+        bytes: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        // The future for long work is boxed, so that requests with quick work need no room for it.
+        if bytes <= QUICK_BYTES_MAX { work() } else { Box::pin(self.aside(user, work)).await }
+    }
+
+    /// Runs long work on a thread of low priority when it is the user's turn.
+    pub async fn aside<T: Send + 'static>(&self, user: &User, work: impl FnOnce() -> T + Send + 'static) -> T {
+        self.threads.run_for(&Reader::of(user), Length::Long, work).await
+    }
+
+    /// Waits for memory that a stream holds for one event until it was sent. A user beyond its share waits.
+    pub async fn room(&self, user: &User, bytes: usize) -> Charge {
+        self.memory.room(&Reader::of(user), bytes as u64).await
+    }
+
+    /// Counts a response as its user's until it was sent: `counted` is already counted, and `keep` counts what the
+    /// response keeps of the state. Without room for it the response becomes a refusal.
+    pub fn hold(
+        &self,
+        user: &User,
+        mut response: Response,
+        (counted, shape): (Option<Charge>, Shape),
+        keep: impl FnOnce(&Reader, Weak<dyn Cut>) -> Result<Kept, Refusal>,
+    ) -> Response {
+        let Some(held) = response.extensions_mut().remove::<Held>() else { return response };
+        if held.bytes <= OWN_BYTES_MIN && counted.is_none() && !held.is_shared {
+            return response;
+        }
+        let reader = Reader::of(user);
+        let pieces = held.counted().pieces.clone();
+        let state = match (&counted, pieces) {
+            // A response that is counted already does not hold the newest state's objects.
+            (None, Some(pieces)) if held.is_shared => keep(&reader, pieces).map(Some),
+            _ => Ok(None),
+        };
+        match state.and_then(|state| Ok((state, self.memory.take(&reader, held.bytes as u64)?))) {
+            Ok((state, charge)) => {
+                held.counted().state = state;
+                counted.into_iter().chain([charge]).for_each(|charge| held.count(charge));
+                response
+            }
+            Err(refusal) => respond::refusal(&refusal, shape),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    #[test]
+    fn nobody_holds_the_room_of_all_answers() {
+        let answers = Answers::new(ReadMemory::new(512 << 20));
+        let (greedy, other) = (User::new("a", &[]), User::new("b", &[]));
+        let ask = |user: &User| {
+            let whole = respond::content(200, vec![0; 32 << 20].into(), respond::JSON, false);
+            answers.hold(user, whole, (None, Shape::PLAIN), |_, _| panic!("it is not the state's"))
+        };
+        let held: Vec<Response> = (0..20).map(|_| ask(&greedy)).collect();
+        let codes: Vec<u16> = held.iter().map(|answer| answer.status().as_u16()).collect();
+        assert_eq!(codes, [[200; 8].as_slice(), [429; 12].as_slice()].concat());
+        assert_eq!(ask(&other).status(), 200);
+        assert_eq!(ask(&User::new("root", &["system:masters"])).status(), 200);
+        drop(held);
+        assert_eq!(answers.memory.told().bytes, 0);
+        assert_eq!(ask(&greedy).status(), 200);
+    }
+
+    #[test]
+    fn what_the_state_has_as_well_is_not_counted() {
+        let shared = Bytes::from(vec![0; 100_000]);
+        let is_counted =
+            |body: Bytes| respond::content(200, body, respond::JSON, false).extensions().get::<Held>().is_some();
+        assert!(!is_counted(shared.clone()) && !is_counted(shared.slice(..10_000)));
+        assert!(is_counted(vec![0; 10_000].into()) && is_counted(vec![0; 100_000].into()));
+        assert!(!is_counted(vec![0; 1_000].into()));
+    }
+}
