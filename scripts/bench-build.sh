@@ -32,7 +32,7 @@ size() { awk -v name="$1" -v bytes="$(stat -c %s "$2")" 'BEGIN { printf "| %s | 
 
 # A new statement at the beginning of a file's first function, another one each time.
 change() { sed -i -E "0,/^( {4})?(pub(\(.*\))? )?fn .*\{\$/s//&\n    std::hint::black_box(${RANDOM}${RANDOM}u64);/" "$1"; }
-files=(controllers/src/ttl_after_finished.rs scheduler/src/plugins/taint_toleration.rs transport-http/src/watch.rs core/src/pipeline/mod.rs)
+files=(components/controllers/src/ttl_after_finished.rs components/scheduler/src/plugins/taint_toleration.rs transport-http/src/watch.rs core/src/pipeline/mod.rs)
 
 echo "| of $(git describe --always) | | clock |"
 echo '| --- | --- | --- |'

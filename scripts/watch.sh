@@ -26,7 +26,7 @@ build() {
 
 # What a build reads, and nothing that a build or a server writes.
 changed() {
-    [ -n "$(find . \( -path ./.git -o -path ./target -o -path ./holdfast-data -o -path ./fuzz \) -prune \
+    [ -n "$(find . \( -path ./.git -o -path ./target -o -path ./holdfast-data -o -path ./tools/fuzz \) -prune \
         -o -type f -newer "$stamp" \( -name '*.rs' -o -name '*.toml' -o -name '*.txt' \) -print -quit)" ]
 }
 

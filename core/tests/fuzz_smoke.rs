@@ -1,10 +1,10 @@
 //! The fuzz targets as ordinary tests, on their seeds and mutations of them.
 //!
-//! `fuzz/README.md` describes how to run them with the fuzzer.
+//! `tools/fuzz/README.md` describes how to run them with the fuzzer.
 
-#[path = "../../fuzz/src/smoke.rs"]
+#[path = "../../tools/fuzz/src/smoke.rs"]
 mod smoke;
-#[path = "../../fuzz/src/lib.rs"]
+#[path = "../../tools/fuzz/src/lib.rs"]
 mod targets;
 
 const MEANINGFUL: [&[u8]; 24] = [

@@ -4,7 +4,7 @@
 //! the large one may take a few times eight times as long. What takes quadratic time takes sixty-four times as long.
 #![cfg(not(debug_assertions))]
 
-#[path = "../../fuzz/src/lib.rs"]
+#[path = "../../tools/fuzz/src/lib.rs"]
 mod targets;
 
 use rustix::time::{ClockId, clock_gettime};

@@ -1,5 +1,5 @@
 //! Compares the outcome of pods in recorded small clusters with that of Kubernetes' scheduler, over HTTP, against
-//! running servers. `scheduler/tests/facts` compares every decision; this test compares what clients see.
+//! running servers. `components/scheduler/tests/facts` compares every decision; this test compares what clients see.
 //!
 //! One scenario of several is played; `SCENARIOS=all` plays all of the default configuration, `SCENARIOS=TEXT` those
 //! whose names contain it.

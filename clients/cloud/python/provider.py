@@ -21,7 +21,7 @@ import grpc
 
 # The .proto file is the contract: nothing is generated ahead. It stands three folders up, or beside this file.
 HERE = os.path.dirname(os.path.abspath(__file__))
-PROTO = os.path.normpath(os.path.join(HERE, "..", "..", "..", "cloud-controller", "proto"))
+PROTO = os.path.normpath(os.path.join(HERE, "..", "..", "..", "components", "cloud-controller", "proto"))
 sys.path.insert(0, PROTO if os.path.exists(os.path.join(PROTO, "cloud.proto")) else HERE)
 messages, services = grpc.protos_and_services("cloud.proto")
 

@@ -1,4 +1,4 @@
-//! Reads the table's text. Its header explains the lines; `xtask/src/schema/text.rs` writes them.
+//! Reads the table's text. Its header explains the lines; `tools/xtask/src/schema/text.rs` writes them.
 
 use std::{collections::BTreeMap, fmt};
 
