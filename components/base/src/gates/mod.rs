@@ -528,7 +528,7 @@ mod tests {
         }
         let all = gates(&["AllAlpha=true"]).unwrap();
         assert!(all.enabled("HPAScaleToZero") && !all.enabled("CBORServingAndStorage"));
-        let expected = "AllAlpha=true leaves what this server cannot turn: CBOR";
+        let expected = "AllAlpha=true does not change gates that are fixed in this server: CBOR";
         assert!(all.notes()[0].starts_with(expected), "{:?}", all.notes());
         let none = gates(&["AllBeta=false"]).unwrap();
         assert!(!none.enabled("DRAAdminAccess") && none.enabled("OpenAPIEnums"));

@@ -201,7 +201,7 @@ mod tests {
             (Some("hello\n"), "is not a log: give an export"),
             (Some("{}\n"), "is not a header of a Holdfast log"),
             (Some(&format!("{header}\n")), "ends after line 1 without its footer: it was cut short"),
-            (Some(&format!("{header}\n{{\"off")), "line 2 has no end"),
+            (Some(&format!("{header}\n{{\"off")), "line 2 has no line feed at its end"),
             (
                 Some(&format!("{header}\n{{\"footer\":{{\"events\":1,\"last\":1,\"digest\":\"sha256:0\"}}}}\n")),
                 "the footer is of other lines",
