@@ -67,7 +67,7 @@ fn beside(files: &BTreeSet<String>, are_tests: bool) -> impl Iterator<Item = &St
     files.iter().filter(move |file| {
         let folder = format!("{}/", file.trim_end_matches(".rs"));
         let has_parts = files.range(folder.clone()..).next().is_some_and(|next| next.starts_with(&folder));
-        has_parts && !(are_tests && !file.contains('/'))
+        has_parts && (!are_tests || file.contains('/'))
     })
 }
 
