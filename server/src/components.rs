@@ -34,8 +34,6 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
-/// The feature gate of evicting pods whose devices have `NoExecute` taints.
-
 /// How many keys of one controller and one namespace are worked on at once. It is high because requests within the
 /// process do not wait for a network.
 const WORKERS: usize = 64;

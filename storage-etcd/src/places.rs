@@ -195,7 +195,7 @@ mod tests {
             ("/registry/example.com/gadgets/a/b/c", "too deep or not deep enough"),
             ("/registry/example.com/gadgets/a//b", "too deep or not deep enough"),
             ("/registry/example.com/gadgets", "too deep or not deep enough"),
-            ("/registry/workloads/a/b", "of no kind"),
+            ("/registry/gizmos/a/b", "of no kind"),
             ("/registry/stuff", "of no kind"),
             ("/registry/masterleases/a/b", "of no kind"),
             ("/registry.holdfast/who/a", "who"),
