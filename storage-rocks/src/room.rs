@@ -129,7 +129,7 @@ impl Room {
         let told = || {
             let (free, mark, kept) = (mebibytes(free), mebibytes(self.mark), mebibytes(*self.reserve()));
             format!(
-                "the disk under the log has {free} MiB left (most writes are refused below {mark} MiB), besides {kept} \
+                "the disk under the log is full but for {free} MiB (most writes are refused below {mark} MiB) and {kept} \
                  MiB that --disk-reserve keeps aside"
             )
         };
@@ -324,7 +324,7 @@ mod tests {
         // A write larger than the known free room checks the disk first, and finds too little.
         let huge = standing.free_bytes;
         let Some(Lack::Now { why }) = room.lacks(huge) else { panic!("too little") };
-        assert!(why.contains("--disk-reserve") && why.contains("disk under the log has"), "{why}");
+        assert!(why.contains("--disk-reserve") && why.contains("disk under the log is full"), "{why}");
         assert!(!room.take_now(u64::MAX / 4) && size() == 2 << 20, "the last part is for the next start");
         assert!(!room.take_to_open(u64::MAX / 4) && size() == 0);
         room.settle(0);

@@ -130,7 +130,7 @@ async fn webhooks_decide_whatever_they_answer() {
     for (behaviour, why) in [
         (json!({"raw": "rubbish", "contentType": "application/json"}), "the answer is not JSON"),
         (json!({"raw": "{\"kind\":\"TokenReview\",\"status\":{\"allowed\":true}}"}), "is not a SubjectAccessReview"),
-        (json!({"raw": "{\"kind\":\"SubjectAccessReview\",\"status\":{\"allowed\":\"yes\"}}"}), "no boolean"),
+        (json!({"raw": "{\"kind\":\"SubjectAccessReview\",\"status\":{\"allowed\":\"yes\"}}"}), "is not a boolean"),
         (json!({"http": 302, "raw": ""}), "the server responded with the status code 302"),
         (json!({"http": 400, "raw": "bad"}), "the server rejected our request for an unknown reason"),
         (json!({"delay": 3, "default": {"allowed": true}, "byUser": {}}), "context deadline exceeded"),
