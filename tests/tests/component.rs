@@ -356,7 +356,7 @@ async fn what_is_logged_is_as_the_options_say() {
     let more = lines(logged("more", &["--logging-format=json", "-v=4"]).await);
     assert_eq!(ended(&more), 1, "{more:?}");
     // `--vmodule` raises the level of one file, here of this one or of another.
-    let own = lines(logged("own", &["--logging-format=json", "--vmodule=mod=4"]).await);
+    let own = lines(logged("own", &["--logging-format=json", "--vmodule=serving=4"]).await);
     assert_eq!(ended(&own), 1, "{own:?}");
     let other = lines(logged("other", &["--logging-format=json", "--vmodule=component=4"]).await);
     assert_eq!(ended(&other), 0, "{other:?}");
