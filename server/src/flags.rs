@@ -124,11 +124,12 @@ pub struct Args {
     /// false, a request over its limit is refused.
     #[arg(long, alias = "enable-inflight-quota-handler", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub enable_priority_and_fairness: bool,
-    /// Maximum number of reading requests in progress, not counting watches; without priority and fairness 0 means no
-    /// limit.
+    /// Maximum number of reading requests in progress, not counting watches; 0 means no limit, if
+    /// --enable-priority-and-fairness is false.
     #[arg(long, default_value_t = 400)]
     pub max_requests_inflight: u32,
-    /// Maximum number of writing requests in progress; without priority and fairness 0 means no limit.
+    /// Maximum number of writing requests in progress; 0 means no limit, if --enable-priority-and-fairness
+    /// is false.
     #[arg(long, default_value_t = 200)]
     pub max_mutating_requests_inflight: u32,
 
@@ -237,7 +238,7 @@ pub struct TlsArgs {
     /// Certificate of the server, followed by its intermediate certificates, in PEM.
     #[arg(long, requires = "tls_private_key_file", value_name = "FILE")]
     pub tls_cert_file: Option<PathBuf>,
-    /// Private key of that certificate.
+    /// Private key of the certificate in --tls-cert-file.
     #[arg(long, requires = "tls_cert_file", value_name = "FILE")]
     pub tls_private_key_file: Option<PathBuf>,
     /// Cipher suites, by their Go names [default: all safe ones].
@@ -273,7 +274,7 @@ pub struct FrontProxyArgs {
     /// Client certificate with which this server authenticates to aggregated servers, on behalf of its users.
     #[arg(long, requires = "proxy_client_key_file", value_name = "FILE")]
     pub proxy_client_cert_file: Option<PathBuf>,
-    /// Private key of that certificate.
+    /// Private key of the certificate in --proxy-client-cert-file.
     #[arg(long, requires = "proxy_client_cert_file", value_name = "FILE")]
     pub proxy_client_key_file: Option<PathBuf>,
     /// Send requests for aggregated servers to the endpoints of their Services instead of the Services' addresses.

@@ -21,10 +21,10 @@ pub struct KubeletArgs {
     /// certificates are not verified].
     #[arg(long, alias = "nodeagent-certificate-authority", value_name = "FILE")]
     pub kubelet_certificate_authority: Option<PathBuf>,
-    /// Client certificate for kubelets [default: none, and one of the cluster's own with up].
+    /// Client certificate for kubelets [default: none; with up, a certificate of the cluster's own CA].
     #[arg(long, alias = "nodeagent-client-certificate", requires = "kubelet_client_key", value_name = "FILE")]
     pub kubelet_client_certificate: Option<PathBuf>,
-    /// Private key of that certificate.
+    /// Private key of the certificate in --kubelet-client-certificate.
     #[arg(long, alias = "nodeagent-client-key", requires = "kubelet_client_certificate", value_name = "FILE")]
     pub kubelet_client_key: Option<PathBuf>,
     /// Use TLS for connections to kubelets.

@@ -45,7 +45,7 @@ pub struct Args {
     /// Client certificate for etcd.
     #[arg(long, requires = "etcd_keyfile", value_name = "FILE")]
     etcd_certfile: Option<PathBuf>,
-    /// Private key of that certificate.
+    /// Private key of the certificate in --etcd-certfile.
     #[arg(long, requires = "etcd_certfile", value_name = "FILE")]
     etcd_keyfile: Option<PathBuf>,
     /// Prefix of all keys in the etcd of --to, if it differs from --etcd-prefix.

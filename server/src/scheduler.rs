@@ -66,7 +66,7 @@ pub struct Args {
     /// Deprecated: read the Policy from its file even if a ConfigMap is named.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set, value_parser = holdfast_component::values::parse_bool, value_name = "BOOL", help_heading = "Algorithm")]
     use_legacy_policy_config: bool,
-    /// Deprecated: score, from 0 to 100, for placing a pod where running pods require affinity to it.
+    /// Deprecated: score (0 to 100) for a place where a running pod's required affinity matches the pod to be placed.
     #[arg(long, value_name = "WEIGHT", allow_negative_numbers = true, help_heading = "Algorithm")]
     hard_pod_affinity_symmetric_weight: Option<i64>,
     /// Deprecated: the scheduler name in pods that this scheduler handles.

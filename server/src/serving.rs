@@ -42,8 +42,8 @@ pub struct ServingArgs {
     /// Serve HTTP/1.1 only.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub disable_http2_serving: bool,
-    /// Maximum number of connections [default: what the limit on open files allows, and 64 KiB each in a quarter of the
-    /// memory].
+    /// Maximum number of connections [default: as many as the limit on open files allows, but no more than fit into a
+    /// quarter of the memory at 64 KiB each].
     #[arg(long, value_name = "COUNT")]
     pub connections_max: Option<usize>,
     /// How many of these connections are reserved for clients that have not authenticated yet, the web page, and probes

@@ -26,31 +26,31 @@ pub struct Args {
     /// CA certificate for all signers of the cluster.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_key_file")]
     cluster_signing_cert_file: Option<PathBuf>,
-    /// Private key of that certificate.
+    /// Private key of the certificate in --cluster-signing-cert-file.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_cert_file")]
     cluster_signing_key_file: Option<PathBuf>,
     /// CA certificate for the signer kubernetes.io/kubelet-serving only.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_kubelet_serving_key_file")]
     cluster_signing_kubelet_serving_cert_file: Option<PathBuf>,
-    /// Private key of that certificate.
+    /// Private key of the certificate in --cluster-signing-kubelet-serving-cert-file.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_kubelet_serving_cert_file")]
     cluster_signing_kubelet_serving_key_file: Option<PathBuf>,
     /// CA certificate for the signer kubernetes.io/kube-apiserver-client-kubelet only.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_kubelet_client_key_file")]
     cluster_signing_kubelet_client_cert_file: Option<PathBuf>,
-    /// Private key of that certificate.
+    /// Private key of the certificate in --cluster-signing-kubelet-client-cert-file.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_kubelet_client_cert_file")]
     cluster_signing_kubelet_client_key_file: Option<PathBuf>,
     /// CA certificate for the signer kubernetes.io/kube-apiserver-client only.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_kube_apiserver_client_key_file")]
     cluster_signing_kube_apiserver_client_cert_file: Option<PathBuf>,
-    /// Private key of that certificate.
+    /// Private key of the certificate in --cluster-signing-kube-apiserver-client-cert-file.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_kube_apiserver_client_cert_file")]
     cluster_signing_kube_apiserver_client_key_file: Option<PathBuf>,
     /// CA certificate for the signer kubernetes.io/legacy-unknown only.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_legacy_unknown_key_file")]
     cluster_signing_legacy_unknown_cert_file: Option<PathBuf>,
-    /// Private key of that certificate.
+    /// Private key of the certificate in --cluster-signing-legacy-unknown-cert-file.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_legacy_unknown_cert_file")]
     cluster_signing_legacy_unknown_key_file: Option<PathBuf>,
 }

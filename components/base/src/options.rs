@@ -58,7 +58,7 @@ pub struct ServingArgs {
     /// Certificate of the server, followed by its intermediate certificates, in PEM.
     #[arg(long, requires = "tls_private_key_file", value_name = "FILE")]
     pub tls_cert_file: Option<PathBuf>,
-    /// Private key of that certificate.
+    /// Private key of the certificate in --tls-cert-file.
     #[arg(long, requires = "tls_cert_file", value_name = "FILE")]
     pub tls_private_key_file: Option<PathBuf>,
     /// Cipher suites, by their Go names [default: all safe ones].
@@ -112,8 +112,8 @@ impl InsecureArgs {
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Authentication")]
 pub struct AuthenticationArgs {
-    /// Kubeconfig of the API server that reviews tokens, and has the CA certificates for client certificates and
-    /// authenticating proxies. Without it no token is accepted.
+    /// Kubeconfig of the API server. That server reviews tokens, and this component reads from it the CA certificates
+    /// for client certificates and authenticating proxies. Without it no token is accepted.
     #[arg(long, alias = "authentication-coreconfig", value_name = "FILE")]
     pub authentication_kubeconfig: Option<PathBuf>,
     /// Do not read CA certificates from the API server.

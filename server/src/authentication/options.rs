@@ -23,10 +23,10 @@ pub struct AuthenticationArgs {
     /// which it reads the CA certificates for client certificates and authenticating proxies.
     #[arg(long, alias = "authentication-coreconfig", value_name = "FILE")]
     pub authentication_kubeconfig: Option<PathBuf>,
-    /// Do not read CA certificates from that server.
+    /// Do not read CA certificates from the server of --authentication-kubeconfig.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub authentication_skip_lookup: bool,
-    /// Start even if CA certificates cannot be read from that server.
+    /// Start even if CA certificates cannot be read from the server of --authentication-kubeconfig.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub authentication_tolerate_lookup_failure: bool,
     /// File of names and passwords (HTTP basic authentication, in Kubernetes until 1.18), with lines of
@@ -88,7 +88,7 @@ pub struct AuthenticationArgs {
     /// Maximum lifetime of service account tokens; 0 for no limit but that of the API.
     #[arg(long, default_value = "0", value_parser = parse_duration, value_name = "DURATION")]
     pub service_account_max_token_expiration: Duration,
-    /// Make tokens that kubelets request for pods valid for a year, for clients that never reload their token.
+    /// Tokens that kubelets request for pods are valid for a year, for clients that never reload their token.
     #[arg(long, default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub service_account_extend_token_expiration: bool,
 }

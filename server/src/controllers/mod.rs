@@ -111,7 +111,7 @@ struct AutoscalingArgs {
     /// How far usage may be from its target, as a share, before the number of pods changes.
     #[arg(long, default_value_t = 0.1, value_name = "PART")]
     horizontal_pod_autoscaler_tolerance: f64,
-    /// How long after a pod's start its CPU usage is ignored unless it was measured while the pod was ready.
+    /// For this long after a pod's start, its CPU usage counts only if it was measured while the pod was ready.
     #[arg(long, default_value = "5m0s", value_parser = parse_duration, value_name = "DURATION")]
     horizontal_pod_autoscaler_cpu_initialization_period: Duration,
     /// How long after its start a pod that is not ready counts as not yet started.

@@ -17,7 +17,7 @@ pub struct Args {
     /// IP ranges of all pods: one CIDR, or one of each family.
     #[arg(long, value_delimiter = ',', value_name = "RANGES")]
     cluster_cidr: Vec<String>,
-    /// IP ranges of Services, which no pod gets: one CIDR, or one of each family.
+    /// IP ranges of Services: pods get no addresses in them. One CIDR, or one of each family.
     #[arg(long, value_delimiter = ',', value_name = "RANGES")]
     service_cluster_ip_range: Vec<String>,
     /// Prefix length of a node's pod CIDR, in a cluster of one IP family; 0 for 24 (IPv4) or 64 (IPv6).

@@ -33,7 +33,7 @@ pub struct EtcdArgs {
     /// Client certificate for etcd. The server reloads the file when it changes.
     #[arg(long, requires = "etcd_keyfile", value_name = "FILE")]
     pub etcd_certfile: Option<PathBuf>,
-    /// Private key of that certificate.
+    /// Private key of the certificate in --etcd-certfile.
     #[arg(long, requires = "etcd_certfile", value_name = "FILE")]
     pub etcd_keyfile: Option<PathBuf>,
     /// How often addresses and node ports of Services are compared with what is recorded as given out, for tests that do
