@@ -167,7 +167,10 @@ impl Cluster {
 
     /// The same against these URLs, such as a proxy's.
     pub fn ctl_at(&self, urls: &str, arguments: &[&str]) -> String {
-        crate::server::succeeds(self.run_ctl(urls, arguments))
+        let mut output = self.run_ctl(urls, arguments);
+        // Encrypted values are not text.
+        output.stdout = String::from_utf8_lossy(&output.stdout).into_owned().into_bytes();
+        crate::server::succeeds(output)
     }
 
     /// The events below a prefix from a revision to now.
