@@ -173,7 +173,7 @@ fn bad_exports_are_refused_by_line() {
         ("{\"format\":\"other\",\"version\":1}\n", vec!["line 1 is not a header"]),
         (changed(0, "\"version\":1", "\"version\":2").as_str(), vec!["line 1", "version 2", "newer release"]),
         (ranged.as_str(), vec!["begins with event 5", "without --from"]),
-        ("{\"format\":", vec!["line 1 has no end"]),
+        ("{\"format\":", vec!["line 1 has no line feed at its end"]),
     ] {
         fails(import(text, &untouched, &[]), &parts);
         assert!(!untouched.exists(), "{parts:?}");
@@ -189,7 +189,7 @@ fn bad_exports_are_refused_by_line() {
     let unknown = changed(namespace, "\"resource\":\"", "\"resource\":\"un");
     for (nth, (text, parts)) in [
         (cut.as_str(), vec![format!("ends after line {}", events / 2), "without its footer".into()]),
-        (half_line, vec![format!("line {} has no end", events / 2 + 1)]),
+        (half_line, vec![format!("line {} has no line feed at its end", events / 2 + 1)]),
         (order.as_str(), vec!["line 4: event 4 comes after event 2".into()]),
         (changed(5, "\"actor\":", "\"author\":").as_str(), vec!["line 6 is damaged".into()]),
         (changed(5, "\"metadata\":{", "\"metadata\":[").as_str(), vec!["line 6 is damaged".into(), "JSON".into()]),

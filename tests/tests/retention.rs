@@ -158,7 +158,7 @@ fn a_closed_folder_is_compacted() {
     let digest = verified(folder.path())["digest"].clone();
     let before = on_disk(folder.path());
     for (arguments, complaint) in [
-        (&[][..], "--history-retention 168h"),
+        (&[][..], "--history-retention (such as 168h)"),
         (&["--history-max-bytes", "many"], "is not a size"),
         (&["--history-retention", "soon"], "duration"),
     ] {

@@ -421,7 +421,7 @@ async fn a_log_is_replayed_into_another_server() {
     let whole = std::fs::read(&export).expect("an export");
     std::fs::write(&cut, &whole[..whole.len() / 2]).expect("written");
     for (log, more, parts) in [
-        (cut.as_str(), &[][..], &["cut short"][..]),
+        (cut.as_str(), &[][..], &["has no line feed at its end"][..]),
         ("/no/such/export", &[], &["there is no /no/such/export"]),
         (&text_of(&folder.join("two/pki/ca.crt")), &[], &["is not a log: give an export"]),
         (&export, &["--from", "999999"], &["--from 999999 is behind the last event"]),

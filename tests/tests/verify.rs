@@ -87,7 +87,7 @@ fn an_intact_log_is_intact_with_all_that_was_let_go() {
     assert_eq!(verdict["events"], 3, "two objects, and the deletion that the log begins with: {verdict}");
     let text = holdfast(["log", "verify", "--data-dir", folder.path().to_str().unwrap()]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
-    assert!(text.contains("up to event 8 was let go") && text.contains("the log is intact"), "{text}");
+    assert!(text.contains("old history up to event 8 was removed") && text.contains("the log is intact"), "{text}");
 }
 
 #[test]
