@@ -132,7 +132,7 @@ fn an_export_replaces_nothing_and_goes_on_where_it_was_cut() {
     fails(log(&folder, &["export", "-o", name]), &["export.part was left", "--resume", "remove it"]);
     let other = files.join("other");
     Server::start(&other, &[]).stop();
-    fails(log(&other, &["export", "-o", name, "--resume"]), &["begun with the log", "go on with the other"]);
+    fails(log(&other, &["export", "-o", name, "--resume"]), &["begun with the log", "continue with the other"]);
     assert_eq!(std::fs::read_to_string(&part).unwrap(), good[..good.len() / 2]);
     let held = std::fs::File::open(&part).unwrap();
     held.lock().unwrap();
@@ -225,7 +225,7 @@ fn bad_exports_are_refused_by_line() {
     Server::start(&other, &[]).stop();
     let target = files.join("target-0");
     let foreign = succeeds(log(&other, &["export"]));
-    fails(import(&foreign, &target, &["--resume"]), &["begun with an export of the log", "go on with the other"]);
+    fails(import(&foreign, &target, &["--resume"]), &["begun with an export of the log", "continue with the other"]);
     // An unfinished import can be continued with the whole export.
     succeeds(import(&good, &target, &["--resume"]));
     assert_eq!(verified(&target)["digest"], verified(&folder)["digest"]);
