@@ -432,7 +432,7 @@ async fn a_log_is_replayed_into_another_server() {
         fails(replayed(log, more), parts);
     }
     fails(holdfast(["replay", &export, "--against", "https://127.0.0.1:1"]), &["cannot be reached"]);
-    fails(holdfast(["replay", &export, "--against", "/no/kubeconfig"]), &["there is no such kubeconfig"]);
+    fails(holdfast(["replay", &export, "--against", "/no/kubeconfig"]), &["neither an existing kubeconfig nor a URL"]);
     let now = there.get(&format!("{MAPS}?limit=1")).await.expect(200).json()["metadata"]["resourceVersion"].clone();
     assert_eq!(now, newest, "nothing was written");
     server.stop();
