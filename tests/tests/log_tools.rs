@@ -132,7 +132,7 @@ fn an_export_replaces_nothing_and_goes_on_where_it_was_cut() {
     fails(log(&folder, &["export", "-o", name]), &["export.part was left", "--resume", "remove it"]);
     let other = files.join("other");
     Server::start(&other, &[]).stop();
-    fails(log(&other, &["export", "-o", name, "--resume"]), &["begun with the log", "continue with the other"]);
+    fails(log(&other, &["export", "-o", name, "--resume"]), &["begun with the log", "go on with the other"]);
     assert_eq!(std::fs::read_to_string(&part).unwrap(), good[..good.len() / 2]);
     let held = std::fs::File::open(&part).unwrap();
     held.lock().unwrap();
