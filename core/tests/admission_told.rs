@@ -55,7 +55,7 @@ impl World {
         World::with(&[], &[])
     }
 
-    /// With these plug-ins besides the default ones, and their configuration.
+    /// A world with the default plug-ins and the plug-ins in `enabled`, configured by `told`.
     fn with(enabled: &[&str], told: &[(&str, Value)]) -> World {
         let enabled = enabled.iter().map(|name| (*name).to_owned()).collect();
         let mut admission = Admission::chosen(&Choice { enabled, ..Choice::default() }).expect("plug-ins");
@@ -539,7 +539,8 @@ fn a_scale_is_one_in_all_versions() {
     }
 }
 
-/// If several rules match other versions, the first rule determines the version shown.
+/// If no rule matches the request's own version and several match other versions, the webhook is shown the version of
+/// the first such rule.
 #[test]
 fn the_first_rule_says_which_version_is_shown() {
     for (versions, expected) in [(["v3", "v2"], "v3"), (["v2", "v3"], "v2"), (["v3", "v1"], "v1")] {

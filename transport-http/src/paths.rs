@@ -138,7 +138,8 @@ pub(crate) fn aggregated_form(accept: &str) -> Option<Aggregated> {
     None
 }
 
-/// The refusal of a request for a description in a form that does not exist.
+/// The refusal of a discovery request that accepts no media type in which the server has discovery documents (also
+/// `application/*`).
 pub(crate) fn flaw(
     route: &Route,
     headers: &HeaderMap,

@@ -4,9 +4,10 @@ use crate::respond::Response;
 use http::header::{HeaderValue, WARNING};
 use std::collections::BTreeSet;
 
-/// Up to this many characters in all, warnings are sent in full.
+/// Warnings are sent in full while all of them together have at most this many characters.
 const CHARACTERS_MAX: usize = 4 << 10;
-/// Beyond that each warning is cut to this many characters, until [`CHARACTERS_MAX`] is reached.
+/// If there are more, each warning is cut to this many characters, and warnings are sent until [`CHARACTERS_MAX`] is
+/// reached.
 const CHARACTERS_CUT: usize = 256;
 
 /// Adds the warnings to the response.

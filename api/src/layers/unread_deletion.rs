@@ -20,7 +20,7 @@ use holdfast_engine::{Engine, Reply as Written};
 use std::sync::Arc;
 
 const VERB: &str = "unsafe-delete-ignore-read-errors";
-/// The annotation of audit events that such a deletion was tried.
+/// This annotation on an audit event says that the request tried to delete an object that cannot be read.
 const ANNOTATION: &str = "apiserver.k8s.io/unsafe-delete-ignore-read-error";
 /// How often the value may change while it is being deleted, and still be one that cannot be read.
 const TRIES_MAX: usize = 5;

@@ -29,7 +29,7 @@ pub type Complaint = (String, usize);
 /// The offset of a message that has no place.
 pub const NOWHERE: usize = usize::MAX;
 
-// Longer signs first.
+// Two-character signs come first, because the lexer takes the first sign that matches.
 const SIGNS: &[&str] = &[
     "==", "!=", "<=", ">=", "&&", "||", "<", ">", "!", "[", "]", "{", "}", "(", ")", ".", ",", "-", "?", ":", "+", "*",
     "/", "%",

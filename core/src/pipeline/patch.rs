@@ -342,7 +342,8 @@ fn fitted(merged: Value, config: &Value, layout: Layout) -> Result<Value, Refusa
     Ok(merged)
 }
 
-/// The applied configuration: YAML (which includes JSON) of the path's kind. Apply itself checks its types.
+/// The applied configuration: YAML (which includes JSON) of the path's kind. The types of its fields are not checked
+/// here but later, by the apply.
 fn apply_body(context: &Context, api_version: &str, kind: &str) -> Result<Value, Refusal> {
     let body = &context.request.body;
     let bad = |fault: ApplyFault| Refusal::BadRequest(BadRequest::Apply(fault));

@@ -1,9 +1,9 @@
 //! Answers from behind the API: from a node's kubelet, a pod or a Service. The service has authorized the call and
 //! found the destination; this module connects to it.
 //!
-//! `logs` reads a container's log. `upgrade` joins the client's connection with a kubelet's, `translate` does so if they
-//! speak different protocols, and `relay` copies the bytes between them. `proxy` forwards ordinary requests, and `links`
-//! rewrites the links of pages. `paced` limits the speed of connections.
+//! `logs` reads a container's log. `upgrade` joins the client's connection with a kubelet's. If the two speak different
+//! protocols, `translate` does so. `relay` copies the bytes between them. `proxy` forwards ordinary requests, and
+//! `links` rewrites the links of pages. `paced` limits the speed of connections.
 
 mod client;
 pub(crate) mod connections;
@@ -164,7 +164,7 @@ fn not_upgraded(refusal: NotUpgraded) -> Response {
     Response::from_parts(parts, text.into())
 }
 
-/// How long a failure's text may take to come.
+/// How long the server waits for the body of a kubelet's error answer.
 const WORDS_TIME: Duration = Duration::from_secs(10);
 
 /// The first bytes of a kubelet's answer, as many as come in time. It may go on without end, or stop in the middle.

@@ -16,7 +16,8 @@ const TOTAL_COST_MAX: u64 = 100_000_000;
 const MOST_EXPENSIVE: usize = 4;
 
 /// Checks the rules of a schema that is valid otherwise; keyword faults at or below a schema hide its rules. A version
-/// whose schema is unchanged may keep expressions that cost too much. The keyword faults begin at index `words`.
+/// whose schema is unchanged may keep expressions that cost too much. In `faults.all`, the faults that the keyword
+/// check found begin at index `words`.
 pub(super) fn rules(parsed: &Structural, schema: At, words: usize, is_unchanged: bool, faults: &mut Faults) {
     if !parsed.has_rules() {
         return;
