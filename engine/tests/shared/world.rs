@@ -34,7 +34,7 @@ enum Told {
     Absent,
     Exists,
     Conflict,
-    /// The write conflicts with a claim or a version of another object.
+    /// The write is refused for another reason, such as a claim that another object holds.
     Refused,
     /// The request was not carried out.
     Unavailable,
