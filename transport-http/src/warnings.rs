@@ -1,4 +1,4 @@
-//! Warning headers: each text once, and together no more than fit into a client's buffers.
+//! Warning headers. Each text is sent once, and all texts together fit into a client's buffers.
 
 use crate::respond::Response;
 use http::header::{HeaderValue, WARNING};
@@ -36,7 +36,7 @@ fn told(warnings: &[String]) -> Vec<&str> {
     };
     let (last, more) = (told.last().copied(), |text: &&str| text.starts_with("and ") && text.ends_with(" more"));
     let mut told: Vec<&str> = told.into_iter().map(cut).take_while(fits).collect();
-    // Where many were left out, the last warning says how many: it is always sent.
+    // If many warnings were left out, the last warning says how many. It is always sent.
     told.extend(last.filter(|last| more(last) && !told.contains(last)));
     told
 }
