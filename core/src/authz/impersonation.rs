@@ -183,7 +183,7 @@ impl Asking<'_> {
         self.mode != Mode::Legacy
     }
 
-    /// The API group of users and groups; constrained verbs use another one.
+    /// The API group of users and groups. It is another one for the constrained verbs.
     fn group(&self) -> &'static str {
         if self.is_constrained() { AUTHENTICATION } else { "" }
     }

@@ -87,7 +87,7 @@ const CONTAINS_CIDR: Cost = Cost::Custom(CustomCost {
 });
 
 const ADDRESS_BYTES: Range = Range { min: 4, max: 16 };
-/// The range for comparing two addresses of four bytes or of sixteen.
+/// The cost range for reading two addresses, each of four or of sixteen bytes.
 const BOTH_ADDRESSES: Range = Range { min: 1, max: 4 };
 
 fn prefix_bytes(cidr: &Value) -> u64 {
