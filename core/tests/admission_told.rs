@@ -1,5 +1,5 @@
-//! Admission of single writes: what webhooks and policies see, the effect of their answers, and what clients and the
-//! audit log are told.
+//! Admission of single writes: the input of webhooks and policies, the effect of their answers, and the reports to
+//! clients and the audit log.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -229,8 +229,8 @@ fn objects_stay_what_they_are() {
     }
 }
 
-/// A webhook without dry-run support refuses a dry run; the others are called nevertheless. The audit log records in
-/// any case whether a webhook changed the object.
+/// A webhook without dry-run support refuses a dry run, and the other webhooks are still called. The audit log always
+/// records whether a webhook changed the object.
 #[test]
 fn dry_runs_that_webhooks_do_not_support() {
     let why = "admission webhook \"w0.example.com\" does not support dry run";

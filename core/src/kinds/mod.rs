@@ -259,7 +259,7 @@ pub struct Subresource {
 /// Paths of fields: `&[&["metadata", "labels"]]`.
 pub type FieldPaths = &'static [&'static [&'static str]];
 
-/// The participant in writes that an object registers.
+/// The kind of webhooks, policy or binding that an object registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registers {
     MutatingWebhooks,

@@ -51,7 +51,7 @@ pub fn json_patch(original: Value, patch: &Value) -> Result<Value, Refusal> {
     operate(original, items).map_err(|_| does_not_apply())
 }
 
-/// Like [`patch`], with Kubernetes' detailed errors for the authors of webhooks and policies. Unused members of
+/// Like [`json_patch`], with Kubernetes' detailed errors for the authors of webhooks and policies. Unused members of
 /// operations may have any type.
 pub fn patched(original: Value, patch: &Value) -> Result<Value, Fault> {
     let items = patch.as_array().map_or(&[][..], Vec::as_slice);
