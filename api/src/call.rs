@@ -1,4 +1,4 @@
-//! A request to the server, its user and its moment: the same for every transport.
+//! A request to the server, with its user and its moment, in the same form for every transport.
 
 use holdfast_audit::Deadline;
 use holdfast_core::Refusal;
@@ -15,52 +15,54 @@ use std::time::Duration;
 /// One request to the service.
 #[derive(Debug)]
 pub struct Call {
-    /// The user, as the transport has authenticated it.
+    /// The user that the transport has authenticated.
     pub user: Arc<User>,
-    /// The user to act as, if that is another. Whether it is allowed is decided by the service.
+    /// The user to act as, if it is another user. The service decides whether that is allowed.
     pub acting_as: Option<ActingAs>,
-    /// The caller's id of the request; without one the service makes one.
+    /// The caller's id of the request; if it is `None`, the service makes an id.
     pub id: Option<RequestId>,
     /// The moment of a view of the whole cluster; `None` for the present.
     pub at: Option<String>,
     pub asked: CallSubject,
-    /// A malformed part of the request. Reported only once the user is authorized and the kind is known.
+    /// The refusal for a malformed part of the request. It is reported only after the user is authorized and the kind
+    /// is found.
     pub flaw: Option<Refusal>,
     /// The request's origin for the audit trail; set only if the service keeps one.
     pub source: Option<Box<Source>>,
     /// What authentication reports to the client and to audit.
     pub told: Told,
-    /// A request of the server itself: it needs no place, because the server's plans have bounds of their own.
+    /// Whether the server itself makes the request. Its requests are not limited, because the server's plans have
+    /// bounds of their own.
     pub own: bool,
 }
 
-/// The origin of a request.
+/// The origin of a request, for audit.
 #[derive(Debug, Clone)]
 pub struct Source {
     pub received: Timestamp,
     /// Path and query as sent.
     pub uri: String,
-    /// The client's address, and those of the proxies on the way.
+    /// The client's address, and the addresses of the proxies between client and server.
     pub addresses: Vec<IpAddr>,
     pub agent: String,
     /// How long authentication took.
     pub authentication: Duration,
-    /// When the request is cut off, if its time is limited.
+    /// The time at which the request is cut off, if its time is limited.
     pub deadline: Option<Deadline>,
 }
 
-/// The thing requested.
+/// The subject of a call.
 #[derive(Debug)]
 pub enum CallSubject {
-    /// Objects of the kind that a path names; whether there is such a kind is found out by the service.
+    /// Objects of the kind that a path names. The service looks the kind up.
     Named(Box<ResourceRequest>),
     /// Objects of a kind that the caller has already looked up.
     Found(Box<Request>),
     /// Objects that another API server serves. This server authorizes the request, and the transport forwards it.
     Elsewhere { verb: &'static str, path: Arc<ResourcePath> },
-    /// A path that is no resource. The transport answers it if it is granted.
+    /// A path that is no resource. If the call is granted, the transport answers it.
     Path { verb: &'static str, path: String },
-    /// The whole log, and forks of it. The transport answers it if it is granted.
+    /// The whole log, and forks of it. If the call is granted, the transport answers it.
     Everything { verb: &'static str, path: String },
 }
 
@@ -71,7 +73,7 @@ pub struct ResourceRequest {
     pub path: Arc<ResourcePath>,
     pub options: Options,
     pub body: Body,
-    /// The moment of this one read, if a parameter names one.
+    /// The moment of this read, if a parameter names one.
     pub at: Option<String>,
 }
 
@@ -89,12 +91,12 @@ impl ResourceRequest {
     }
 }
 
-/// A path, before anything is looked up. Empty text stands for absent.
+/// The parts of a path, before anything is looked up. An absent part is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourcePath {
     pub group: String,
     pub version: String,
-    /// The namespace that the path is within, or that it names as an object.
+    /// The namespace that the path is within, or the namespace that the path names as an object.
     pub namespace: String,
     /// Whether the resource is within the namespace; false for the namespace itself and for cluster-scoped resources.
     pub within: bool,
@@ -110,7 +112,7 @@ pub struct ResourcePath {
 pub struct RequestId(String);
 
 impl RequestId {
-    /// As long as Kubernetes shows one.
+    /// The maximum length of an id, as in Kubernetes.
     const BYTES_MAX: usize = 64;
 
     /// A client's id; `None` if it is too long or has other characters.

@@ -1,4 +1,4 @@
-//! From the path of a resource to its kind, and to what may be done with it.
+//! Finds the kind for the path of a resource, and checks whether it has the verb.
 
 use crate::namespace_starts::NamespaceStarts;
 use crate::scene::Scene;
@@ -13,7 +13,7 @@ use holdfast_engine::planted::{Bug, planted};
 use holdfast_engine::{Engine, Reader, Wanted};
 use std::sync::Arc;
 
-/// A request on a kind, and the state that it is about.
+/// A request on a kind, and the state that the request is about.
 pub(crate) struct Found {
     pub scene: Scene,
     pub kind: Arc<Kind>,
@@ -73,7 +73,7 @@ fn check(path: &ResourcePath, kind: &Kind, version: usize, verb: Verb) -> Result
     if !path.subresource.is_empty() {
         let is_known = kind.subresource(version, &path.subresource).is_some();
         if !is_known && kind.custom.is_some() {
-            // Kubernetes accepts a path to any object of a custom kind, and looks at the subresource afterwards.
+            // Kubernetes accepts a path to any object of a custom kind, and checks the subresource later.
             return Err(Refusal::NotFound(Subject::new(&kind.versions[version].group, &kind.resource, &path.name)));
         }
         if path.name.is_empty() {

@@ -8,7 +8,7 @@ use holdfast_value::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// How many namespaces' first versions are kept.
+/// The maximum number of namespaces whose first version is cached.
 const KEPT_MAX: usize = 4096;
 
 /// The version at which each namespace was created, by its uid.
@@ -18,7 +18,7 @@ pub(crate) struct NamespaceStarts {
 }
 
 impl NamespaceStarts {
-    /// The first event of the namespace with this uid; zero if there was no other of its name before.
+    /// The first event of the namespace with this uid; zero if no other namespace had its name before.
     pub(crate) async fn find(
         &self,
         service: &Arc<Service>,

@@ -16,7 +16,7 @@ use holdfast_engine::{Charge, Watch};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A reply, and what accompanies every reply.
+/// A reply, with the parts that accompany every reply.
 pub struct Answer {
     pub reply: Result<Reply, Refusal>,
     /// Warnings for the client, even with a refusal.
@@ -25,9 +25,9 @@ pub struct Answer {
     pub id: RequestId,
     /// Counts the request when the answer has been sent.
     pub record: Record,
-    /// The audit trail of the call, if there is one; the transport that writes the answer records how it ended.
+    /// The audit trail of the call, if it is audited. The transport that writes the answer records how the call ended.
     pub trail: Option<Box<Trail>>,
-    /// The call's place among those in progress, kept until the answer is rendered.
+    /// The call's place among the calls in progress, kept until the answer is rendered.
     pub place: Option<RequestSlot>,
 }
 
@@ -35,9 +35,9 @@ pub enum Reply {
     Object(Shown),
     List(Listed),
     Watch(Box<Watched>),
-    /// An object that was not stored, as it would have been: a dry run.
+    /// The result of a dry run: an object that was not stored, in the form that it would have.
     Draft(Box<Draft>),
-    /// A document that is returned as it is.
+    /// A document that is returned unchanged.
     Document {
         document: Document,
         created: bool,
@@ -53,11 +53,11 @@ pub enum Reply {
     },
     /// The call is allowed, and the transport itself answers it.
     Granted(Granted),
-    /// The call is allowed, and the transport connects to what answers it behind the API.
+    /// The call is allowed, and the transport connects to a server behind the API that answers it.
     Connect(Box<Connecting>),
 }
 
-/// A connection to something behind the API.
+/// A connection to a server behind the API.
 pub struct Connecting {
     /// The user that the call acts as.
     pub user: Arc<User>,
@@ -71,7 +71,7 @@ pub struct Connecting {
     pub name: String,
     pub is_namespaced: bool,
     pub options: ConnectOptions,
-    /// Ends with the answer.
+    /// The audit trail, which ends with the answer.
     pub trail: Option<Box<Trail>>,
 }
 
@@ -87,7 +87,7 @@ pub struct Shown {
 pub struct Draft {
     pub kind: Arc<Kind>,
     pub version: usize,
-    /// In the hub version.
+    /// The object in the hub version of its kind.
     pub hub: Document,
     pub document: Document,
     pub created: bool,
@@ -101,7 +101,7 @@ pub struct Listed {
     pub continue_token: String,
     /// Empty for cluster-scoped objects and for lists of all namespaces.
     pub namespace: String,
-    /// Counts the objects that are held for this reader alone.
+    /// Counts the memory of objects that are held only for this reader.
     pub charge: Option<Charge>,
 }
 
@@ -115,7 +115,7 @@ pub struct Watched {
     pub mark_initial_end: bool,
     /// The error with which a watch that cannot begin ends.
     pub flaw: Option<Refusal>,
-    /// Ends with the watch.
+    /// The audit trail, which ends with the watch.
     pub trail: Option<Box<Trail>>,
 }
 

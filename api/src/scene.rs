@@ -32,7 +32,7 @@ impl Scene {
         }
     }
 
-    /// The same moment in another log, for a kind whose objects are there.
+    /// The same moment in another log, for a kind whose objects are in that log.
     pub(crate) async fn in_part(
         self,
         main: &Arc<Engine>,
@@ -85,7 +85,7 @@ impl Scene {
         matches!(self, Scene::Past(_))
     }
 
-    /// Whether its kinds are the current ones.
+    /// Whether the kinds of the scene are the current ones.
     pub fn has_kinds_of_now(&self) -> bool {
         match self {
             Scene::Past(view) => view.has_kinds_of_now(),
@@ -93,7 +93,7 @@ impl Scene {
         }
     }
 
-    /// The past moment; `None` for the present.
+    /// The view of the past; `None` for the present.
     pub(crate) fn past(&self) -> Option<&View> {
         match self {
             Scene::Present(_) => None,
@@ -160,7 +160,7 @@ impl Scene {
         }
     }
 
-    /// The view that a read uses. A version that the read waits for has already come.
+    /// The view that a read uses. Call it after the version that the read waits for has come.
     pub(crate) async fn read(
         &self,
         engine: &Arc<Engine>,

@@ -1,4 +1,4 @@
-//! The service itself: every call passes the layers, and a panic in one call ends only that call.
+//! The service. Every call passes the layers, and a panic in one call ends only that call.
 
 use crate::fairness::Fairness;
 use crate::layers::{self, FlowControl, Layer, Next, Outcome, Passage};
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// One for each server, shared by all transports and all callers in the process.
+/// A server has one service, shared by all transports and all callers in the process.
 pub struct Service {
     engine: Arc<Engine>,
     layers: Vec<Box<dyn Layer>>,
@@ -51,11 +51,11 @@ pub struct Options {
     pub fairness: Option<Duration>,
     /// Verifies tokens for reviews.
     pub tokens: Arc<dyn Tokens>,
-    /// Records requests, if they are audited.
+    /// Records requests; `None` if they are not audited.
     pub auditor: Option<Arc<Auditor>>,
-    /// The shortest time of a watch that names none; such a watch lasts up to twice as long.
+    /// The minimum duration of a watch whose client names none; it lasts up to twice as long.
     pub watch_min: Duration,
-    /// Metrics of other parts, appended to the service's own.
+    /// Metrics of other parts, appended to the metrics of the service.
     pub meters: Vec<Meter>,
     /// The authorization webhooks, if there are any.
     pub authorities: Option<Arc<dyn Authorities>>,
@@ -65,13 +65,14 @@ pub struct Options {
     pub upgrades_need_create: bool,
 }
 
-/// Half an hour, which is spread so that clients do not all reconnect at once.
+/// Half an hour. The durations of watches are spread between it and its double, so that clients do not all reconnect at
+/// once.
 pub const WATCH_MIN: Duration = Duration::from_secs(1800);
 
 /// Metrics as text, without the final line.
 pub type Meter = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// The most requests in progress at once; zero for no limit. Watches do not count.
+/// The maximum numbers of requests in progress; zero for no limit. Watches do not count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     pub reading_max: u32,
@@ -106,7 +107,7 @@ impl Service {
         Service::of(engine, metrics, flow, options)
     }
 
-    /// The service of a fork. Its calls take places of this one.
+    /// The service of a fork. Its calls count against the limits of this service.
     pub fn beside(&self, engine: Arc<Engine>, tokens: Arc<dyn Tokens>) -> Arc<Service> {
         let metrics = Arc::new(Metrics::default());
         let flow = self.flow.beside(metrics.clone());
@@ -172,7 +173,7 @@ impl Service {
         Answer { reply, warnings, id: id.unwrap_or_else(|| self.new_id()), record, trail, place }
     }
 
-    /// Carries out a request of the server itself, of which only the result matters.
+    /// Carries out a request of the server itself, and returns only the result.
     pub async fn act(self: &Arc<Self>, request: holdfast_core::request::Request) -> Outcome {
         let Answer { reply, trail, .. } = self.call(Call::own(request)).await;
         if let Some(trail) = trail {
@@ -211,7 +212,7 @@ impl Service {
 
     /// Sets the control plane components of this process, for ComponentStatuses.
     pub fn note_components(&self, names: &'static [&'static str]) {
-        // The first call counts.
+        // Only the first call has an effect.
         let _ = self.components.set(names);
     }
 
@@ -238,7 +239,7 @@ impl Service {
         self.auditor.as_ref()
     }
 
-    /// Has `judge` decide by the roles of this state, and asks the webhooks that it needs.
+    /// Calls `judge` with an authorizer for the roles of this state, and asks the webhooks that it needs.
     pub async fn judged<T>(&self, state: &State, judge: impl Fn(&Authorizer<'_>) -> T) -> T {
         let consulted = Consulted::default();
         loop {
@@ -273,7 +274,8 @@ impl Service {
         self.flow.fairness()
     }
 
-    /// A place among the requests that wait for a future version, so that one user cannot have thousands waiting.
+    /// A place among the requests that wait for a future version, so that one user cannot have thousands of waiting
+    /// requests.
     pub fn wait(&self, user: &User) -> Result<Option<Share>, Refusal> {
         self.flow.wait(user)
     }
@@ -328,7 +330,7 @@ impl Service {
         self.metrics.watches()
     }
 
-    /// Counts a watch for as long as the result lives.
+    /// Counts a watch until the result is dropped.
     pub fn watching(&self) -> Watching {
         self.metrics.watching()
     }

@@ -1,8 +1,9 @@
 //! Places for requests in progress, of which each user may hold a fair share, counted without a lock.
 //!
-//! While less than half of the places are taken, every request gets one. Beyond that a user may hold no more than an
-//! equal share of all, so that one user's requests cannot take them all. Users are counted in slots by a hash with a
-//! secret seed, so that clients cannot aim at another user's slot; two users in one slot have one share together.
+//! While less than half of the places are taken, every request gets one. When more are taken, a user may hold no more
+//! than an equal share of all places, so that one user's requests cannot take all. Users are counted in slots by a hash
+//! with a secret seed, so that clients cannot aim at another user's slot; two users in one slot have one share
+//! together.
 
 use holdfast_core::authz::User;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState};
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const SLOTS: usize = 1024;
 
-/// A number of places. Clones share the same ones.
+/// A number of places. Clones share the same places.
 #[derive(Clone)]
 pub struct Shares {
     inner: Arc<Inner>,
@@ -28,7 +29,7 @@ struct Inner {
     seed: u64,
 }
 
-/// Places of one user. Dropping it gives them back.
+/// Places of one user, which are free again when this value is dropped.
 pub struct Share {
     of: Arc<Inner>,
     slot: usize,
@@ -36,7 +37,7 @@ pub struct Share {
 }
 
 impl Shares {
-    /// `max` places; no limit if it is zero.
+    /// Makes `max` places; if `max` is zero, there is no limit.
     pub fn new(max: u64) -> Shares {
         Shares::seeded(max, RandomState::new().hash_one(max))
     }
@@ -129,7 +130,7 @@ impl std::fmt::Debug for Share {
 mod tests {
     use super::*;
 
-    /// How many places each user gets that asks for one at a time until refused, in this order.
+    /// The users ask for one place at a time until they are refused, in this order. Returns how many places each got.
     fn greedy(max: u64, users: &[&str]) -> Vec<usize> {
         let shares = Shares::new(max);
         let mut held: Vec<Share> = Vec::new();
@@ -148,7 +149,7 @@ mod tests {
     #[test]
     fn nobody_holds_all_places() {
         assert_eq!(greedy(100, &["a"]), [50]);
-        // A later user finds a share, though the first one took all that it could get.
+        // A later user finds a share, although the first user took as many places as it could get.
         assert_eq!(greedy(100, &["a", "b", "a"]), [50, 50, 0]);
         assert_eq!(greedy(100, &["a", "b", "c"])[..2], [50, 50]);
         assert_eq!(greedy(3, &["a", "b"]), [1, 1]);
@@ -164,7 +165,7 @@ mod tests {
         for _ in 0..100 {
             held.extend(users.iter().filter_map(|user| shares.take(user, 1)));
         }
-        // Two users may fall into one slot, and then have one share.
+        // Two users may fall into one slot. Then they have one share together.
         for user in &users {
             let slot = shares.inner.slot(user);
             assert!(held.iter().filter(|share| share.slot == slot).count() >= 10, "{}", user.name);

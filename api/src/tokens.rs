@@ -6,10 +6,10 @@ use holdfast_core::authz::User;
 use holdfast_core::state::State;
 use std::sync::Arc;
 
-/// The part that authenticates requests by tokens.
+/// Authenticates users by tokens.
 pub trait Tokens: Send + Sync + 'static {
-    /// The user of a token, for one of these audiences, or for the server's own if none is given; or why there is none.
-    /// `told` gets what the token's authenticator reports to the client and to audit.
+    /// The user of a token that is for one of these audiences, or for the server's own if none is given; or the reason
+    /// why there is no user. `told` gets what the token's authenticator reports to the client and to audit.
     fn review<'a>(
         &'a self,
         state: &'a State,
@@ -36,7 +36,7 @@ pub struct Reviewed {
     pub audiences: Vec<String>,
 }
 
-/// Knows no token.
+/// Rejects every token.
 pub struct NoTokens;
 
 impl Tokens for NoTokens {

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const ROUNDS: u32 = 4;
 /// An address without its Service is freed at this age, for the same reason.
 const GRACE_SECONDS: i64 = 60;
-/// The most Events of a round.
+/// The maximum number of Events in a round.
 const NEWS_MAX: usize = 100;
 
 /// The differences between Services and the recorded allocations.

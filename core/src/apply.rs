@@ -87,7 +87,7 @@ fn note_terminating(state: &mut State, change: &Change) {
     }
 }
 
-/// Keeps expiring objects ordered by the time of their last change, so that finding the old ones needs no scan.
+/// Keeps expiring objects ordered by the time of their last change, so that finding old objects needs no scan.
 fn note_expiring(state: &mut State, change: &Change, before: Option<&Entry>) {
     if !state.kind(change.kind).expires {
         return;
@@ -127,8 +127,8 @@ fn index_nodes(state: &mut State, change: &Change, before: Option<&Entry>) {
     graph.note(relation, &change.key, document(before).as_ref(), document(after).as_ref());
 }
 
-/// Whether both versions of a pod refer to the same objects and node. Most events on pods change the status alone;
-/// comparing the text of the spec saves parsing them.
+/// Whether both versions of a pod refer to the same objects and node. Most events on pods change only the status, so
+/// comparing the text of the spec saves parsing it.
 fn leads_alike(relation: Relation, before: &Entry, after: &Entry) -> bool {
     if relation != Relation::Pod {
         return false;

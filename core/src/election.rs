@@ -2,8 +2,9 @@
 //! the Lease.
 //!
 //! This module keeps no state between two plans: the progress of an election is in the candidates. Each candidate is
-//! pinged (`pingTime`) and answers by renewing itself; of those that answered in time, the one with the oldest
-//! emulation version is elected. A holder that is not the best gives way when it reads `preferredHolder`.
+//! pinged (`pingTime`) and answers by renewing itself. Of the candidates that answered in time, the one with the oldest
+//! emulation version is elected. A holder that is not the best candidate gives the lease up when it reads
+//! `preferredHolder`.
 
 use crate::apiservices::write;
 use crate::event::Offset;
@@ -27,9 +28,10 @@ const LEADER: &str = "leader-election-controller";
 const ELECTION: SignedDuration = SignedDuration::from_secs(5);
 /// How long an elected holder has the lease without renewing it.
 const LEASE_SECONDS: i64 = 5;
-/// A candidate that did not renew itself for this long is deleted. All candidates are pinged when half of it is over.
+/// A candidate that did not renew itself for this long is deleted. All candidates are pinged when half of this time has
+/// passed.
 const CANDIDATE: SignedDuration = SignedDuration::from_mins(30);
-/// When to plan leases with candidates again although nothing was written.
+/// The time after which leases with candidates are planned again although nothing was written.
 const AGAIN_MS: i64 = 5_000;
 
 /// The steps to take now.
@@ -45,9 +47,9 @@ pub struct Plan {
 /// This server's claim to coordinate elections.
 #[derive(Debug, Clone)]
 pub struct Term {
-    /// Distinguishes this server from others.
+    /// The name that distinguishes this server from others.
     pub holder: String,
-    /// How long others respect the lease without a renewal.
+    /// How long other servers respect the lease without a renewal.
     pub lease: Duration,
     /// How long this server acts as the holder without a renewal.
     pub renew_deadline: Duration,

@@ -43,7 +43,7 @@ pub struct Record {
     /// `namespace/name`, or the name alone for cluster-scoped kinds.
     #[prost(string, tag = "4")]
     pub key: String,
-    /// Offset of the event this one replaces; 0 when the object is new.
+    /// The offset of the event that this event replaces; 0 if the object is new.
     #[prost(uint64, tag = "5")]
     pub replaces: u64,
     #[prost(enumeration = "Operation", tag = "6")]

@@ -16,7 +16,7 @@ pub const USER: &str = "system:apiserver";
 /// How many deletions are planned at a time.
 const STEPS_MAX: usize = 512;
 
-/// When an object was last changed, and by which event.
+/// The time of an object's last change, and the offset of the event that made it.
 pub type Place = (i64, Offset);
 
 /// One batch of the deletions that are due.

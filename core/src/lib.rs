@@ -3,7 +3,7 @@
 //! Start at [`pipeline`](mod@pipeline) (judges a request against a snapshot; gives a decision or a refusal) and
 //! [`apply`](mod@apply) (folds an accepted event into the state). The other modules serve these two:
 //!
-//! - `schema`: the one table of field types; `kinds`: what each kind is; `object`: documents.
+//! - `schema`: the table of field types; `kinds`: the definition of each kind; `object`: documents.
 //! - `merge`: patches; `select`: label and field selectors.
 //! - `authz`: who may do what; `admission`: changes and refusals beside the rules of a kind.
 //! - `wire`: every response body other than stored bytes.

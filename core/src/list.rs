@@ -34,7 +34,7 @@ pub struct Selection {
 pub struct Page {
     pub offset: Offset,
     pub entries: Vec<Arc<Entry>>,
-    /// Where the next page begins; `None` on the last one.
+    /// The place at which the next page begins; `None` on the last page.
     pub next: Option<Continue>,
     pub remaining: Option<u64>,
 }
@@ -97,8 +97,8 @@ impl Selection {
     }
 }
 
-/// For an unknown field, kinds with selectable fields of their own give another message than kinds that select by
-/// metadata alone.
+/// For an unknown field, kinds with selectable fields of their own give another message than kinds that select only by
+/// metadata.
 fn unknown_field(kind: &Kind, version: usize, field: &str) -> Refusal {
     let group = &kind.versions[version].group;
     let only_metadata = !kind.selectable.iter().any(|known| known.group.as_ref().is_none_or(|of| of == group));
@@ -188,7 +188,7 @@ impl TokenKey {
         Some(seal.chain_update(content))
     }
 
-    /// Another secret derived from this one, which does not reveal it. No token's content equals such a name, so no
+    /// Another secret derived from this key. It does not reveal the key. No token's content equals such a name, so no
     /// token's seal is a derived secret.
     pub fn derived(&self, name: &str) -> TokenKey {
         let seal = self.seal(name.as_bytes()).unwrap_or_else(|| unreachable!("keys of every length will do"));
@@ -310,13 +310,13 @@ pub fn missing(state: &State, request: &Request) -> Refusal {
 pub enum Freshness {
     /// The newest state.
     Newest,
-    /// At least this version.
+    /// Any state that is at least as new as this version.
     NotOlderThan(Offset),
     /// This version and no other.
     Exact(Offset),
 }
 
-/// Parses the version of a list. As in Kubernetes, a malformed one is a BadRequest.
+/// Parses the version of a list. As in Kubernetes, a malformed version is a BadRequest.
 fn parse_list_version(version: &str) -> Result<Offset, Refusal> {
     parse_version(version).map_err(|_| Refusal::BadRequest(BadRequest::NotAVersion(version.into())))
 }
@@ -405,7 +405,7 @@ pub fn freshness(options: &Options) -> Result<Freshness, Refusal> {
         return Ok(Freshness::Newest);
     }
     if version == "0" {
-        // Any state suffices, even if other servers have a newer one.
+        // Any state suffices, even if other servers have a newer state.
         return Ok(Freshness::NotOlderThan(Offset::ZERO));
     }
     let offset = parse_list_version(version)?;

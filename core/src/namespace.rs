@@ -1,9 +1,9 @@
 //! Terminating namespaces: deletes their pods, then the rest of their content, then removes the finalizer.
 //!
 //! [`Emptying`] is kept from round to round. It walks through a namespace in order and continues where it stopped, so
-//! that no object is looked at in every round. Objects that wait for someone else (finalizers) are looked at again
-//! after a while; in between the plan only checks whether any content is left. It can leave a namespace alone for a
-//! while first, so that the client that deleted it may empty it.
+//! that no object is read in every round. Objects that wait for another program (finalizers) are read again after a
+//! while; in between the plan only checks whether any content is left. It can leave a namespace alone for a while
+//! first, so that the client that deleted the namespace may empty it.
 
 use crate::authz::User;
 use crate::kinds::KindId;
@@ -22,7 +22,7 @@ pub struct Step {
     pub request: Request,
 }
 
-/// What to do now, and when to plan again at the latest.
+/// The steps to take now, and the time of the next plan.
 #[derive(Debug, Default)]
 pub struct Plan {
     pub steps: Vec<Step>,
@@ -39,13 +39,13 @@ const MANAGER: &str = "kube-controller-manager";
 const FINALIZER: &str = "kubernetes";
 /// How many deletions are planned at a time.
 const STEPS_MAX: usize = 512;
-/// The most objects looked at in one round.
+/// The maximum number of objects that are read in one round.
 const LOOKS_MAX: usize = 8192;
-/// The rest after a walk that found only objects waiting for others: `REST_MS`, and one millisecond more for every
-/// `OBJECTS_A_REST_MS` objects looked at.
+/// The pause after a walk that found only objects that wait for other programs: `REST_MS`, and one millisecond more for
+/// every `OBJECTS_A_REST_MS` objects that were read.
 const REST_MS: i64 = 1000;
 const OBJECTS_A_REST_MS: i64 = 10;
-/// While a namespace is left alone: how often to check whether someone waits for its end.
+/// While a namespace is left alone: how often to check whether a client waits for its end.
 const PATIENCE_MS: i64 = 50;
 
 /// The progress of the walk through each terminating namespace.
@@ -60,7 +60,8 @@ pub struct Emptying {
 /// One walk through the content of a namespace.
 #[derive(Debug, Default)]
 struct Walk {
-    /// The end of the time in which the client that deleted the namespace may empty it; `None` once the walk has begun.
+    /// The end of the time in which the client that deleted the namespace may empty it; `None` after the walk has
+    /// begun.
     left_alone_until_ms: Option<i64>,
     stage: Stage,
     /// The kind and key of the last object looked at.
@@ -72,7 +73,7 @@ struct Walk {
     remaining: Remaining,
     /// Why requested deletions were refused; the first refusal of each kind.
     failed: BTreeMap<KindId, String>,
-    /// When the next walk begins; set once this walk has ended.
+    /// The time at which the next walk begins; set when this walk has ended.
     rests_until_ms: Option<i64>,
 }
 
@@ -116,7 +117,7 @@ impl Emptying {
         }
     }
 
-    /// The next steps. There are none if no namespace is terminating, or all wait for others.
+    /// The next steps. There are none if no namespace is terminating, or if all objects wait for other programs.
     pub fn plan(&mut self, state: &State, stamp: Stamp) -> Plan {
         let mut plan = Plan::default();
         self.walks.retain(|name, _| state.terminating.contains(name));
@@ -151,7 +152,8 @@ impl Walk {
         Walk { left_alone_until_ms, ..Walk::default() }
     }
 
-    /// Continues the walk through the namespace. Returns when to plan again if nothing is written before.
+    /// Continues the walk through the namespace. Returns the time of the next plan, unless something is written
+    /// earlier.
     fn go_on(
         &mut self,
         state: &State,
@@ -383,7 +385,7 @@ fn release(state: &State, stamp: Stamp, namespace: &Document) -> Option<Step> {
 
 fn deletion(kind: KindId, namespace: &str, name: String) -> Request {
     let mut deletion = request(kind, Verb::Delete, Some(namespace.to_owned()), name, None, Body::default());
-    // Dependents need not be waited for: they are being deleted too.
+    // The deletion need not wait for dependents, because they are being deleted too.
     deletion.options.delete =
         DeleteOptions { propagation_policy: Some("Background".into()), ..DeleteOptions::default() };
     deletion

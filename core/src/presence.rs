@@ -37,9 +37,9 @@ pub struct Settings {
 /// Which servers the endpoints list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reconciler {
-    /// The servers that are alive, by the leases through which they know each other.
+    /// The live servers, found by their leases.
     Lease,
-    /// This server and those already listed, at most this many.
+    /// This server and the servers that are already listed, at most this many.
     MasterCount(usize),
     /// The server does not maintain the endpoints.
     Nobody,
@@ -118,7 +118,8 @@ fn addresses(present: &[String], own: &str, settings: &Settings) -> Vec<String> 
         all.push(own.to_owned());
     }
     all.sort();
-    // Too many addresses: remove those after this server's own, wrapping around.
+    // There are too many addresses: remove the addresses after this server's own, and continue at the beginning of the
+    // list.
     while all.len() > count.max(1) {
         let own_at = all.iter().position(|address| address == own).unwrap_or_default();
         all.remove((own_at + 1) % all.len());
@@ -187,7 +188,7 @@ pub(crate) fn made(
 pub struct Identity {
     pub host: String,
     pub lease_seconds: u32,
-    /// Distinguishes this process from others on the same host.
+    /// The name that distinguishes this process from others on the same host.
     pub holder: String,
 }
 

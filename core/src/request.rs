@@ -119,7 +119,7 @@ pub struct DeleteOptions {
     /// `ignoreStoreReadErrorWithClusterBreakingPotential`: the object cannot be read from the store, and is to be
     /// removed without being looked at. Never set while the feature gate is off.
     pub ignores_read_errors: bool,
-    /// The delete is part of a `deletecollection`; admission sees no name.
+    /// Whether the delete is part of a `deletecollection`; then admission gets no name.
     pub is_collective: bool,
 }
 
@@ -208,8 +208,8 @@ impl Request {
         self.target.namespace.as_deref()
     }
 
-    /// The request with its target resolved in `registry`. The target was resolved to `kind` before; since then the
-    /// kind's definition may have changed, or this registry may be that of another version.
+    /// The request with its target resolved in `registry`. The target was resolved to `kind` before. The kind's
+    /// definition may have changed after that, or this registry may belong to another version.
     pub fn retarget(&self, registry: &Registry, kind: &Arc<Kind>) -> Result<Cow<'_, Request>, Refusal> {
         let target = &self.target;
         if registry.serves(target.kind) && Arc::ptr_eq(&registry.share(target.kind), kind) {

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a character does anything other than show itself: control characters including line breaks, direction marks,
-/// and zero-width characters except the joiners that scripts and emoji need.
+/// Whether a character does more than show a glyph: control characters including line breaks, direction marks, and
+/// zero-width characters except the joiners that scripts and emoji need.
 pub fn is_hidden(c: char) -> bool {
     // Fast path: most text is plain ASCII.
     if (' '..='~').contains(&c) {

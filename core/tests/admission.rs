@@ -1,5 +1,5 @@
-//! Admission with very many webhooks and policies: earlier results are not computed again with each answer, and objects
-//! that others create in large numbers cannot delay a write for long. Also tests faulty patches.
+//! Admission with very many webhooks and policies. Earlier results are not computed again with each answer, and many
+//! objects of other users cannot delay a write for long. Also tests faulty patches.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -86,7 +86,7 @@ fn judged(state: &State, request: &Request) -> (Result<Decision, Refusal>, Told,
     })
 }
 
-/// Like [`judged`], with webhooks that answer the nth review as `respond` says.
+/// Like [`judged`], with webhooks whose answer to the nth review comes from `respond`.
 fn judged_by(
     state: &State,
     request: &Request,
@@ -211,8 +211,8 @@ fn what_replaces_an_object_whole_may_leave_its_namespace_to_the_request() {
     }
 }
 
-/// Of a hundred webhooks each is called once, or twice with reinvocation, and match conditions are evaluated about as
-/// often: not again for every later answer.
+/// Each of a hundred webhooks is called once, or twice with reinvocation. Match conditions are evaluated about as
+/// often, and not again for every later answer.
 #[test]
 fn webhooks_behind_others_have_nothing_gone_through_again() {
     const COUNT: usize = 100;
@@ -388,7 +388,7 @@ fn operations_of_policies_that_do_not_apply() {
     }
 }
 
-/// Parameters have a cost even if no expression reads them, since others may create many.
+/// Parameters have a cost even if no expression reads them, because other users may create many of them.
 #[test]
 fn parameters_are_counted_by_their_size() {
     let mut state = cluster();

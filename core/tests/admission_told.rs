@@ -1,5 +1,5 @@
-//! Admission of single writes: what webhooks and policies see, the effect of their answers, and what clients and the
-//! audit log are told.
+//! Admission of single writes: the input of webhooks and policies, the effect of their answers, and the reports to
+//! clients and the audit log.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -55,7 +55,7 @@ impl World {
         World::with(&[], &[])
     }
 
-    /// With these plug-ins besides the default ones, and their configuration.
+    /// A world with the default plug-ins and the plug-ins in `enabled`, configured by `told`.
     fn with(enabled: &[&str], told: &[(&str, Value)]) -> World {
         let enabled = enabled.iter().map(|name| (*name).to_owned()).collect();
         let mut admission = Admission::chosen(&Choice { enabled, ..Choice::default() }).expect("plug-ins");
@@ -229,8 +229,8 @@ fn objects_stay_what_they_are() {
     }
 }
 
-/// A webhook without dry-run support refuses a dry run; the others are called nevertheless. The audit log records in
-/// any case whether a webhook changed the object.
+/// A webhook without dry-run support refuses a dry run, and the other webhooks are still called. The audit log always
+/// records whether a webhook changed the object.
 #[test]
 fn dry_runs_that_webhooks_do_not_support() {
     let why = "admission webhook \"w0.example.com\" does not support dry run";
@@ -539,7 +539,8 @@ fn a_scale_is_one_in_all_versions() {
     }
 }
 
-/// If several rules match other versions, the first rule determines the version shown.
+/// If no rule matches the request's own version and several match other versions, the webhook is shown the version of
+/// the first such rule.
 #[test]
 fn the_first_rule_says_which_version_is_shown() {
     for (versions, expected) in [(["v3", "v2"], "v3"), (["v2", "v3"], "v2"), (["v3", "v1"], "v1")] {

@@ -1,4 +1,4 @@
-//! Deletion of namespaces, definitions and old Events: the order, and how often objects are looked at.
+//! Deletion of namespaces, definitions and old Events: the order, and how often objects are read.
 
 #[path = "custom_resources/world.rs"]
 #[allow(dead_code)]
@@ -146,7 +146,7 @@ fn pods_go_before_what_they_use() {
     assert!(house.world.get(SHOP).is_err());
 }
 
-/// Objects whose deletion is refused hold up the namespace; its conditions say why.
+/// Objects whose deletion is refused delay the end of the namespace. The namespace's conditions have the reason.
 #[test]
 fn deletions_that_are_refused_are_told() {
     let mut house = House::new(3, false).go();
@@ -176,7 +176,7 @@ fn deletions_that_are_refused_are_told() {
     assert!(house.world.get(SHOP).is_err(), "{}", house.world.get(SHOP).expect("a namespace"));
 }
 
-/// An empty namespace that others hold reports that it is empty.
+/// An empty namespace with a finalizer of another program reports that it is empty.
 #[test]
 fn an_empty_namespace_that_is_held_says_so() {
     let mut house = House::new(0, false);
@@ -195,7 +195,8 @@ fn an_empty_namespace_that_is_held_says_so() {
     assert_eq!(namespace["spec"]["finalizers"], json!(["example.com/more"]));
 }
 
-/// A namespace is left alone for a while for the client that deleted it, unless someone waits for its end.
+/// The server leaves a namespace alone for a while, so that the client that deleted it can empty it, unless a client
+/// waits for its end.
 #[test]
 fn a_namespace_is_left_alone_for_a_while() {
     const GRACE: Duration = Duration::from_secs(2);
@@ -234,7 +235,7 @@ fn a_namespace_is_left_alone_for_a_while() {
     assert!(house.world.get(SHOP).is_ok());
 }
 
-/// Finalizes the namespace as test suites do.
+/// Finalizes the namespace in the way that test suites do.
 fn finalize(house: &mut House) {
     let body = json!({"metadata": {"name": "shop"}, "spec": {"finalizers": []}}).to_string().into_bytes();
     let mut request = house.world.request(Verb::Update, SHOP, Format::Json, body).expect("a path");

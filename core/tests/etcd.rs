@@ -39,8 +39,8 @@ const OF_LATER_RELEASES: [&str; 5] = [
     "/registry/resourcepoolstatusrequests/rpsr1name",
     "/registry/workloads/etcdstoragepathtestnamespace/w1",
 ];
-/// Protobuf cases that are written byte for byte as recorded. The others contain JSON that other programs wrote in
-/// another order or with spaces. The number may not fall.
+/// The number of Protobuf cases that are written byte for byte as recorded. The other cases contain JSON that other
+/// programs wrote in another order or with spaces. The number may not fall.
 const ALIKE: usize = 137;
 
 #[test]
@@ -67,7 +67,8 @@ fn bytes(case: &Value) -> Vec<u8> {
     STANDARD.decode(case["value"].as_str().expect("a value")).expect("base64")
 }
 
-/// The built-in kinds, and the two custom ones whose objects were recorded: one with its definition.
+/// The built-in kinds, and the two custom kinds whose objects were recorded. One of them was recorded with its
+/// definition.
 fn with_definitions() -> Registry {
     let mut registry = registry().clone();
     let recorded = cases().into_iter().find(|case| case["kind"] == "CustomResourceDefinition").expect("a definition");

@@ -1,8 +1,8 @@
 //! A body with many items in one field is judged with work in proportion to its length: for every list and map of the
 //! schema table, in every kind and version, with any items.
 //!
-//! Work is counted in allocations and allocated bytes, for a body and for one four times as long. A refusal is at most
-//! ten times as long as the body, plus 64 KiB.
+//! Work is counted in allocations and allocated bytes, for a body and for a body four times as long. A refusal is at
+//! most ten times as long as the body, plus 64 KiB.
 #![cfg(not(debug_assertions))]
 
 #[path = "custom_resources/world.rs"]
@@ -29,8 +29,8 @@ const WORK_TIMES: usize = 6;
 /// A constant allowance, also for limits that only the longer body reaches.
 const BYTES_BESIDE: usize = 1 << 20;
 const PIECES_BESIDE: usize = 4_000;
-/// The most allocated bytes for each byte of a body. Old metrics of autoscalers cost most: an empty item of three bytes
-/// is converted, gets defaults and is validated.
+/// The maximum number of allocated bytes for each byte of a body. Old metrics of autoscalers cost most: an empty item
+/// of three bytes is converted, gets defaults and is validated.
 const BYTES_A_BYTE: usize = 2_500;
 const ANSWER_TIMES: usize = 10;
 /// An accepted object is returned with all fields that are always shown. Node conditions have most of them.
@@ -48,7 +48,7 @@ enum Items {
     Empty,
     /// Each with a value in all scalars, all different.
     Distinct,
-    /// Like `Distinct`, but all equal.
+    /// Like `Distinct`, but with equal items.
     Alike,
 }
 

@@ -137,7 +137,7 @@ fn who_keeps_an_object_up_to_date() {
     world.patch(LEVELS, "workload-low", json!({"spec": {"limited": {"nominalConcurrencyShares": 7}}}));
     assert_eq!(world.settle(), 1);
     assert_eq!(world.find(LEVELS, "workload-low").unwrap()["spec"]["limited"]["nominalConcurrencyShares"], 100);
-    // With `false` the operator does.
+    // With `false` the operator keeps the object.
     let mine = json!({"metadata": {"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}},
         "spec": {"limited": {"nominalConcurrencyShares": 7}}});
     world.patch(LEVELS, "workload-low", mine);
@@ -191,7 +191,7 @@ fn a_schema_says_whether_its_level_is_there() {
     let message =
         "This FlowSchema references the PriorityLevelConfiguration object named \"later\" but there is no such object";
     assert_eq!(condition["message"], message);
-    // Until then no request belongs to it.
+    // Until its priority level exists, no request belongs to the schema.
     let has = |world: &World| Configuration::of(&world.state).schemas.iter().any(|schema| schema.name == "mine");
     assert!(!has(&world));
     let level = json!({"metadata": {"name": "later"}, "spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}});

@@ -1,4 +1,4 @@
-//! Privilege escalation: roles, bindings and certificate requests by which a user tries to gain more than it has.
+//! Privilege escalation: roles, bindings and certificate requests with which a user tries to gain more permissions.
 
 #[path = "custom_resources/world.rs"]
 #[allow(dead_code)]
@@ -193,14 +193,15 @@ fn nobody_asks_for_a_certificate_of_the_masters() {
     let mut world = cluster(json!([]));
     let masters = "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
     assert_forbidden(world.create(REQUESTS, &request_for("system:masters", SIGNER)), masters);
-    // Not even for members of that group, and not hidden by white space, which base64 may contain.
+    // The request is refused even for members of that group, and even if its base64 contains white space, which is
+    // allowed.
     world.user = Arc::new(User::new("root", &["system:masters"]));
     let mut spaced = request_for("system:masters", SIGNER);
     let text = spaced["spec"]["request"].as_str().unwrap_or_default().to_owned();
     spaced["spec"]["request"] = format!("{}\n {}", &text[..20], &text[20..]).into();
     assert!(world.create(REQUESTS, &spaced).is_err());
-    // Nor after a harmless block that other parsers skip: a line with a colon is no header within base64, and spare
-    // bits may have any value.
+    // It is also refused after a harmless block that other parsers skip: a line with a colon is no header within
+    // base64, and spare bits may have any value.
     let text = |request: &Value| {
         let pem = STANDARD.decode(request["spec"]["request"].as_str().unwrap_or_default()).unwrap_or_default();
         String::from_utf8(pem).unwrap_or_default()

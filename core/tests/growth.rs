@@ -13,7 +13,7 @@ use world::World;
 
 const PATH: &str = "/apis/apps/v1/namespaces/shop/deployments/d";
 
-/// A Deployment with one variable of a megabyte; apply merges it with those of other managers.
+/// A Deployment with one variable of a megabyte; apply merges the variable with those of other managers.
 fn variable(name: &str) -> Value {
     let container = json!({"name": "c", "image": "i", "env": [{"name": name, "value": "x".repeat(1 << 20)}]});
     json!({

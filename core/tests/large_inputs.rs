@@ -1,7 +1,8 @@
-//! Inputs as large as a request may be, shaped to make each step meet each other one: their work is close to linear.
+//! Inputs as large as a request may be, with shapes that are bad for quadratic algorithms. The work for them is close
+//! to linear.
 //!
-//! Each input is made twice, at an eighth of the size and at the whole size. The time of the small one is the baseline:
-//! the large one may take a few times eight times as long. What takes quadratic time takes sixty-four times as long.
+//! Each input is made twice, at an eighth of the size and at the whole size. The time of the small input is the
+//! baseline: the large input may take a few times eight times as long. Quadratic work takes sixty-four times as long.
 #![cfg(not(debug_assertions))]
 
 #[path = "../../tools/fuzz/src/lib.rs"]
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 /// The size of the inputs; a request may have 3 MiB.
 const BYTES: usize = 2_000_000;
-/// How many times the small inputs the large ones are.
+/// How many times larger the large inputs are than the small ones.
 const TIMES: u32 = 8;
 /// How many times the linear time a large input may take: sorting and cold caches cost more than linear time.
 const SLACK: u32 = 3;
@@ -39,7 +40,7 @@ fn falling(bytes: usize, piece: impl Fn(usize) -> String) -> String {
     (0..count).rev().map(piece).collect::<Vec<_>>().join(",")
 }
 
-/// One run of inputs of a size.
+/// One run with inputs of one size.
 struct Run {
     bytes: usize,
     /// The times of the inputs so far.
@@ -85,7 +86,7 @@ fn are_close_to_linear(inputs: fn(&mut Run)) {
     inputs(&mut Run::of(BYTES, small.times));
 }
 
-/// What the other tests would find.
+/// Shows that these tests find quadratic time.
 #[test]
 #[should_panic(expected = "quadratic: ")]
 fn quadratic_time_is_found() {

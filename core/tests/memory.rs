@@ -50,7 +50,7 @@ fn yaml(bytes: &[u8]) -> bool {
     decode::yaml(bytes).is_ok()
 }
 
-/// The environment variable that tells a child process what to decode.
+/// The environment variable that selects the document that a child process decodes.
 const ASKED: &str = "HOLDFAST_DECODES";
 
 #[test]

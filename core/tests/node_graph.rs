@@ -1,4 +1,4 @@
-//! The node graph equals one built from the state's objects, whatever events led to it.
+//! After any sequence of events, the node graph equals a graph that is built from the state's objects.
 
 use holdfast_core::apply::apply;
 use holdfast_core::event::Offset;

@@ -1,9 +1,9 @@
 //! Validation rules of custom resources: Kubernetes' answers to definitions with rules and to their objects, recorded
 //! in `tests/data/cel.jsonl.gz`.
 //!
-//! A case has a schema for `spec`, one or more rules for it (`at: root`: for the whole object), and objects: new ones,
-//! and updates of old ones. With `ratchet` the old objects are older than the rules. Long values have short forms:
-//! `$repeat` for a list, `$text` for a text, `$keys` for a map.
+//! A case has a schema for `spec`, one or more rules for it (`at: root`: for the whole object), and objects: new
+//! objects, and updates of old objects. With `ratchet` the old objects are older than the rules. Long values have short
+//! forms: `$repeat` for a list, `$text` for a text, `$keys` for a map.
 //!
 //! `SHOW_DIFFERENCES=file` writes the differing cases to a file.
 
@@ -18,7 +18,7 @@ use holdfast_value::{Map, Value, json};
 use std::fmt::Write as _;
 use world::{DEFINITIONS, World};
 
-/// Cases with the same verdict, and those with also the same messages. Neither number may fall.
+/// The number of cases with the same verdict, and of cases with also the same messages. Neither number may fall.
 const AGREE: usize = 1337;
 const AGREE_IN_WORDS: usize = 1335;
 

@@ -1,10 +1,10 @@
-//! Decisions that the log has or may have, and whose events have not come by its tail yet.
+//! Decisions that the log has or may have, and whose events the log's tail has not shown yet.
 //!
 //! A log that numbers its events itself reports the offsets of a decision, or gives no answer, so that the outcome is
 //! unknown. In both cases the client is answered only after the decision's events were folded into the state, behind
-//! all events that other servers put before them: then readers here see what the client was told. A decision's events
-//! are recognized by the offsets that the log gave them. Without offsets they are recognized by their time and actor,
-//! which includes the id of the request.
+//! all events that other servers put before them: then readers here see the outcome that the client got. A decision's
+//! events are recognized by the offsets that the log gave them. Without offsets they are recognized by their time and
+//! actor, which includes the id of the request.
 
 use crate::writer::{Command, Rejection, change_at};
 use holdfast_core::event::{Offset, Operation, Record};
@@ -19,7 +19,7 @@ pub(crate) struct Awaited {
 
 struct Decided {
     command: Command,
-    /// The offsets of its events; `None` if the outcome of the write is unknown.
+    /// The offsets of the decision's events; `None` if the outcome of the write is unknown.
     at: Option<Vec<Offset>>,
     /// The written objects, as far as the tail has shown their events.
     entries: Vec<Option<Arc<Entry>>>,
@@ -55,14 +55,15 @@ impl Awaited {
             .find_map(|(place, decided)| Some((place, decided.nth(state, record)?)))?;
         let command = &mut self.decisions[place].command;
         let write = command.writes.get_mut(nth)?;
-        // Kept as well, because after a fault the same event may be read again.
+        // The write keeps its index, because after a fault the same event may be read again.
         let index = write.index.clone();
         let (_, change) = change_at(write, record.offset(), record.time_ms);
         write.index = index;
         Some((place, nth, change))
     }
 
-    /// Their events are folded in and published. Answers each decision all of whose events have come.
+    /// Call it when the events of these writes are folded in and published. Answers each decision all of whose events
+    /// have come.
     pub fn shown(&mut self, shown: Vec<(usize, usize, Arc<Entry>)>) {
         for (place, nth, entry) in shown {
             self.decisions[place].entries[nth] = Some(entry);
@@ -72,8 +73,8 @@ impl Awaited {
         }
     }
 
-    /// The log has shown all of its events. Returns the decisions that are not in the log, or only in part, and never
-    /// will be: they must be judged again.
+    /// Call it when the log has shown all of its events. Returns the decisions that are not in the log, or only in
+    /// part, and never will be: they must be judged again.
     pub fn absent(&mut self) -> Vec<Command> {
         let mut absent = Vec::new();
         for Decided { command, at, .. } in self.decisions.drain(..) {

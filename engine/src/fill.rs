@@ -10,7 +10,8 @@ use std::collections::HashMap;
 const WINDOW_BYTES: u64 = 64 << 20;
 /// Added to the bytes of each write, so that a window has a bounded number of writes and namespaces.
 const WRITE_BYTES: u64 = 4096;
-/// The limit before the disk is nearly full: one half of the recent bytes, given as one part in this many.
+/// A namespace may have written 1/`MOST_PART` of the recent bytes while all of the room is left. The limit falls with
+/// the room.
 const MOST_PART: u64 = 2;
 /// The namespaces of the cluster's own components. Their writes, and those of cluster-scoped objects, are refused only
 /// when all writes are. The names are whole, because a tenant may create a namespace with any other name.

@@ -32,11 +32,11 @@ pub struct ForkedLog {
 struct Forgotten {
     events: BTreeSet<Offset>,
     bytes: u64,
-    /// From this version on all events are here.
+    /// This log has all events from this version to its end.
     oldest: Offset,
 }
 
-/// The memory that all forks may take together. Clones share the same bound.
+/// The bound of the memory of all forks together. Clones share the same bound.
 #[derive(Clone)]
 pub struct Room {
     taken: Arc<AtomicU64>,
@@ -62,13 +62,14 @@ impl Room {
     }
 }
 
-/// The versions of a log at which forks begin. History from the oldest of them on is kept while the forks live.
+/// The versions of a log at which forks begin. The log keeps its history from the oldest of these versions while the
+/// forks live.
 #[derive(Clone, Default)]
 pub struct Holds {
     held: Arc<Mutex<BTreeMap<Offset, usize>>>,
 }
 
-/// Keeps history from one version on until it is dropped.
+/// Keeps the history that begins at one version, until this value is dropped.
 pub struct Held {
     holds: Holds,
     at: Offset,
@@ -400,7 +401,7 @@ mod tests {
             }
             let forked = fork(base.clone(), Offset(at));
             for draw in 0..70 {
-                // The other log gets events of its own.
+                // The other log gets events that the fork does not have.
                 base.append(&[record(base.as_ref(), draw * 5 + 1)]).expect("written");
                 let next = [record(&twin, draw * draw * 7 + draw)];
                 forked.append(&next).expect("written");

@@ -1,8 +1,9 @@
 //! Group commit: writes that come at the same time share one write to the disk.
 //!
 //! Making a batch durable costs about the same for one event as for many. So the writer waits a moment for requests
-//! that are on their way to it: those that were begun and have not yet waited for anything. With none on the way it
-//! does not wait. A request that waits for something else, a webhook or the rest of a body, is no longer on the way.
+//! that are on their way to it: requests that have begun and have not yet waited for anything. If no request is on the
+//! way, the writer does not wait. A request that waits for something else, a webhook or the rest of a body, is no
+//! longer on the way.
 
 use pin_project_lite::pin_project;
 use std::future::Future;
@@ -13,7 +14,7 @@ use std::task::{Context, Poll};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// The longest wait of the writer. Making a batch durable takes a disk as long, or longer.
+/// The longest wait of the writer. A disk takes at least this long to make a batch durable.
 pub const PATIENCE: Duration = Duration::from_micros(500);
 
 /// Counts the requests on their way to the writer.

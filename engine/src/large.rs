@@ -1,4 +1,4 @@
-//! Large requests are judged on threads beside the workers: a few at a time, and users in turn.
+//! Large requests are judged on threads of their own, not on the workers: a few at a time, and users in turn.
 //!
 //! Judging takes time in proportion to the request's body and to the object that it changes. A small request is judged
 //! on the worker that received it. A large one would occupy the worker for long. So it waits here until it is its
@@ -11,7 +11,7 @@ use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// From this many bytes on, a request together with the object that it changes is large.
+/// A request is large if it and the object that it changes have together at least this many bytes.
 const LARGE_BYTES: usize = 64 << 10;
 
 pub(crate) struct Large {
@@ -31,7 +31,7 @@ struct Line {
     waiting: VecDeque<(String, VecDeque<oneshot::Sender<Place>>)>,
 }
 
-/// The right to judge one large request. Dropping it serves the next user.
+/// The right to judge one large request. When it is dropped, the next user gets it.
 pub(crate) struct Place {
     shared: Arc<Shared>,
     /// False once the place was handed to the next request.

@@ -39,7 +39,8 @@ impl Loaded {
     }
 }
 
-/// Reads the log on this thread and decodes its records on another. Each is about half of the work of a start.
+/// Reads the log on this thread and decodes its records on another. Reading and decoding each take about half of the
+/// time of a start.
 fn read_all(log: &dyn LogRead, registry: &Registry) -> Result<Loaded, Fault> {
     let (records, received) = crossbeam::channel::bounded::<Vec<Record>>(AHEAD);
     std::thread::scope(|scope| {

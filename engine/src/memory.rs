@@ -29,7 +29,7 @@ struct Inner {
     recoveries_refused: usize,
     /// Whether the disk was full when the log broke.
     full: bool,
-    /// Set when there is room only for writes that make room; the value says whether a reserve for these exists.
+    /// `Some` if there is room only for writes that make room; the value says whether a reserve for these exists.
     short: Option<bool>,
     /// How many thousandths are left of the room in which only namespaces that fill the disk are refused.
     soon_short: Option<u64>,
@@ -45,11 +45,11 @@ type First = Box<dyn FnOnce(Offset) -> Vec<Record> + Send>;
 /// A fault of the next append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planned {
-    /// Nothing of the batch becomes durable, and the writer is told that the disk is full.
+    /// Nothing of the batch becomes durable, and the writer gets the error that the disk is full.
     Full,
     /// Nothing of the batch becomes durable.
     Lost,
-    /// All of the batch becomes durable, but the writer is told that it failed.
+    /// All of the batch becomes durable, but the writer gets an error.
     Unacknowledged,
     /// The log panics, and nothing of the batch becomes durable.
     Panic,
@@ -66,7 +66,7 @@ impl MemoryLog {
         self.lock().recoveries_refused = count;
     }
 
-    /// Leaves room only for writes that make room, and for these only if there is a reserve (`kept`).
+    /// Leaves room only for writes that make room. If `kept` is false, there is no room for these either.
     pub fn be_short_of_room(&self, kept: bool) {
         self.lock().short = Some(kept);
     }

@@ -12,32 +12,33 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// The most units of work in one read, and the bytes of objects after which it ends. An event read is one unit.
+/// The maximum units of work in one read, and the bytes of objects after which a read ends. Reading one event is one
+/// unit.
 const WORK_MAX: usize = 256;
 const BYTES_MAX: u64 = 256 << 10;
-/// The most events of one look-up in the log's index, and the units of work that a look-up counts as.
+/// The maximum number of events of one look-up in the log's index, and the units of work that a look-up counts as.
 const AHEAD_MAX: usize = 4096;
 const LOOK_UP_WORK: usize = 64;
 /// A watcher at most this many events behind takes short reads, which do not wait for long ones.
 pub const NEAR: u64 = 1024;
-/// The bytes that an event takes beside its object.
+/// The bytes that an event takes without its object.
 const EVENT_BYTES: u64 = 1 << 10;
 
 /// The events of a gap, as a watcher of the selection sees them.
 pub struct Missed {
     pub deliveries: Vec<Delivery>,
-    /// Up to here no other event concerns the watcher.
+    /// Up to this offset no other event concerns the watcher.
     pub position: Offset,
     pub ahead: Ahead,
     /// Counts the events until the watcher has them.
     pub charge: Charge,
 }
 
-/// Offsets that were looked up and not read yet.
+/// Offsets that look-ups found and that were not read yet.
 #[derive(Debug, Default)]
 pub struct Ahead {
     offsets: VecDeque<Offset>,
-    /// Up to here there are no other offsets.
+    /// The look-ups have found all offsets up to this one.
     through: Offset,
 }
 

@@ -4,7 +4,7 @@ use crate::log::{Fault, LogRead};
 use holdfast_core::event::Offset;
 use holdfast_core::history::moment::{Moment, version_at};
 
-/// Why a log has no version for a moment.
+/// The reason why a log has no version for a moment.
 #[derive(Debug, thiserror::Error)]
 pub enum Unknown {
     #[error("version {asked} is in the future: the newest one is {newest}")]

@@ -31,13 +31,13 @@ use std::time::Duration;
 
 /// How many races a request may lose before it queues for a turn on the contested objects and claims.
 const RACES_MAX: usize = 4;
-/// How often a request is judged again because its kind was redefined meanwhile.
+/// How often a request is judged again because its kind was redefined while it was judged.
 const REDEFINITIONS_MAX: usize = 8;
-/// How long a turn lasts, in which no other request may write the contested objects and claims.
+/// How long a turn lasts. During a turn no other request may write the contested objects and claims.
 const TURN: Duration = Duration::from_secs(1);
-/// The most objects and claims that a request queues for at a time.
+/// The maximum number of objects and claims that a request queues for at a time.
 const CONTESTED_MAX: usize = 16;
-/// The most objects in one conversion request to a webhook.
+/// The maximum number of objects in one conversion request to a webhook.
 const CONVERSIONS_MAX: usize = 500;
 
 /// The result of a mutation.
@@ -64,7 +64,7 @@ pub enum Reply {
         document: Document,
         warnings: Vec<String>,
     },
-    /// Something was created, without an object to show.
+    /// The request succeeded, and there is no object to show.
     Success {
         warnings: Vec<String>,
     },
@@ -357,8 +357,8 @@ impl Engine {
         Ok(reply(state, request, answer, &entries, warnings))
     }
 
-    /// Deletes the objects that the selection picks, each by an event of its own. An object that another request
-    /// deletes meanwhile is no error. Returns the picked objects as they were.
+    /// Deletes the objects that the selection picks, each by an event of its own. It is no error if another request
+    /// deletes a picked object first. Returns the picked objects as they were.
     pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<Collection, Refusal> {
         pipeline::validate_options_of_many(&request.options.delete, request.options.dry_run)?;
         self.catch_up().await?;
@@ -411,7 +411,7 @@ impl Engine {
         }
     }
 
-    /// Calls webhooks, all at once. Returns the answer of each, or why there is none.
+    /// Calls webhooks, all at once. Returns the answer of each, or the reason why there is none.
     async fn review(&self, calls: Vec<Call>) -> Vec<(Call, Reviewed)> {
         if planted(Bug::WebhookUnasked) {
             let agreed = |call: &Call| {
@@ -511,7 +511,7 @@ impl Races {
         Ok(())
     }
 
-    /// Queues without having lost a race, because another request has a turn or waits for one.
+    /// Queues the request although it has not lost a race, because another request has a turn or waits for one.
     fn join(&mut self, contested: Contested) {
         self.lost = self.lost.max(RACES_MAX);
         self.note(contested);

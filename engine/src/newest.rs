@@ -10,8 +10,8 @@ use holdfast_core::event::Offset;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// Asks a log for its last offset. Requests that come while a question is under way wait for the next one: an answer may
-/// be older than a request that came after its question.
+/// Asks a log for its last offset. Requests that come while a question is under way wait for the next question: an
+/// answer may be older than a request that came after its question.
 #[derive(Default)]
 pub(crate) struct Newest(Mutex<Waiting>);
 
@@ -22,7 +22,8 @@ struct Waiting {
     requests: Vec<oneshot::Sender<Answer>>,
 }
 
-/// The answer for a request. Dropping it answers the others that it brings, also if the request was given up meanwhile.
+/// The answer for a request. When the answer is dropped, it also answers the requests in `others`, even if its own
+/// request was cancelled.
 struct Answer {
     /// The offset, or why there is none.
     found: Result<Offset, String>,
@@ -30,7 +31,7 @@ struct Answer {
     next: Option<NextQuestion>,
 }
 
-/// The right to ask. Dropping it begins the next question if requests wait for it.
+/// The right to ask. When it is dropped, the next question begins if requests wait for it.
 struct NextQuestion {
     newest: Arc<Newest>,
     find: Arc<Find>,
@@ -38,7 +39,7 @@ struct NextQuestion {
 
 type Find = dyn Fn(LastFound) + Send + Sync;
 
-/// A question under way. A log that is closed drops it; then its requests fail.
+/// A question under way. When a log is closed, it drops the question, and the requests that wait for the answer fail.
 struct Question {
     requests: Vec<oneshot::Sender<Answer>>,
     next: Option<NextQuestion>,
@@ -79,7 +80,7 @@ impl Drop for NextQuestion {
     fn drop(&mut self) {
         let requests = {
             let mut waiting = self.newest.lock();
-            // Those that were given up need no question.
+            // Cancelled requests need no question.
             waiting.requests.retain(|request| !request.is_closed());
             waiting.is_asking = !waiting.requests.is_empty();
             std::mem::take(&mut waiting.requests)
@@ -93,8 +94,8 @@ impl Drop for NextQuestion {
 }
 
 impl Question {
-    /// A failed question is an answer as well: else each waiting request would ask again, one after the other, for as
-    /// long as a store takes that does not answer.
+    /// A failed question is an answer as well. Otherwise the waiting requests would ask again, one after the other, and
+    /// each would wait as long as a silent store takes to fail.
     fn answer(mut self, found: Result<Offset, Fault>) {
         let found = found.map_err(|fault| match fault {
             Fault::Unreachable { why } => why,
@@ -104,7 +105,7 @@ impl Question {
         while let Some(first) = requests.pop() {
             match first.send(Answer { found: found.clone(), others: requests, next }) {
                 Ok(()) => return,
-                // This request was given up.
+                // This request was cancelled.
                 Err(mut answer) => (requests, next) = (std::mem::take(&mut answer.others), answer.next.take()),
             }
         }
@@ -113,7 +114,8 @@ impl Question {
 
 impl Drop for Question {
     fn drop(&mut self) {
-        // The log dropped the question: all requests fail, also those that came later. The next one begins anew.
+        // The log dropped the question: all requests fail, also those that came later. The next request asks a new
+        // question.
         if let Some(NextQuestion { newest, .. }) = &self.next {
             *newest.lock() = Waiting::default();
         }
@@ -122,10 +124,10 @@ impl Drop for Question {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        // A connection with several of them is woken once, and writes their responses together.
+        // A connection with several of these requests is woken once, and writes their responses together.
         wakes::together(|| {
             for other in self.others.drain(..) {
-                // It may have been given up.
+                // The request may have been cancelled.
                 let _ = other.send(Answer { found: self.found.clone(), others: Vec::new(), next: None });
             }
         });
@@ -151,7 +153,7 @@ mod tests {
         }
     }
 
-    /// Lets everything happen that needs no answer.
+    /// Lets the other tasks run as far as they can without an answer.
     async fn rest() {
         for _ in 0..10 {
             tokio::task::yield_now().await;
@@ -176,7 +178,8 @@ mod tests {
             let waiting: Vec<_> = (0..50).map(|_| ask()).collect();
             rest().await;
             let answer = || expected.clone().map_err(|why| Fault::Unreachable { why });
-            // The first asks for itself, and the second question is for all who came while it was under way.
+            // The first request asks the first question. The second question serves all requests that came during the
+            // first.
             for _ in 0..2 {
                 rest().await;
                 let mut questions = log.take();
@@ -187,7 +190,7 @@ mod tests {
                 assert_eq!(waits.await.expect("no panic"), expected);
             }
             assert!(log.take().is_empty(), "nobody waits any more");
-            // Who comes later is not answered by an old question.
+            // A request that comes later is not answered by an old question.
             let later = ask();
             rest().await;
             log.take().remove(0)(Ok(Offset(8)));

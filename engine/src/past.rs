@@ -1,9 +1,9 @@
 //! Reads of the past: the cluster at any version that the log remembers.
 //!
-//! The cost depends on what is read, not on what happened since nor on the size of the cluster. The log's index of
-//! versions gives each object's newest event at the version. For most objects this is still the newest event, so the
-//! newest state has the object. The others are read from the log, and cached for a while. Reads of the log run where
-//! the engine runs [its reads](crate::reads), never on an async worker.
+//! The cost depends on the objects that are read, neither on the number of later events nor on the size of the cluster.
+//! The log's index of versions gives each object's newest event at the version. For most objects this is still the
+//! newest event, so the newest state has the object. The others are read from the log, and cached for a while. Reads of
+//! the log run where the engine runs [its reads](crate::reads), never on an async worker.
 
 use crate::engine::Engine;
 use crate::log::{AsOf, Changes, Fault};
@@ -33,7 +33,7 @@ const VERSIONS_MAX: usize = 16;
 const REGISTRIES_MAX: usize = 4;
 /// The bytes of past objects in each of the two generations.
 const GENERATION_BYTES_MAX: usize = 8 << 20;
-/// About the bytes that an object takes in a state, without its own bytes.
+/// The approximate overhead in bytes of an object in a state.
 const PLACE_BYTES: usize = 256;
 
 /// The cluster at one version, for reads.
@@ -51,7 +51,7 @@ pub struct View {
 #[derive(Clone)]
 struct Past {
     engine: Arc<Engine>,
-    /// Has the objects that have not changed since.
+    /// Has the objects that have not changed after the past version.
     newest: Arc<State>,
 }
 
@@ -65,13 +65,13 @@ pub struct Memory {
 struct Kept {
     /// Versions with their kinds, the most recently read last.
     versions: VecDeque<Arc<State>>,
-    /// By the event on a definition with which their validity ended.
+    /// Past sets of kinds. The key is the event on a definition that ended the validity of the set.
     registries: VecDeque<(Offset, Arc<Registry>)>,
     young: Generation,
     old: Generation,
 }
 
-/// Entries by their event and by the definition that they were decoded with.
+/// Entries of the past. The key is the entry's event and the event of the definition that decoded it.
 #[derive(Default)]
 struct Generation {
     entries: HashMap<(Offset, Offset), Arc<Entry>>,
@@ -79,7 +79,7 @@ struct Generation {
 }
 
 impl View {
-    /// A view of a state that has all objects.
+    /// A view of a state with all objects.
     pub fn of(state: Arc<State>) -> View {
         View { state, past: None, named: false, reader: Reader::SERVER }
     }
@@ -98,7 +98,7 @@ impl View {
         self.state.offset
     }
 
-    /// The state, for its kinds. It has the objects only if it [is whole](Self::is_whole).
+    /// The state, for its kinds. It has the objects only if the view [is whole](Self::is_whole).
     pub fn state(&self) -> &Arc<State> {
         &self.state
     }
@@ -211,7 +211,7 @@ impl View {
         let mut after = from.map(|token| token.after.clone());
         loop {
             let room = PIECE.min(limit - page.entries.len());
-            // One more than fits shows that the list goes on.
+            // If one object more than fits is found, the list has a further page.
             let mut found = Vec::with_capacity(room.min(64) + 1);
             let mut gather = |key: &str, offset| {
                 found.push((key.to_owned(), offset));
@@ -313,7 +313,7 @@ impl View {
         Ok((Arc::new(state), charge))
     }
 
-    /// Whether none of the wanted objects changed since the version.
+    /// Whether no wanted object changed after the version.
     fn is_as_now(&self, past: &Past, wanted: &Wanted) -> Result<bool, Refusal> {
         for (id, kind) in past.newest.registry.iter().filter(|(_, kind)| kind.stored) {
             let Some(prefix) = wanted.prefix(&past.newest, id) else { continue };
@@ -344,7 +344,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// The prefix of the keys that are wanted of a kind; `None` if none is.
+    /// The prefix of the wanted keys of a kind; `None` if no object of the kind is wanted.
     fn prefix(&self, state: &State, id: KindId) -> Option<String> {
         let kind = state.kind(id);
         match self {
@@ -493,7 +493,7 @@ impl Engine {
         self.reads().run_for(reader, Length::Long, read).await
     }
 
-    /// The kinds at a version: the current ones, unless a definition has changed since.
+    /// The kinds at a version: the current ones, unless a definition changed after the version.
     fn kinds_at(self: &Arc<Self>, newest: &Arc<State>, at: Offset) -> Result<Arc<Registry>, Refusal> {
         let Some(definitions) = newest.registry.definitions() else { return Ok(newest.registry.clone()) };
         if planted(Bug::PastKindsOfNow) {

@@ -1,9 +1,9 @@
-//! Pinned snapshots, from which later pages of lists and watches read. They are kept for a while, and counted as their
-//! readers'.
+//! Pinned snapshots, from which later pages of lists and watches read. Pins are kept for a while, and their memory
+//! counts as their readers'.
 //!
-//! A snapshot shares with the newest state the objects that have not changed since, so it alone keeps only those that
-//! were replaced after it. The writer reports each replaced object that the newest pin contains. What was replaced
-//! before the next pin was made counts as the older pin's.
+//! A snapshot shares the unchanged objects with the newest state, so it alone keeps only the objects that were replaced
+//! after it. The writer reports each replaced object that the newest pin contains. Objects that were replaced before
+//! the next pin was made count as the older pin's.
 
 use crate::log::Fault;
 use crate::read_memory::{Charge, Loss, ReadMemory, Reader};
@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 
 /// How long a continue token is valid.
 pub const LIFETIME: Duration = Duration::from_secs(5 * 60);
-/// The bytes of a snapshot of which nothing was replaced yet, and of each replaced object beside its own bytes.
+/// The bytes that a snapshot counts while no object of it was replaced, and the overhead of each replaced object.
 const SNAPSHOT_BYTES: u64 = 16 << 10;
 pub(crate) const OBJECT_BYTES: u64 = 2 << 10;
-/// The most replaced bytes that stay uncounted.
+/// The maximum number of replaced bytes that stay uncounted.
 const COUNTED_LATE_BYTES: u64 = 1 << 20;
 
 pub struct Pins {
@@ -36,7 +36,7 @@ pub struct Pins {
 
 struct Pin {
     state: Arc<State>,
-    /// The readers that it is kept for, at least one. The first claim counts the replaced bytes.
+    /// The claims of the readers for whom the pin is kept, at least one. The first claim counts the replaced bytes.
     claims: Vec<Claim>,
     replaced: u64,
 }
@@ -44,7 +44,7 @@ struct Pin {
 struct Claim {
     id: u64,
     reader: Reader,
-    /// When the last page can be requested. Then the claim ends, unless a watch uses it.
+    /// The time until which a further page can be requested. Then the claim ends, unless a watch uses it.
     until: Instant,
     watches: usize,
     charge: Charge,
@@ -57,7 +57,7 @@ pub trait Cut: Send + Sync {
     fn cut(&self);
 }
 
-/// A pinned snapshot that a watch or an answer reads from. Dropping it releases the pin.
+/// A pinned snapshot that a watch or an answer reads from. The pin is released when this value is dropped.
 pub struct Kept {
     pins: Arc<Pins>,
     offset: Offset,
@@ -70,8 +70,8 @@ impl Pins {
         Arc::new(Pins { kept: Mutex::default(), newest, replaced, claims, memory })
     }
 
-    /// Pins a snapshot for the pages that follow, or keeps it pinned for longer. Without room for it, the pages are
-    /// read from the log.
+    /// Pins a snapshot for the pages that follow, or keeps it pinned for longer. If there is no room for it, the pages
+    /// are read from the log.
     pub fn pin(self: &Arc<Self>, state: &Arc<State>, reader: &Reader) {
         if let Ok(charge) = self.memory.take(reader, SNAPSHOT_BYTES) {
             self.pin_counted(state, reader, charge);
@@ -113,7 +113,7 @@ impl Pins {
         self.replaced.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Charges the replaced bytes once they are many.
+    /// Charges the replaced bytes if there are more than [`COUNTED_LATE_BYTES`].
     pub(crate) fn count_late(&self) {
         if self.replaced.load(Ordering::Relaxed) > COUNTED_LATE_BYTES {
             let ended = self.count(&mut self.lock());
@@ -142,7 +142,7 @@ impl Pins {
                     claim.cuts.retain(|cut| cut.strong_count() > 0);
                 }
                 claim.cuts.extend(cut);
-                // A token is valid for its lifetime from the first page on, so an unexpired claim is not prolonged.
+                // A token's lifetime begins with the first page, so an unexpired claim is not prolonged.
                 claim.until = if claim.until <= now { until } else { claim.until };
                 claim.id
             }

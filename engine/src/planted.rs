@@ -8,7 +8,7 @@
 use crate::writer::Step;
 
 holdfast_planted::bugs! {
-    /// A mistake that a developer could have made.
+    /// A mistake that a developer could make.
     pub enum Bug {
         /// Clients are answered before the batch is durable.
         AnswerBeforeAppend,

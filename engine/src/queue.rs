@@ -1,4 +1,4 @@
-//! The way to the writer: a bounded queue to its thread, and the handling of its end.
+//! The bounded queue to the writer's thread, and the handling of the writer's end.
 //!
 //! A writer whose log waits for no disk needs no thread: each caller that queues a command also runs the writer.
 //!
@@ -26,7 +26,7 @@ pub struct Queue {
     /// The receiving end; it outlives the writer, so that callers can empty the queue.
     left: OnceLock<Receiver<Input>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// The writer where callers run it; `None` inside once it has ended.
+    /// Set if callers run the writer; the inner `None` means that the writer has ended.
     turned: OnceLock<Mutex<Option<Writer>>>,
     gathering: Arc<Gathering>,
     ended: Arc<watch::Sender<Option<Ended>>>,
@@ -54,7 +54,7 @@ pub enum Health {
     Well,
     /// The writer lives, but the log takes no writes.
     ReadOnly(String),
-    /// The writer has died, or does not answer.
+    /// The writer has panicked, or does not answer.
     Dead(String),
 }
 
@@ -66,7 +66,7 @@ pub enum Unsent {
 }
 
 impl Queue {
-    /// A queue for at most `inputs_max` inputs, and the end that the writer takes from.
+    /// A queue for at most `inputs_max` inputs, and its receiving end for the writer.
     pub fn new(inputs_max: usize) -> (Queue, Receiver<Input>) {
         let (inputs, outputs) = bounded(inputs_max);
         let ended = Arc::new(watch::Sender::new(None));
@@ -74,7 +74,7 @@ impl Queue {
         (Queue { inputs, left, thread: Mutex::default(), turned, gathering: Arc::default(), ended }, outputs)
     }
 
-    /// Gives the writer a thread, which waits at most `patience` for requests on their way.
+    /// Runs the writer on a thread, which waits at most `patience` for requests on their way.
     pub fn start(&self, writer: Writer, outputs: Receiver<Input>, patience: Duration) -> Result<(), Fault> {
         let left = self.left.get_or_init(|| outputs.clone()).clone();
         let (ended, gathering) = (self.ended.clone(), self.gathering.clone());
@@ -89,7 +89,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Has callers run the writer when they queue a command.
+    /// From now on callers run the writer when they queue a command.
     pub fn turn_here(&self, writer: Writer, outputs: Receiver<Input>) {
         // An engine has one writer, so these are set once.
         let _ = self.left.set(outputs);
@@ -165,7 +165,7 @@ impl Queue {
         loop {
             match self.hand_over(question) {
                 Ok(()) => break,
-                // The queue gets shorter, if the writer lives.
+                // If the writer lives, it takes inputs from the queue, so the question is sent again.
                 Err(Unsent::Full(again)) => question = *again,
                 Err(Unsent::Gone(why)) => return Health::Dead(why),
             }

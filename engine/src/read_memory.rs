@@ -1,10 +1,10 @@
-//! Memory that reads keep in use: counted in bytes for each user, and bounded.
+//! The memory that reads use, counted in bytes for each user, and bounded.
 //!
-//! Counted are the states from which pages and watches read, objects and states of the past, events of the past on
-//! their way to a watcher, answers that their client has not read yet, and documents about past kinds. While less than
-//! half of the memory is used, every request gets what it needs. Beyond that a user may have no more than an equal
-//! share. If a user within its share finds no room, the largest holder gives way: first objects that can be read again,
-//! the oldest first, then answers and watches.
+//! The count includes the states from which pages and watches read, objects and states of the past, events of the past
+//! on their way to a watcher, answers that their client has not read yet, and documents about past kinds. While less
+//! than half of the memory is used, every request gets the memory that it needs. When more is used, a user may hold no
+//! more than an equal share of all of it. If a user within its share finds no room, the largest holder gives way: first
+//! objects that can be read again, the oldest first, then answers and watches.
 
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The most bytes for all users, unless the operator sets another bound.
+/// The maximum number of bytes for all users, unless the operator sets another bound.
 pub const BYTES_DEFAULT: u64 = 512 << 20;
-/// With less, not even a few large objects could be read at once.
+/// The smallest bound that the operator can set. With less, not even a few large objects could be read at once.
 pub const BYTES_MIN: u64 = 64 << 20;
-/// How often a stream looks for room for its next part.
+/// How often a stream checks whether there is room for its next part.
 const ROOM_PERIOD: Duration = Duration::from_millis(100);
-/// The most charges that give way for one request.
+/// The maximum number of charges that give way for one request.
 const GIVE_WAY_MAX: usize = 256;
 
 /// The prefix of service accounts' user names.
@@ -81,10 +81,10 @@ struct Holder {
     yielding: BTreeMap<(Loss, u64), GiveWay>,
 }
 
-/// The loss when a charge gives way.
+/// The cost to the reader when a charge gives way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loss {
-    /// Time: the dropped objects can be read again.
+    /// The dropped objects must be read again.
     Time,
     /// A watch or an answer ends. This makes room only for other users, never for another request of the same user.
     Reply,
@@ -270,18 +270,19 @@ impl Book {
     }
 }
 
-/// The bytes that a user may have beyond half of the memory, beside `others` other users.
+/// The most bytes that one user may hold once more than half of the memory is used and `others` other users hold
+/// memory.
 fn share(others: usize, bytes_max: u64) -> u64 {
     // The share of one more user stays free even if there is no other.
     bytes_max / (others + 1).max(2) as u64
 }
 
-/// Bytes that count as a reader's. Dropping the charge gives them back.
+/// Bytes that count as a reader's until the charge is dropped.
 pub struct Charge {
     memory: ReadMemory,
     reader: Reader,
     bytes: u64,
-    /// Its key among the charges of its reader that can give way.
+    /// The charge's key among the charges of its reader that can give way.
     place: Option<(Loss, u64)>,
 }
 
@@ -335,7 +336,7 @@ impl Charge {
         fits
     }
 
-    /// Counts bytes that are in use already. A reader above its share then gives way, which may be this one.
+    /// Counts bytes that are in use already. Then readers above their share give way, possibly this one.
     pub(crate) fn add(&mut self, bytes: u64) {
         self.memory.book().add(self.reader.name(), bytes);
         self.bytes += bytes;
@@ -367,7 +368,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         let place = self.place.take();
-        // Dropped after the lock is released.
+        // The function that frees the charge is dropped after the lock is released.
         let _given_up = place.and_then(|place| {
             let mut book = self.memory.book();
             book.holders.get_mut(self.reader.name()).and_then(|holder| holder.yielding.remove(&place))

@@ -1,5 +1,5 @@
-//! Runs reads of the log on threads beside the async workers: several at once, with a bound, and in turns between
-//! users.
+//! Runs reads of the log on threads of their own, not on the async workers: several at once, with a bound, and in turns
+//! between users.
 //!
 //! A read may wait for a disk. On a worker of the runtime it would delay every request of that worker. So each read
 //! runs on a thread of its own, and a request that comes when the bound is reached waits without a thread. Waiting
@@ -12,10 +12,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// The most reads of the log in progress, and the most short ones beside them.
+/// The maximum number of long reads in progress, and of short reads in progress.
 const READS_MAX: usize = 16;
 const SHORT_MAX: usize = 4;
-/// The most of them for one user: the number of processors, within these bounds.
+/// The bounds of the number of long reads in progress for one user. Between them it is the number of processors.
 const OF_ONE_MAX: (usize, usize) = (2, READS_MAX / 2);
 
 /// Runs reads of the log, and counts the memory of their results.
@@ -27,7 +27,7 @@ pub struct Reads {
 
 #[derive(Clone)]
 enum Way {
-    /// On threads for blocking work, at most so many at a time.
+    /// On threads for blocking work. `long` and `short` bound how many reads run at a time.
     Pool { long: Arc<Turns>, short: Arc<Turns> },
     /// On the calling thread: for simulations and tests, which have one thread and no runtime.
     Here,
@@ -128,7 +128,7 @@ struct Line {
     waiting: VecDeque<oneshot::Sender<Turn>>,
 }
 
-/// A permit. Dropping it gives it to the next user.
+/// A permit. When a permit is dropped, the next user gets it.
 struct Turn(Option<(Arc<Turns>, Name)>);
 
 impl Turns {

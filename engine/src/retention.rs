@@ -23,12 +23,14 @@ pub struct Retention {
 /// The bounds of the time between passes.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
 const PERIOD_MAX: Duration = Duration::from_secs(60);
-/// How often a pass may run earlier, because of the log's size or of so many new events.
+/// How often the loop checks whether a pass must run early, because the log is too large or has `MUCH_EVENTS` new
+/// events.
 const GLANCE: Duration = Duration::from_secs(1);
 const MUCH_EVENTS: u64 = 50_000;
 /// How often the disk is checked again after it had little room.
 const SHORT_GLANCE: Duration = Duration::from_millis(100);
-/// When the disk is short of room, one step forgets one in `SHORT_STEPS` versions, and at least `SHORT_STEP_EVENTS`.
+/// When the disk is short of room, one step forgets the oldest 1/`SHORT_STEPS` of the versions, but at least
+/// `SHORT_STEP_EVENTS` of them.
 const SHORT_STEPS: u64 = 16;
 const SHORT_STEP_EVENTS: u64 = 64;
 /// The versions that one step forgets when it is not known how many must go.
@@ -134,7 +136,7 @@ pub fn make_room(log: &dyn Log, holds: &Holds) -> Result<(), Fault> {
 pub struct Pass {
     /// The events and bytes that the pass forgot, and the bytes that are left.
     pub let_go: Size,
-    /// From this version on all events are there.
+    /// The log has all events from this version to its end.
     pub oldest: Offset,
     /// No more can be forgotten, and the log is still too large.
     pub too_large: bool,

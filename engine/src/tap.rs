@@ -15,12 +15,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// The most changes that wait for a tap.
+/// The maximum number of changes that wait for a tap.
 const CHANGES_MAX: usize = 16 << 10;
-/// The most bytes of objects in waiting changes.
+/// The maximum number of bytes of objects in waiting changes.
 const BYTES_MAX: usize = 64 << 20;
 
-/// The changes since a snapshot. Dropping it leaves the hub.
+/// The changes after a snapshot. The tap leaves the hub when it is dropped.
 pub struct Tap {
     basin: Arc<Basin>,
     begin: Arc<State>,
@@ -30,7 +30,7 @@ pub struct Tap {
 pub enum Drawn {
     /// The changes up to an offset, and the kinds at that offset.
     Changes { changes: Vec<Change>, through: Offset, registry: Arc<Registry> },
-    /// More changes came than may wait: make a new tap and begin with its state.
+    /// Too many changes were waiting: make a new tap and begin with its state.
     Behind,
 }
 
@@ -45,13 +45,13 @@ pub(crate) struct Basin {
 struct Waiting {
     changes: VecDeque<Change>,
     bytes: usize,
-    /// The version and the kinds of the newest state, once any change came.
+    /// The version and the kinds of the newest state; `None` before the first change.
     newest: Option<(Offset, Arc<Registry>)>,
     behind: bool,
 }
 
 impl Tap {
-    /// A tap of all changes from now on.
+    /// A tap of all later changes.
     pub fn new(engine: &Engine) -> Tap {
         // The tap joins before the snapshot is taken, so that no change is lost between them. Changes that the snapshot
         // already contains are skipped when they are read.
@@ -133,7 +133,7 @@ fn is_mark(last: &Change, change: &Change) -> bool {
 }
 
 impl Hub {
-    /// Adds a tap, which gets all changes committed from here on.
+    /// Adds a tap, which gets all changes that are committed after this call.
     pub(crate) fn tap(&self) -> Arc<Basin> {
         let basin = Arc::new(Basin::default());
         self.taps().push(Arc::downgrade(&basin));

@@ -2,10 +2,10 @@
 //! behind.
 //!
 //! A decision that another write overtook is made again. Under a steady stream of faster writers that could go on for
-//! ever. So after a few races a request takes a turn on what it lost. Each object or claim has a line, first in, first
-//! out. While a line exists, each request about to write the same object or claim joins it, and judges again when it is
-//! served. No other request writes during a turn, so the next attempt of its holder succeeds. Where no line exists,
-//! which is almost always, this costs one load of a counter.
+//! ever. So after a few races a request takes a turn on the objects and claims that it lost. Each object or claim has a
+//! line, first in, first out. While a line exists, each request about to write the same object or claim joins it, and
+//! judges again when it is served. No other request writes during a turn, so the next attempt of its holder succeeds.
+//! Where no line exists, which is almost always, this costs one load of a counter.
 //!
 //! A turn ends when it is dropped: with the attempt, with a panic, or with the client that disconnected. Its holder
 //! bounds its time, so that a slow webhook delays only writers of the same object, and these not for long.
@@ -41,7 +41,7 @@ pub(crate) struct Turn {
     _places: Vec<Place>,
 }
 
-/// The head of one line. Dropping it serves the next request.
+/// The head of one line. When it is dropped, the next request in the line gets its turn.
 struct Place {
     shared: Arc<Shared>,
     contested: Contested,
@@ -59,7 +59,8 @@ impl Turns {
         wanted.find(|wanted| self.shared.shard(wanted).contains_key(wanted))
     }
 
-    /// Waits for a turn on all of `wanted`. They are taken in their order, so that no two requests wait for each other.
+    /// Waits for a turn on all of `wanted`. Turns are taken in the order of `wanted`, so that no two requests wait for
+    /// each other.
     pub async fn take(&self, wanted: &BTreeSet<Contested>) -> Turn {
         let mut places = Vec::with_capacity(wanted.len());
         for contested in wanted {

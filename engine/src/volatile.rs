@@ -64,7 +64,7 @@ impl VolatileLog {
         inner.newest(inner.resources.get(resource)?.objects.get(key)?, at)
     }
 
-    /// The same for each object that the question covers and that has an event here.
+    /// Like [`Self::newest`], for each object that the question covers and that has an event in this log.
     pub(crate) fn written(&self, asked: &AsOf) -> Vec<(String, Offset, bool)> {
         let inner = self.read_inner();
         let Some(resource) = inner.resources.get(asked.resource) else { return Vec::new() };
@@ -135,7 +135,7 @@ impl Inner {
         Some((newest.offset(), newest.is_delete()))
     }
 
-    /// The same, unless it is a deletion.
+    /// The newest event of an object up to a version; `None` if it is a deletion.
     fn present(&self, versions: &BTreeSet<u64>, at: Offset) -> Option<Offset> {
         self.newest(versions, at).filter(|(_, is_delete)| !is_delete).map(|(offset, _)| offset)
     }
@@ -271,7 +271,7 @@ impl Log for VolatileLog {
     }
 }
 
-/// Nothing outlives the process, so reopening means going on with the same log.
+/// The log ends with its process, so reopening returns the same log.
 #[cfg(test)]
 impl crate::log::suite::Backend for VolatileLog {
     fn fresh() -> Self {

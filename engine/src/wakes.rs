@@ -1,4 +1,4 @@
-//! Wakes that are held back until all events of a commit are queued.
+//! Holds wakes back until all events of a commit are queued.
 //!
 //! A connection that carries many watches is one task. Woken by the first of its events, the task would run on another
 //! thread and write that one event while the next is still being queued, and so on for each watch. So a task that reads

@@ -34,9 +34,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// The most commands that share one fsync.
+/// The maximum number of commands that share one fsync.
 const BATCH_COMMANDS_MAX: usize = 512;
-/// The most bytes of objects that share one fsync.
+/// The maximum number of bytes of objects that share one fsync.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 /// How often decisions are proposed again because other servers were faster.
 const ROUNDS_MAX: usize = 16;
@@ -55,7 +55,7 @@ pub enum Input {
     Stop,
 }
 
-/// A decision on its way into the log. It holds as long as the versions that it expects are current.
+/// A decision on its way into the log. It is valid as long as the versions that it expects are current.
 pub struct Command {
     pub writes: Vec<Write>,
     pub expects: Vec<Expectation>,
@@ -80,10 +80,10 @@ pub enum Rejection {
     Poisoned(String),
 }
 
-/// What a decision lost in a race.
+/// The object, claim or kind that a decision lost in a race.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Contested {
-    /// The object has another version, was created, or was deleted.
+    /// The object has another version, or was created or deleted.
     Object { kind: KindId, key: Arc<str> },
     /// Another object holds the claim.
     Claim(Arc<str>),
@@ -121,9 +121,9 @@ pub struct Writer {
     others: Arc<AtomicBool>,
     /// Why nothing may be appended to the log; `None` if it works.
     poison: Option<Poison>,
-    /// Decisions that the log has or may have, and whose events have not come by its tail yet.
+    /// Decisions that the log has or may have, and whose events the log's tail has not shown yet.
     awaited: Awaited,
-    /// Decisions that turned out not to be in the log, and are proposed again.
+    /// Decisions that are not in the log, as the writer found out, and are proposed again.
     unwritten: Vec<Command>,
     /// Empty between two batches; its memory is reused.
     batch: Vec<Command>,
@@ -136,7 +136,7 @@ pub struct Writer {
 #[derive(Debug, Clone)]
 struct Poison {
     is_full: bool,
-    /// Whether nothing that was proposed when the log failed is in it.
+    /// Whether the log has nothing of the batch that was proposed when it failed.
     is_unwritten: bool,
     why: String,
 }
@@ -219,7 +219,7 @@ impl Writer {
         }
     }
 
-    /// Serves this input and those that wait behind it, as many as fit into a batch; false after `Stop`.
+    /// Serves this input and as many waiting inputs as fit into a batch; false after `Stop`.
     pub fn serve(&mut self, first: Input, inputs: &Receiver<Input>) -> bool {
         let (mut next, mut batch) = (Some(first), std::mem::take(&mut self.batch));
         let (mut bytes, mut questions, mut stop) = (0, Vec::new(), false);
@@ -295,7 +295,7 @@ impl Writer {
         pipeline::makes_room(&self.state, &command.writes, &command.actor, command.time_ms)
     }
 
-    /// Refuses writes of namespaces that wrote too large a share recently, except writes that make room.
+    /// Refuses writes of namespaces whose share of the recent bytes is too large, except writes that make room.
     fn refuse_who_fills(&self, commands: &mut Vec<Command>, left: u64, why: &str) {
         for command in std::mem::take(commands) {
             let namespace = command.namespace();
@@ -329,7 +329,7 @@ impl Writer {
         *commands = kept;
     }
 
-    /// Reads what other servers have appended, if they have.
+    /// Reads the events that other servers have appended, if there are any.
     pub fn follow(&mut self) {
         if self.others.swap(false, Ordering::AcqRel)
             && self.poison.is_none()
@@ -433,7 +433,7 @@ impl Writer {
         }
     }
 
-    /// Rejects a batch that the log refused, or did not acknowledge.
+    /// Rejects a batch that the log refused or did not acknowledge.
     fn refuse(&mut self, mut batch: Batch, fault: &Fault) {
         tracing::error!(%fault, "a batch of {} events could not be appended to the log", batch.records.len());
         if planted(Bug::HalfBatchAfterFault) {
@@ -447,7 +447,7 @@ impl Writer {
         for (command, outcome) in batch.decided {
             command.answer(Err(match outcome {
                 Ok(_) => poison.rejection_of_tried(),
-                // The decision that it clashed with in the batch was not written either.
+                // The decision that this one clashed with in the batch was not written either.
                 Err(_) => poison.rejection(),
             }));
         }
@@ -532,7 +532,7 @@ impl Command {
         self.writes.first().and_then(|write| split_key(&write.key).0).unwrap_or_default()
     }
 
-    /// The command as it was handed over: its writes get their indexes back, which [`number`] moved into the entries.
+    /// The command as the caller sent it: its writes get their indexes back, which [`number`] moved into the entries.
     fn taken_back(mut self, outcome: Outcome) -> Command {
         for (write, entry) in self.writes.iter_mut().zip(outcome.unwrap_or_default()) {
             write.index = entry.index.clone();
@@ -551,10 +551,10 @@ struct Batch {
     /// The state with all writes of the batch.
     next: State,
     records: Vec<Record>,
-    /// Each with the object before the change.
+    /// The changes, each with the object before it.
     changes: Vec<(Change, Option<Arc<Entry>>)>,
-    /// Answered only once the batch is durable, rejections too: a decision may be stale because of another one in this
-    /// batch.
+    /// The commands with their outcomes. Even rejections are answered only when the batch is durable: a decision may be
+    /// stale because of another one in this batch.
     decided: Vec<(Command, Outcome)>,
 }
 
@@ -590,7 +590,7 @@ impl Batch {
         entries
     }
 
-    /// The commands of all decisions, as they were handed over.
+    /// The commands of all decisions, as the callers sent them.
     fn take_back(self) -> std::vec::IntoIter<Command> {
         let commands = self.decided.into_iter().map(|(command, outcome)| command.taken_back(outcome));
         commands.collect::<Vec<_>>().into_iter()
@@ -633,7 +633,7 @@ impl Batch {
     }
 }
 
-/// A decision's records as they would follow the state, for a caller that appends as another server would.
+/// A decision's records, numbered after the state, for a caller that appends as another server would.
 pub fn numbered(state: &State, mut writes: Vec<Write>, actor: &Actor, time_ms: i64) -> Vec<Record> {
     let mut next = state.clone();
     let number = |write: &mut Write| {

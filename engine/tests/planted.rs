@@ -10,7 +10,7 @@ mod world;
 
 use holdfast_engine::planted::{Bug, plant};
 
-/// The most runs in which a bug may stay unnoticed.
+/// The maximum number of runs in which a bug may stay unnoticed.
 const SEEDS: u64 = 200;
 
 #[test]

@@ -1,6 +1,6 @@
-//! Memory of responses until they are sent. Responses that were made whole wait for the client to read them. The memory
-//! that they hold is bounded and shared among users; and a response that takes long is made on a thread where no other
-//! request waits for it.
+//! The memory of responses until they are sent. A response that was made as a whole waits for the client to read it.
+//! The memory of these responses is bounded and shared among users. A response that takes long is made on a thread of
+//! its own, so that no other request waits for it.
 //!
 //! Most responses are bytes that the state holds anyway, or are made of them while they are sent. YAML, indented lists
 //! and tables of one object are not. A client that does not read would keep each of these, and a piece of every list,
@@ -13,14 +13,14 @@ use holdfast_core::authz::User;
 use holdfast_engine::{Charge, Cut, Kept, Length, ReadMemory, Reader, Reads};
 use std::sync::Weak;
 
-/// How many bytes of objects are written in other forms where requests are answered.
+/// Up to this many bytes of objects, the worker that answers a request also converts them to other forms.
 pub const QUICK_BYTES_MAX: usize = 256 << 10;
 
 /// Makes responses and counts their memory. Clones share the same bounds.
 #[derive(Clone)]
 pub struct Answers {
     memory: ReadMemory,
-    /// Threads for work that takes long.
+    /// The threads for work that takes long.
     threads: Reads,
 }
 
@@ -45,13 +45,13 @@ impl Answers {
         self.threads.run_for(&Reader::of(user), Length::Long, work).await
     }
 
-    /// Waits for memory that a stream holds for one event until it was sent. A user beyond its share waits.
+    /// Waits for the memory that a stream needs for one event until the event is sent. A user above its share waits.
     pub async fn room(&self, user: &User, bytes: usize) -> Charge {
         self.memory.room(&Reader::of(user), bytes as u64).await
     }
 
     /// Counts a response as its user's until it was sent: `counted` is already counted, and `keep` counts what the
-    /// response keeps of the state. Without room for it the response becomes a refusal.
+    /// response keeps of the state. If there is no room for it, the response becomes a refusal.
     pub fn hold(
         &self,
         user: &User,

@@ -20,9 +20,9 @@ use jiff::Timestamp;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// The client's address, and those of the proxies on the way.
+/// The header with the client's address, and the addresses of the proxies between client and server.
 pub const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// The client's address alone.
+/// The header with only the client's address.
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 /// The origin of a request.
@@ -43,7 +43,7 @@ pub fn source(path: &str, query: &str, headers: &HeaderMap, client: Option<Socke
     Source { received: Timestamp::now(), uri, addresses, agent, authentication, deadline }
 }
 
-/// The deadline of a request that may take this long, and what the audit event says when it passes.
+/// The deadline of a request that may take this long, and the audit event's text for a deadline that passes.
 pub fn deadline(patience: Duration) -> Deadline {
     Deadline { at: Instant::now() + patience, ended: || ended(&Refusal::Timeout(Timeout::Backend)) }
 }
@@ -54,8 +54,8 @@ pub fn ended(refusal: &Refusal) -> Ended {
     Ended { code, status: Some(document.clone()), object: Some(document) }
 }
 
-/// Records the end of a request, if its reply says it; otherwise returns the trail, and the response's end is recorded
-/// later.
+/// Records the end of a request if the reply is its end. Otherwise returns the trail, and the end of the response is
+/// recorded later.
 pub async fn tell(
     transport: &Transport,
     mut trail: Box<Trail>,
@@ -101,7 +101,7 @@ pub async fn tell(
     None
 }
 
-/// Whether the subresource's responses may take any time.
+/// Whether responses of the subresource may last for any time.
 fn is_lasting(route: &Route) -> bool {
     let Route::Resource { path, .. } = route else { return false };
     matches!(path.subresource.as_str(), "attach" | "exec" | "log" | "portforward" | "proxy")

@@ -25,9 +25,9 @@ const BODY_BYTES_MAX: usize = 3 << 20;
 
 /// The longest time that a body may take to arrive.
 const BODY_SECONDS_MAX: u64 = 60;
-/// The most bytes of bodies held at once.
+/// The maximum number of bytes of bodies in memory at once.
 const BODIES_BYTES_MAX: u64 = 256 << 20;
-/// The least bytes that a body counts, so that many bodies that never arrive are no cheaper than one that does.
+/// Each body counts at least this many bytes, so that many bodies that never arrive also use up the memory.
 const BODY_BYTES_MIN: u64 = 64 << 10;
 
 /// How many bytes of an unwanted body are read, and how long that may take.
@@ -47,7 +47,7 @@ impl Progress {
     }
 }
 
-/// The body, and whether it was read; a body that the head does not announce counts as read.
+/// The body, and its progress. If the head announces no body, it counts as read.
 pub fn followed<B: Stream>(headers: &HeaderMap, body: B) -> (impl Stream<Item = B::Item> + use<B>, Progress) {
     let announced = headers.contains_key(TRANSFER_ENCODING)
         || headers.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0");
@@ -80,7 +80,7 @@ where
     let _ = tokio::time::timeout(PASSED_OVER_MAX, read).await;
 }
 
-/// The bodies being read, of all users, with a fair share of the memory for each. A body takes memory before its
+/// The memory for the bodies that are being read, of which each user has a fair share. A body takes memory before its
 /// request takes a place among those in progress. Clones share the same memory.
 #[derive(Clone)]
 pub struct Bodies {
@@ -177,12 +177,12 @@ pub fn delete_options(named: &mut ResourceRequest) -> Result<(), Refusal> {
     }
 }
 
-/// Reads the delete options in the body of an Eviction, so that a dry run is seen before the request is judged. Whether
-/// the body is an Eviction is found out later.
+/// Reads the delete options in the body of an Eviction, so that a dry run is known before the request is judged. Later
+/// code checks whether the body is an Eviction.
 pub fn eviction(named: &mut ResourceRequest) -> Result<(), Refusal> {
     match parsed(&named.body).as_ref().map(|body| &body["deleteOptions"]) {
         None | Some(Value::Null) => Ok(()),
-        // Options of a wrong type are refused later, with the body.
+        // Later code refuses options of a wrong type, together with the body.
         Some(options) => checked(options.clone()).map_or(Ok(()), |options| take(&mut named.options, &options)),
     }
 }
@@ -223,7 +223,7 @@ fn options_body(body: &Body) -> Result<Option<Value>, Refusal> {
     Ok(Some(body))
 }
 
-/// `DeleteOptions` in a body win over those in the query.
+/// `DeleteOptions` in a body take precedence over those in the query.
 fn parse(body: &Value, query: &DeleteOptions) -> Result<(DeleteOptions, bool), Refusal> {
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let asked = body["dryRun"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Wires the service and the transport over an engine: the only place that does.
+//! Wires the service and the transport over an engine. No other code does this.
 
 use crate::aggregate::{self, Aggregator};
 use crate::answers::Answers;
@@ -34,39 +34,39 @@ pub struct Builder {
     pub features: Features,
     /// How aggregated API servers are reached.
     pub aggregation: aggregate::Settings,
-    /// The trust that other servers are told, if they are.
+    /// The authorities for client certificates that other servers are to trust; `None` if this server publishes none.
     pub trust: Option<Trust>,
-    /// The connections to nodes and to what runs in the cluster.
+    /// The connections to nodes, pods and Services in the cluster.
     pub connections: Connections,
     /// The address by which clients reach the server: `10.0.0.1:6443`.
     pub address: String,
-    /// The URL of the keys of service account tokens; without it they are not published.
+    /// The URL of the keys of service account tokens; `None` if the keys are not published.
     pub keys_url: Option<String>,
     /// Makes forks of a log on a disk.
     pub forker: Option<Arc<dyn Forker>>,
-    /// The most forks in memory at once.
+    /// The maximum number of forks in memory at once.
     pub forks_max: u32,
-    /// Starts components in this process beside the server, and beside each fork of it.
+    /// Starts components in this process for the server and for each fork of it.
     pub components: Option<Components>,
-    /// Reviews images, if the admission plug-in is on.
+    /// Reviews images; `None` if the admission plug-in is off.
     pub images: Option<Arc<dyn Images>>,
-    /// The identities with which admission webhooks are called, if they have any.
+    /// The credentials for calls to admission webhooks.
     pub speakers: Speakers,
-    /// Records requests, if they are audited.
+    /// Records requests; `None` if they are not audited.
     pub auditor: Option<Arc<Auditor>>,
     pub manners: Manners,
     /// The minor release that the server emulates, and the oldest minor release with which it is compatible.
     pub releases: (u32, u32),
     /// The version that the server reports.
     pub git_version: String,
-    /// The shortest time of a watch that names none.
+    /// The minimum duration of a watch whose client names none.
     pub watch_min: Duration,
     /// The debug pages of the program.
     pub pages: Option<Pages>,
     /// Samples requests for traces, if they are traced.
     pub tracer: Option<Tracer>,
     pub shown_metrics: Option<ShownMetrics>,
-    /// Health checks beside the server's own.
+    /// Health checks in addition to the server's own.
     pub checks: Vec<Arc<dyn HealthCheck>>,
     /// Metrics of other parts.
     pub meters: Vec<Meter>,
@@ -225,14 +225,14 @@ impl Transport {
     }
 }
 
-/// The parts that ask other servers.
+/// The parts that send requests to other servers.
 struct OutsideParts {
     authorities: Option<Arc<dyn Authorities>>,
     images: Option<Arc<dyn Images>>,
     speakers: Speakers,
 }
 
-/// Reads the APIServices, and connects the engine with what carries out its effects.
+/// Reads the APIServices, and gives the engine the implementation of its outside effects.
 fn aggregator(
     aggregator: Aggregator,
     engine: &Arc<Engine>,

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 /// The Kubernetes release whose API is served.
 pub const API_VERSION: &str = "v1.35.0";
 
-/// How many documents are kept: several times as many as a thousand groups have.
+/// The maximum number of kept documents: several times the number that a thousand groups need.
 const DOCUMENTS_MAX: usize = 8192;
 
 /// The number of past APIs whose documents are kept.
@@ -41,7 +41,7 @@ impl Library {
         Library { present: Arc::new(present), past: Arc::default() }
     }
 
-    /// The documents of the kinds in the scene. The memory of past ones is counted as their reader's.
+    /// The documents of the kinds in the scene. The memory of documents about past kinds counts as the reader's.
     pub fn of(&self, scene: &Scene, memory: &ReadMemory, user: &User) -> Arc<Documents> {
         match scene.has_kinds_of_now() {
             true => self.present.clone(),
@@ -85,11 +85,12 @@ fn lock(past: &Past) -> std::sync::MutexGuard<'_, VecDeque<(Arc<Registry>, Arc<D
 pub struct Documents {
     /// The address by which clients reach the server: `10.0.0.1:6443`.
     pub(crate) server_address: String,
-    /// By name, with the revision of the kinds that they were made from.
+    /// The documents by name, each with the revision of the kinds from which it was made.
     made: Mutex<HashMap<String, (u64, Bytes)>>,
-    /// For a fork: the documents of the server that was forked, and the revision up to which both have the same.
+    /// For a fork: the documents of the server that was forked, and the last revision at which both have the same
+    /// kinds.
     shared: Option<(Arc<Documents>, u64)>,
-    /// For past kinds: counts the documents. They may be dropped while a request reads them.
+    /// For past kinds: counts the memory of the documents. They may be dropped while a request reads them.
     pub(crate) charge: Option<Mutex<Charge>>,
 }
 
@@ -128,7 +129,7 @@ impl Documents {
         if kept.get(&name).is_some_and(|(newer, _)| *newer > revision) {
             return;
         }
-        // Documents of groups that are gone are not removed one by one.
+        // Documents of groups that no longer exist are not removed one by one.
         if kept.len() >= DOCUMENTS_MAX {
             kept.clear();
         }
@@ -157,7 +158,8 @@ impl Described<'_> {
         self.get(name, group.revision, || make(&Catalog::of(self.registry, std::slice::from_ref(&group))))
     }
 
-    /// The same for every group, in discovery's order; `core` picks the group without a name, otherwise all others.
+    /// The document of every group, in discovery's order. If `core` is set, only the core group counts; otherwise all
+    /// other groups count.
     pub fn each_group(&self, name: &str, core: bool, make: fn(&Catalog, &str) -> Option<Bytes>) -> Vec<Bytes> {
         let groups = self.registry.groups().into_iter().filter(|group| group.group.is_empty() == core);
         let each = groups.filter_map(|group| {
@@ -174,7 +176,7 @@ impl Described<'_> {
         make(&OpenApi { schema: schema(), catalog: &catalog, version: API_VERSION })
     }
 
-    /// The groups with built-in kinds, and those without.
+    /// The groups with built-in kinds, and the groups without any.
     pub fn by_origin(&self) -> (Vec<GroupVersions>, Vec<GroupVersions>) {
         let built_in = built_in();
         self.registry.groups().into_iter().partition(|group| built_in.group(&group.group).is_some())

@@ -25,10 +25,10 @@ pub struct Effects {
     pub images: Option<Arc<dyn Images>>,
 }
 
-/// A server that says whether images may run.
+/// A server that decides whether images may run.
 #[async_trait]
 pub trait Images: Send + Sync + 'static {
-    /// The status of its answer to an ImageReview, or why there is none.
+    /// The status of the server's answer to an ImageReview, or the reason why there is none.
     async fn judge(&self, review: &Value) -> Result<Value, String>;
 }
 

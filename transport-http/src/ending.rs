@@ -13,7 +13,7 @@ impl Transport {
         self.leaving.store(true, Ordering::Relaxed);
     }
 
-    /// Stops in the order that the operator wants. Returns when only connections remain to be waited for.
+    /// Stops in the order that the operator chose. Returns when only connections are left to end.
     pub async fn end(&self) {
         self.leave();
         if self.manners.send_retry_after {

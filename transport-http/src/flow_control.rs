@@ -1,5 +1,5 @@
-//! Flow control as clients see it: headers with the flow schema and the priority level, and dumps of what is in
-//! progress.
+//! The part of flow control that clients see: headers with the flow schema and the priority level, and dumps of the
+//! requests in progress.
 
 use crate::query::Query;
 use crate::respond::{self, Response};
@@ -13,7 +13,7 @@ const LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel
 /// Adds the headers with the request's flow schema and priority level.
 pub fn tell(response: &mut Response, flow: &Flow) {
     for (name, uid) in [(SCHEMA, &flow.schema_uid), (LEVEL, &flow.level_uid)] {
-        // Before the server has made the objects their uids are unknown.
+        // The uids are unknown until the server has made the objects.
         if let Ok(uid) = HeaderValue::from_maybe_shared(uid.clone())
             && !uid.is_empty()
         {

@@ -16,7 +16,7 @@ pub const PATHS: [&str; 3] = ["healthz", "livez", "readyz"];
 const CHECKS: &[&str] = &["etcd", "log", "ping", "writer"];
 /// Further checks for readiness.
 const READY_CHECKS: &[&str] = &["etcd-readiness", "informer-sync"];
-/// What is done once at the start, under Kubernetes' names, some of which scripts query.
+/// The hooks that run once at the start, under Kubernetes' names. Scripts query some of these names.
 const HOOKS: &[&str] = &[
     "autoregister-completion",
     "loopback-serving-certificate",
@@ -47,14 +47,14 @@ const HOOKS: &[&str] = &[
     "poststarthook/start-system-namespaces-controller",
     "poststarthook/storage-object-count-tracker-hook",
 ];
-/// Further start hooks: with priority and fairness, and without it.
+/// Further start hooks: the first list with priority and fairness, the second without it.
 const FAIR_HOOKS: &[&str] = &[
     "poststarthook/priority-and-fairness-config-consumer",
     "poststarthook/priority-and-fairness-config-producer",
     "poststarthook/priority-and-fairness-filter",
 ];
 const UNFAIR_HOOKS: &[&str] = &["poststarthook/max-in-flight-filter"];
-/// The prefixes of the checks of an override's etcd: of all of them, and of those for readiness alone.
+/// The prefix of all checks of an override's etcd, and the longer prefix of those that are only for readiness.
 const OVERRIDE_BEGIN: &str = "etcd-override-";
 const READY_BEGIN: &str = "etcd-override-readiness-";
 /// How long the writer may take to answer before it counts as dead.
@@ -64,15 +64,15 @@ const WRITER_PATIENCE: Duration = Duration::from_secs(10);
 struct Looked {
     writer: Health,
     readable: Result<(), String>,
-    /// By the name of the check.
+    /// The failed checks: name and reason.
     failed: Vec<(String, String)>,
 }
 
 impl Looked {
-    /// Does the work that the wanted checks of a path need.
+    /// Gets the health values that the wanted checks of a path need.
     async fn look(transport: &Transport, path: &str, wanted: impl Fn(&str) -> bool) -> Looked {
         let readable = match path {
-            // Liveness does not depend on it: a restart cures neither many reads nor a slow disk.
+            // Liveness does not depend on this check: a restart would not help against many reads or a slow disk.
             "livez" => Ok(()),
             _ => {
                 let log = transport.engine().log().clone();
@@ -80,7 +80,7 @@ impl Looked {
             }
         };
         let mut failed = Vec::new();
-        // Liveness does not depend on other processes either, for the same reason.
+        // Liveness does not depend on other processes either, because a restart would not help.
         for check in transport.checks.iter().filter(|check| path != "livez" && wanted(check.name())) {
             if let Err(why) = check.check().await {
                 failed.push((check.name().to_owned(), why));
@@ -105,7 +105,7 @@ impl Looked {
 
     fn log(&self, path: &str) -> Result<(), String> {
         match &self.writer {
-            // A restart would not cure a full disk.
+            // A restart would not help against a full disk.
             Health::ReadOnly(why) if path != "livez" => Err(why.clone()),
             _ => self.readable.clone(),
         }
@@ -138,7 +138,7 @@ impl Transport {
             "informer-sync" => Ok(()),
             hook if HOOKS.contains(&hook) || self.own_hooks().contains(&hook) => match *self.ready.borrow() {
                 true => Ok(()),
-                // A start takes its time, and a restart would not shorten it.
+                // A start may take long, and a restart would not shorten it.
                 false if path == "livez" && self.started.elapsed() < self.manners.livez_grace => Ok(()),
                 false => Err("not finished".into()),
             },
@@ -147,7 +147,7 @@ impl Transport {
     }
 }
 
-/// Whether a name excludes a check. Excluding a check of the main etcd excludes those of the other etcds, too.
+/// Whether a name excludes a check. Excluding a check of the main etcd also excludes the checks of the other etcds.
 fn excludes(excluded: &str, name: &str) -> bool {
     let is_ready = name.starts_with(READY_BEGIN);
     match excluded {

@@ -5,18 +5,19 @@ use holdfast_engine::{Charge, Cut, Kept, Loss};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The memory that one response holds until it was sent. The body keeps a clone; dropping it gives the memory back.
+/// The memory that one response holds until it was sent. The body keeps a clone, and the memory is free when the last
+/// clone is dropped.
 #[derive(Clone)]
 pub struct Held {
     /// The bytes that only this response holds.
     pub bytes: usize,
-    /// Whether its objects are those of the state, which cost nothing as long as the state has them.
+    /// Whether the response shares the objects of the state. They need no memory of their own while the state has them.
     pub is_shared: bool,
     kept: Arc<Mutex<Counted>>,
     is_cut: Arc<AtomicBool>,
 }
 
-/// The error with which a response ends early.
+/// The error that ends a response early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CutOff;
 
@@ -33,7 +34,7 @@ impl std::error::Error for CutOff {}
 pub struct Counted {
     charges: Vec<Charge>,
     pub state: Option<Kept>,
-    /// The iterator that makes its pieces.
+    /// The iterator that makes the pieces of the response.
     pub pieces: Option<Weak<dyn Cut>>,
 }
 
@@ -81,7 +82,7 @@ impl Held {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a charge, and has the pieces cut off when the charge gives way.
+    /// Keeps a charge, and cuts the pieces off when the charge gives way.
     pub fn count(&self, mut charge: Charge) {
         let mut counted = self.counted();
         let (pieces, kept) = (counted.pieces.clone(), Arc::downgrade(&self.kept));

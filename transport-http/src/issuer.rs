@@ -1,4 +1,4 @@
-//! OpenID discovery: what this server publishes about itself as an issuer of tokens.
+//! OpenID discovery: the documents that this server publishes about itself as an issuer of tokens.
 
 use crate::respond::{self, Encoding, Response, Shape};
 use crate::tokens::Published;
@@ -7,7 +7,7 @@ use holdfast_core::Refusal;
 use http::HeaderMap;
 use http::header::{ACCEPT, CACHE_CONTROL, HeaderValue};
 
-/// One of the two documents.
+/// One of the two documents of an issuer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Document {
     Configuration,
@@ -15,10 +15,10 @@ pub enum Document {
 }
 
 const KEY_SET: &str = "application/jwk-set+json";
-/// Lets verifiers cache the documents instead of reading them for each token.
+/// The caching header: verifiers may cache the documents instead of reading them for each token.
 const KEPT: &str = "public, max-age=3600";
 
-/// The document; a 404 where the issuer is no URL that can be queried.
+/// The document; a 404 if the issuer is no URL that can be queried.
 pub fn answer(
     published: Option<&Published>,
     document: Document,

@@ -1,8 +1,8 @@
 //! HTTP in front of the service: TLS, authentication, parsing, rendering, streaming. It has no rules about objects.
 //!
-//! Start at [`Transport::handle`], the way of one request; a [`Builder`] wires the service and this transport.
-//! [`serve`](mod@serve) puts it behind a socket and [`memory`] behind a `tower` service without one; both run the same
-//! filter.
+//! Start at [`Transport::handle`], which handles one request. A [`Builder`] wires the service and this transport.
+//! [`serve`](mod@serve) puts the transport behind a socket, and [`memory`] behind a `tower` service without a socket;
+//! both run the same filter.
 
 pub mod aggregate;
 mod answers;

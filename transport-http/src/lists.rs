@@ -12,11 +12,10 @@ use holdfast_value::json;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The most work that the cells of one piece of a table may take, so that the connection can serve other requests
-/// meanwhile.
+/// The maximum work for the cells of one piece of a table. Between two pieces the connection can serve other requests.
 const PIECE_LOOKS_MAX: usize = 100_000;
 
-/// The fields of a list beside its items.
+/// The fields of a list without its items.
 #[derive(Debug, Clone, Default)]
 pub struct Head {
     pub continue_token: String,
@@ -47,7 +46,7 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
             None => respond::bytes(200, first, shape),
             Some(second) => {
                 let size = bytes.max(first.len() + second.len());
-                // Cells may show a large part of an object.
+                // Cells may contain a large part of an object.
                 respond::counted([first, second].into_iter().chain(pieces), 2 * piece, size, JSON, shape.gzip)
             }
         };
@@ -77,7 +76,7 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
     }
     let is_partial = matches!(shape.form, Form::Metadata(_));
     if is_partial && page.entries.is_empty() {
-        // Kubernetes makes such a list from the objects; without any it has `null` items.
+        // Kubernetes makes this list from the objects; if there are no objects, `items` is `null`.
         start.push_str("},\"items\":null}\n");
         return respond::bytes(200, start.into(), shape);
     }
@@ -146,7 +145,7 @@ impl Table {
     }
 }
 
-/// The list made of its items' Protobuf messages; `None` when an item has none.
+/// The list made of its items' Protobuf messages; `None` if an item has no Protobuf form.
 fn protobuf_list(kind: &Kind, version: usize, page: &Page, head: &Head) -> Option<Messages> {
     let codec = protobuf::codec();
     let api_version = kind.versions[version].api_version();
@@ -170,7 +169,7 @@ struct Messages {
     /// The number of the field that holds the items.
     number: u32,
     items: Vec<Body>,
-    /// The size of the whole in bytes.
+    /// The size of the whole list in bytes.
     size: usize,
 }
 
@@ -224,7 +223,7 @@ impl Items {
         }
     }
 
-    /// The item's range in its stored bytes; unless it is whole, without the opening brace.
+    /// The item's range in its stored bytes. Without the opening brace, unless items are whole.
     fn stored(&self, entry: &Entry) -> Range<usize> {
         if self.whole { 0..entry.size() } else { entry.hub_item() }
     }

@@ -12,11 +12,11 @@
 //! | `/records` | `offsets`: up to 1024, separated by commas | those of them that exist |
 //! | `/current` | | the newest record of every object |
 //!
-//! Where kinds have a log of their own, the parameter `of` of each path names it by one of them (`of=events`), and the
-//! first path lists them. Without it all paths are about the log of most kinds.
+//! Some kinds may have a log of their own. The parameter `of` of each path selects such a log by one of its kinds
+//! (`of=events`), and the first path lists these kinds. Without the parameter all paths are about the main log.
 //!
-//! Records are sent as they are read, each as [`frame`] writes it, followed by an end mark: a response without it was
-//! cut short.
+//! Records are sent as they are read, in the form that [`frame`] writes, and an end mark follows. A response without
+//! the end mark was cut short.
 
 use crate::query::Query;
 use crate::respond::{self, Frames, Response, Shape};
@@ -42,7 +42,7 @@ use std::time::Duration;
 
 pub const PATH: &str = crate::route::LOG;
 pub const RECORDS: &str = "application/vnd.holdfast.records";
-/// The most offsets in one request.
+/// The maximum number of offsets in one request.
 pub const OFFSETS_MAX: usize = 1024;
 /// The longest wait for the next event, in seconds.
 pub const WAIT_SECONDS_MAX: u64 = 30;
@@ -50,12 +50,12 @@ pub const WAIT_SECONDS_MAX: u64 = 30;
 /// How many records are read at a time, and how many bytes of them are sent at a time.
 const PIECE: usize = 256;
 const PIECE_BYTES: usize = 256 << 10;
-/// Stands in place of a length when the log failed; the text of the fault follows.
+/// This value in the place of a length means that the log failed; the text of the fault follows.
 const FAILED: u32 = u32::MAX;
-/// Longer than any record.
+/// A reader refuses longer frames. The bound is longer than any record.
 const FRAME_BYTES_MAX: u32 = 256 << 20;
 
-/// The user, and the request's place among those in progress, which it gives up while it waits.
+/// The user, and the request's place among the requests in progress. The request gives the place up while it waits.
 pub(crate) struct Waiter<'a> {
     pub user: &'a User,
     pub place: Option<RequestSlot>,
@@ -90,7 +90,7 @@ pub(crate) async fn answer(
     answer.await.unwrap_or_else(|refusal| respond::refusal(&refusal, shape))
 }
 
-/// The engine whose log is asked for: the main one, or that of the kind that `of` names by its place in storage.
+/// The engine of the requested log: the main engine, or the engine of the kind whose storage resource `of` names.
 fn asked(transport: &Transport, query: &Query) -> Result<Arc<Engine>, Refusal> {
     let Some(storage) = query.get("of") else { return Ok(transport.engine().clone()) };
     let kind = transport.engine().own_snapshot().registry.by_storage(storage);
@@ -98,7 +98,7 @@ fn asked(transport: &Transport, query: &Query) -> Result<Arc<Engine>, Refusal> {
     Ok(transport.engine().of(kind.ok_or_else(unknown)?).clone())
 }
 
-/// The kinds that have logs of their own, by their places in storage.
+/// For each log of some kinds, the storage resources of these kinds.
 fn apart(engine: &Engine) -> Vec<Vec<String>> {
     let registry = &engine.own_snapshot().registry;
     let storage = |kind: &KindId| registry.get(*kind).storage.clone();
@@ -191,7 +191,7 @@ async fn records(
 async fn passed(transport: &Transport, engine: &Engine, after: Offset) {
     let mut stopping = transport.stopping.subscribe();
     loop {
-        // Made before the state is read, so that a commit between the two is noticed.
+        // The waiter is registered before the state is read, so that it notices a commit between the two.
         let committed = engine.hub().committed().notified();
         if engine.own_snapshot().offset > after || *stopping.borrow_and_update() {
             return;
@@ -204,7 +204,7 @@ async fn passed(transport: &Transport, engine: &Engine, after: Offset) {
 }
 
 fn current(engine: &Engine) -> Result<Response, Refusal> {
-    // The snapshot knows the newest event of every object, so no event is read for this.
+    // The snapshot has the newest offset of every object, so no event is read for this.
     let state = engine.own_snapshot();
     let mut offsets: Vec<Offset> = Vec::new();
     for (_, collection) in state.collections() {
@@ -214,7 +214,7 @@ fn current(engine: &Engine) -> Result<Response, Refusal> {
     Ok(streamed(engine, Source { log: engine.log().clone(), rest: Rest::Offsets(offsets.into()) }))
 }
 
-/// The records that are still to be sent.
+/// The records that are not sent yet.
 struct Source {
     log: Arc<dyn LogRead>,
     rest: Rest,
@@ -227,7 +227,7 @@ enum Rest {
 }
 
 impl Source {
-    /// The next records, and the source of the following ones; the end mark where there are no more.
+    /// The next records, and the source of the records after them. If there are no more, the end mark.
     fn piece(mut self) -> (Bytes, Source) {
         let mut out = Vec::new();
         let rest = std::mem::replace(&mut self.rest, Rest::Nothing);
@@ -317,7 +317,7 @@ pub struct Unframed {
     ended: bool,
 }
 
-/// Why a response has no more records.
+/// The reason why a response has no more records.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Broken {
     #[error("the answer was cut short")]
@@ -358,7 +358,7 @@ impl Unframed {
         }
     }
 
-    /// Whether the end mark has arrived, once there are no more bytes to push.
+    /// Whether the end mark has arrived. Call it when there are no more bytes to push.
     pub fn finish(&self) -> Result<(), Broken> {
         if self.ended { Ok(()) } else { Err(Broken::CutShort) }
     }
@@ -395,7 +395,7 @@ mod tests {
             replaces: 0,
             operation: Operation::Put as i32,
             actor: Actor::default(),
-            // So large that a few hundred exceed one piece.
+            // The text is so long that a few hundred records exceed one piece.
             object: format!("{{\"offset\":{offset},\"text\":\"{}\"}}", "x".repeat(1000)).into(),
         }
     }

@@ -1,5 +1,4 @@
-//! Rules for every request, whatever it asks for: CORS and HSTS, time limits, and responses while the server shuts
-//! down.
+//! Rules for requests of all kinds: CORS and HSTS, time limits, and responses while the server shuts down.
 
 use crate::query::Query;
 use crate::respond::{self, Response};
@@ -20,11 +19,11 @@ use std::time::Duration;
 /// The operator's settings of these rules.
 #[derive(Debug, Clone)]
 pub struct Manners {
-    /// The origins whose pages may read responses.
+    /// The allowed CORS origins: their pages may read responses.
     pub origins: Vec<Regex>,
-    /// The HSTS header: browsers come back only over TLS.
+    /// The HSTS header. It makes browsers use only TLS for later requests.
     pub strict_transport: Option<HeaderValue>,
-    /// The share of HTTP/2 requests after which the connection is ended.
+    /// The share of HTTP/2 requests whose response also ends the connection.
     pub goaway_chance: f64,
     /// The longest time of a request that is not long-running; zero for no limit.
     pub request_timeout: Duration,
@@ -32,7 +31,7 @@ pub struct Manners {
     pub watch_grace: Duration,
     /// While the server shuts down, clients get a response with `Retry-After` instead of a closed socket.
     pub send_retry_after: bool,
-    /// How long `/livez` tolerates a start that is not done.
+    /// How long `/livez` succeeds although the start is not finished.
     pub livez_grace: Duration,
 }
 
@@ -50,7 +49,7 @@ impl Default for Manners {
     }
 }
 
-/// The response ends its connection: over any version of HTTP, or only over HTTP/2.
+/// Marks a response that ends its connection: over any version of HTTP, or only over HTTP/2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Farewell {
     Always,
@@ -102,13 +101,13 @@ impl Manners {
         if let Some(directives) = &self.strict_transport {
             response.headers_mut().entry(STRICT_TRANSPORT_SECURITY).or_insert_with(|| directives.clone());
         }
-        // The random number in 53 bits, as many as a float can distinguish between 0 and 1.
+        // 53 bits of the random number are used, because that is the precision of a float.
         if self.goaway_chance > 0.0 && ((drawn() >> 11) as f64) < self.goaway_chance * (1u64 << 53) as f64 {
             response.extensions_mut().insert(Farewell::OverHttp2);
         }
     }
 
-    /// The longest time of this request, if it is limited.
+    /// The longest time of this request; `None` if it is not limited.
     pub fn patience(&self, route: &Route, query: &Query) -> Result<Option<Duration>, Refusal> {
         if lasts(route) {
             return Ok(None);
@@ -133,7 +132,7 @@ pub fn lasts(route: &Route) -> bool {
         Route::Resource { path, .. } => {
             matches!(path.subresource.as_str(), "attach" | "exec" | "log" | "portforward" | "proxy")
         }
-        // The log is followed like a watch, and making a fork takes as long as its disk.
+        // A client may follow the log like a watch, and making a fork takes as long as the disk needs.
         Route::Log(_) | Route::Forks(_) => true,
         Route::Page(path) => path.starts_with("/debug/pprof/"),
         _ => false,

@@ -29,7 +29,7 @@ pub async fn get(
     Ok(http::Response::from_parts(parts, body.to_bytes()))
 }
 
-/// As [`service`], for a client that calls itself `agent`.
+/// Like [`service`], for a client whose user agent is `agent`.
 pub fn service_called<B>(
     transport: Arc<Transport>,
     user: Arc<User>,
@@ -44,7 +44,7 @@ where
     })
 }
 
-/// The server for `user`, who needs no credentials. A request's body is read completely before it is sent.
+/// The server for `user`, whose requests need no credentials. A request's body is read completely before it is sent.
 pub fn service<B>(
     transport: Arc<Transport>,
     user: Arc<User>,

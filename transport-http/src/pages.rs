@@ -1,4 +1,4 @@
-//! The debug pages of the program around this server: `/flagz`, `/statusz`, `/configz` and the paths below `/debug`.
+//! The debug pages of the program that runs this server: `/flagz`, `/statusz`, `/configz` and the paths below `/debug`.
 
 use crate::respond::{self, Response};
 use crate::understood::Head;
@@ -15,7 +15,7 @@ pub struct PageRequest<'a> {
     pub body: &'a [u8],
 }
 
-/// The response.
+/// The response to a request for a page.
 pub struct Page {
     pub code: u16,
     pub content_type: &'static str,
@@ -25,7 +25,7 @@ pub struct Page {
 /// Answers every path of a page.
 pub type Pages = Arc<dyn Fn(&PageRequest<'_>) -> Page + Send + Sync>;
 
-/// Has the program answer, if it has pages.
+/// Lets the program answer, if it has debug pages.
 pub(crate) fn answer(pages: Option<&Pages>, head: &Head, path: &str, body: &[u8]) -> Response {
     let Some(pages) = pages else { return respond::text(404, "404 page not found\n") };
     let accept = head.headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");

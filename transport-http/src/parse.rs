@@ -20,7 +20,7 @@ use http::HeaderMap;
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use std::sync::Arc;
 
-/// The request on a path, with the query's moment; the rest is read later.
+/// The request on a path, with the moment in the query. The other parts are read later.
 pub fn named(verb: Verb, path: Arc<ResourcePath>, query: &Query) -> ResourceRequest {
     let at = query.get("at").map(str::to_owned);
     ResourceRequest { verb, path, options: Options::default(), body: Body::default(), at }
@@ -48,7 +48,7 @@ pub fn acting_as(headers: &HeaderMap, is_constrained: bool) -> Result<Option<Act
     if !other.name.is_empty() {
         return Ok(Some(other));
     }
-    // The same holds for a request with groups or extra fields and no user: it must not run as the caller.
+    // A request with groups or extra fields and no user must not run as the caller either.
     let others = headers.keys().filter(|name| *name != "impersonate-user");
     match others.into_iter().find(|name| name.as_str().starts_with("impersonate-")) {
         None => Ok(None),
@@ -58,7 +58,7 @@ pub fn acting_as(headers: &HeaderMap, is_constrained: bool) -> Result<Option<Act
 }
 
 impl Transport {
-    /// Reads the rest of a request on objects, including its body. The error says what is wrong with it.
+    /// Reads the rest of a request on objects, including its body. The error is the refusal for a malformed request.
     pub(crate) async fn fill<B, D, E>(
         &self,
         named: &mut ResourceRequest,
@@ -114,7 +114,8 @@ impl Transport {
         self.gate(named)
     }
 
-    /// Reads the rest of a connect request. Its body and most parameters belong to what answers it behind the API.
+    /// Reads the rest of a connect request. Its body and most parameters are for the server behind the API that answers
+    /// it.
     pub(crate) fn fill_way(&self, named: &mut ResourceRequest, understood: &Understood) -> Result<(), Refusal> {
         if named.path.subresource == "log" {
             named.options = understood.query.options("GetOptions")?;
@@ -140,13 +141,13 @@ impl Transport {
         let part = kind.subresource(served, &named.path.subresource);
         let has_own_body = |part: &Subresource| part.body.is_some() && part.scale.is_none();
         if !kind.stored && named.verb == Verb::Create || part.is_some_and(has_own_body) {
-            // Kinds that are only posted have no columns.
+            // Kinds that support only POST have no columns.
             understood.shape = understood.shape.without_table(&head.headers)?;
         }
         Ok(())
     }
 
-    /// Refuses or ignores what feature gates turn off.
+    /// Refuses or ignores the options that feature gates turn off.
     fn gate(&self, named: &mut ResourceRequest) -> Result<(), Refusal> {
         if named.options.dry_run && !self.features.dry_run {
             return Err(Refusal::BadRequest(BadRequest::DryRunDisabled));
@@ -209,10 +210,10 @@ fn format_of(headers: &HeaderMap, verb: Verb) -> Result<Format, Refusal> {
     Err(Refusal::UnsupportedMediaType { accepted })
 }
 
-/// The longest name of a field manager.
+/// The maximum length of a field manager's name in bytes.
 const MANAGER_BYTES_MAX: usize = 128;
 
-/// The field manager of a client that names none, made from its user agent.
+/// The field manager of a client that names no field manager, made from its user agent.
 fn default_manager(agent: &str) -> String {
     let letters = agent.split('/').next().unwrap_or("").chars().filter(|letter| !letter.is_control());
     let mut name = String::new();

@@ -76,7 +76,7 @@ pub async fn answer(
         Route::Resource { .. } | Route::Log(_) | Route::Forks(_) | Route::Page(_) | Route::Unknown => None,
     };
     found.unwrap_or_else(|| match route {
-        // Built-in groups answer for all of their versions, so an unknown one is a resource that is not found.
+        // Built-in groups answer for all of their versions, so for an unknown version the resource is not found.
         Route::Discovery(Discovery::Resources { group, .. })
             if group.is_empty() || built_in().group(group).is_some() =>
         {
@@ -89,7 +89,7 @@ pub async fn answer(
     })
 }
 
-/// The response with a description whose document is JSON.
+/// The response with a discovery document, which is given as JSON.
 fn json_answer(body: Bytes, shape: Shape) -> Response {
     if shape.encoding == Encoding::Protobuf
         && let Some(message) = protobuf_of(&body)
@@ -107,7 +107,7 @@ fn protobuf_of(body: &[u8]) -> Option<Vec<u8>> {
     Some(protobuf::wrap("v1", kind, &protobuf::codec().encode(message, &document).ok()?))
 }
 
-/// Whether a client accepts JSON. There is no other form, so weights do not matter.
+/// Whether a client accepts JSON. It is the only form, so weights do not matter.
 fn takes_json(accept: &str) -> bool {
     let media = |clause: &str| clause.split(';').next().unwrap_or("").trim().to_owned();
     accept.is_empty() || accept.split(',').any(|clause| matches!(media(clause).as_str(), "*/*" | respond::JSON))
@@ -117,7 +117,7 @@ fn accepts(headers: &HeaderMap) -> &str {
     headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("")
 }
 
-/// The aggregated form of `/api` and `/apis`, for clients that prefer it to the plain one.
+/// The aggregated form of `/api` and `/apis`, for clients that prefer it to the plain form.
 pub(crate) fn aggregated_form(accept: &str) -> Option<Aggregated> {
     for clause in accept.split(',') {
         let clause = clause.replace(' ', "");
@@ -138,7 +138,8 @@ pub(crate) fn aggregated_form(accept: &str) -> Option<Aggregated> {
     None
 }
 
-/// The refusal of a request for a description in a form that does not exist.
+/// The refusal of a discovery request that accepts no media type in which the server has discovery documents (also
+/// `application/*`).
 pub(crate) fn flaw(
     route: &Route,
     headers: &HeaderMap,
@@ -210,7 +211,7 @@ fn openapi_v3(described: &Described, path: &str, headers: &HeaderMap, shape: Sha
     Some(tagged(described.openapi_v3(path)?, respond::JSON, headers, shape))
 }
 
-/// A document with an ETag, so that a client need not fetch again what it has.
+/// A document with an ETag, so that a client need not fetch the same document again.
 pub(crate) fn tagged(body: Bytes, content_type: &'static str, headers: &HeaderMap, shape: Shape) -> Response {
     let tag = openapi::etag(&body);
     with_tag(&tag, headers, |known| match known {
@@ -219,7 +220,7 @@ pub(crate) fn tagged(body: Bytes, content_type: &'static str, headers: &HeaderMa
     })
 }
 
-/// A response with an ETag; `answer` is told whether the client has the document already.
+/// A response with an ETag. `answer` gets whether the client has the document already.
 fn with_tag(tag: &str, headers: &HeaderMap, answer: impl FnOnce(bool) -> Response) -> Response {
     let tag = format!("\"{tag}\"");
     let known = headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok()) == Some(&tag);
@@ -357,7 +358,7 @@ mod tests {
         assert_eq!(index(&registries[0]), first);
         registries.iter().for_each(|registry| _ = index(registry));
         assert_eq!(library.past.lock().unwrap().len(), PAST_MAX);
-        // A reader that needs the memory gets it.
+        // A reader that needs the memory gets it from the documents.
         let held = memory.told().bytes;
         assert!(held > 1 << 20, "{held}");
         let other = memory.take(&Reader::of(&User::new("b", &[])), (512 << 20) - held / 2);

@@ -6,7 +6,7 @@ use holdfast_core::kinds::ConnectOptions;
 use holdfast_core::refusal::{BadRequest, Cause, Causes, Subject};
 use holdfast_core::request::{DeleteOptions, FieldValidation, IGNORES_READ_ERRORS, Options};
 
-/// A year. The largest number that a client can send would overflow a time.
+/// A year. The bound is needed because the largest number that a client can send would overflow a time.
 const TIMEOUT_SECONDS_MAX: u64 = 365 * 24 * 60 * 60;
 
 /// The parameters in the order in which they were sent.

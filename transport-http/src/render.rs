@@ -1,4 +1,4 @@
-//! From a reply to an HTTP response.
+//! Makes an HTTP response from a reply.
 
 use crate::answers::QUICK_BYTES_MAX;
 use crate::lists::{self, Head};
@@ -42,7 +42,7 @@ pub async fn reply(
                 .make(&reader, made, move || respond::object(&kind, version, &entry, code, shape, now))
                 .await
         }
-        // Boxed, because otherwise the future of every reply would have room for it.
+        // Boxed, because otherwise the future of every reply would be as large as this one.
         Reply::List(listed) => Box::pin(list(transport, &reader, listed, shape, now)).await,
         Reply::Watch(watched) => {
             let shape = fitting(&watched.kind, shape);
@@ -56,7 +56,7 @@ pub async fn reply(
         }
         Reply::Success { .. } => respond::document(code, &status::success(code), plain(shape), now),
         Reply::Deleted { subject, uid } => respond::document(code, &status::deleted(&subject, &uid), plain(shape), now),
-        // The caller has answered these.
+        // The caller has answered these replies.
         Reply::Granted(_) | Reply::Connect(_) => respond::refusal(&Refusal::NoSuchPath, shape),
     }
 }
@@ -67,14 +67,15 @@ async fn list(transport: &Transport, reader: &User, listed: Listed, shape: Shape
     let self_link = if shape.links { respond::self_link(&kind, version, &namespace) } else { String::new() };
     let (head, shape) = (Head { continue_token, self_link }, fitting(&kind, shape));
     let made = match shape.form {
-        // Its rows are made while they are sent.
+        // The rows of a table are made while they are sent.
         Form::Table(..) if shape.is_raw() => 0,
         _ => made_bytes(&kind, version, &page.entries, shape),
     };
     transport.answers.make(reader, made, move || lists::list(&kind, version, page, &head, shape, now)).await
 }
 
-/// Counts about how many bytes a value is written with, no further than to know that it takes long; false then.
+/// Counts approximately the bytes of a written value. It stops and returns false when the value is so large that
+/// writing it takes long.
 fn count(value: &Value, bytes: &mut usize) -> bool {
     *bytes += match value {
         Value::String(text) => text.len() + 3,

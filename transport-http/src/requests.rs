@@ -1,4 +1,4 @@
-//! The way of a request over HTTP: it is parsed, the service decides, and the response is written.
+//! The steps of a request over HTTP: it is parsed, the service decides, and the response is written.
 //!
 //! There are no rules here: [`Transport::handle`] turns HTTP into a [`Call`], and a [`Reply`](holdfast_service::Reply)
 //! into HTTP.
@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Limits log lines about invalid credentials: any client can send many of any length.
+/// Limits log lines about invalid credentials: any client can send many credentials of any length.
 static UNKNOWN: Sparing = Sparing::new();
 const WHY_BYTES_MAX: usize = 1 << 10;
 
@@ -55,13 +55,13 @@ pub struct WireRequest<B> {
     pub peer: Peer,
     /// The connection's client, if it is known.
     pub guest: Option<Guest>,
-    /// The connection, if the client asks to upgrade it.
+    /// The connection; `None` unless the client asks to upgrade it.
     pub upgrade: Option<OnUpgrade>,
     pub body: B,
 }
 
 impl Transport {
-    /// Answers a request, or has the fork that it is for answer it; every failure is a `Status`. A fault of the server
+    /// Answers a request, or passes it to the fork that it is for. Every failure is a `Status`. A fault of the server
     /// ends only this request, not others on the same connection.
     pub fn handle<B, D, E>(self: Arc<Self>, mut wire: WireRequest<B>) -> impl Future<Output = Response> + use<B, D, E>
     where
@@ -134,10 +134,10 @@ impl Transport {
             Ok((user, acting_as)) => {
                 following = self.follow(&head, &understood.route, &user);
                 is_stranger = user.name == ANONYMOUS;
-                // Boxed, because the futures around it would hold and move it twice each time.
+                // Boxed, because each future around it would contain it twice and move it.
                 let answer = Box::pin(self.answer(head, understood, (user, acting_as, told), &id, source, body));
                 let answer = trace::within(following.as_ref().map(Following::context), answer);
-                // The service catches panics in its layers; this catches those in parsing and rendering.
+                // The service catches panics in its layers; this catches panics in parsing and rendering.
                 match within(patience, holdfast_service::caught(answer)).await.and_then(|answered| answered) {
                     Ok(answered) => answered,
                     Err(refusal) => {
@@ -198,7 +198,7 @@ impl Transport {
         let mut shape = *negotiated.as_ref().unwrap_or(&Shape::PLAIN);
         shape.gzip &= self.features.response_compression;
         shape.links = self.features.self_links;
-        // The past of other servers' resources is not known.
+        // This server does not have the past of other servers' resources.
         let server = if at.is_none() { self.aggregator.server(&route) } else { None };
         Understood { route, at, query, shape, negotiated: negotiated.map(|_| ()), server }
     }
@@ -326,7 +326,7 @@ impl Transport {
         {
             reply = Err(refusal);
         }
-        // Boxed, so that requests without audit do not move it.
+        // Boxed, so that requests without audit do not move this future.
         let trail = match trail {
             Some(trail) => Box::pin(audit::tell(self, trail, &mut reply, &understood)).await,
             None => None,
@@ -338,7 +338,7 @@ impl Transport {
         let mut response = match reply {
             Ok(Reply::Granted(granted)) => {
                 let granted = Permitted { granted, id: id.as_str(), place };
-                // Boxed, because few requests need it and all would move it.
+                // Boxed, because few requests need this future and all would move it.
                 Box::pin(self.granted(head, &understood, kept, granted, body)).await
             }
             Ok(Reply::Connect(way)) => Box::pin(connect::answer(self, head, shape, way, id.as_str(), body)).await,
@@ -360,7 +360,7 @@ impl Transport {
         (response, record)
     }
 
-    /// Answers what the service leaves to the transport.
+    /// Answers a request that the service has granted and leaves to the transport.
     async fn granted<B, D, E>(
         self: &Arc<Self>,
         head: Head,
@@ -407,8 +407,8 @@ const AUDIT_ID: &str = "audit-id";
 
 fn name(response: &mut Response, id: &str) {
     let Ok(mut value) = HeaderValue::from_str(id) else { return };
-    // No two responses have the same id. In the compression table each would displace a field that is repeated, and be
-    // compared with all that are kept.
+    // No two responses have the same id. In the compression table each id would displace a field that repeats, and
+    // would be compared with all fields in the table.
     value.set_sensitive(true);
     response.headers_mut().insert(AUDIT_ID, value);
 }
@@ -433,17 +433,17 @@ async fn within<T>(patience: Option<Duration>, work: impl Future<Output = T>) ->
     }
 }
 
-/// A granted request, and what it holds until it is answered.
+/// A granted request, and the values that it holds until it is answered.
 struct Permitted<'a> {
     granted: Granted,
     id: &'a str,
     place: Option<RequestSlot>,
 }
 
-/// The path as authorization judges it: one form for all spellings of the same path.
+/// The path in the form that authorization judges: one form for all spellings of the same path.
 fn canonical(path: &str) -> String {
     let parts: Vec<Cow<'_, str>> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
-    // Permission for a path is not one for the path with a trailing slash.
+    // Permission for a path is not permission for the path with a trailing slash.
     let end = if path.ends_with('/') && !parts.is_empty() { "/" } else { "" };
     format!("/{}{end}", parts.join("/"))
 }

@@ -34,9 +34,9 @@ use warp::Reply as _;
 pub type Response = warp::reply::Response;
 pub type Frames = Pin<Box<dyn Stream<Item = Result<Bytes, CutOff>> + Send + Sync>>;
 
-/// Responses above this size are compressed for clients that accept it.
+/// Responses above this size are compressed for clients that accept compression.
 const GZIP_BYTES_MIN: usize = 128 << 10;
-/// From this size on, bytes made for one reader are counted as the reader's.
+/// Bytes that are made for one reader count as the reader's if there are more than this.
 pub const OWN_BYTES_MIN: usize = 2 << 10;
 /// Large responses are sent in pieces of about this size.
 pub const PIECE_BYTES: usize = 64 << 10;
@@ -49,7 +49,7 @@ const STREAMS: &str = "application/json;stream=watch, application/vnd.kubernetes
 /// The media types of objects.
 pub const OBJECTS: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
-/// What the client wants to see, and in which encoding.
+/// The form and the encoding of objects that the client wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     pub form: Form,
@@ -58,7 +58,7 @@ pub struct Shape {
     pub gzip: bool,
     /// Whether objects and lists have a `selfLink`.
     pub links: bool,
-    /// Whether the client accepts any type below `application/`, and names none.
+    /// Whether the client accepts `application/*` and names no media type.
     pub wild: bool,
 }
 
@@ -67,7 +67,7 @@ pub struct Shape {
 pub enum Encoding {
     Json,
     Yaml,
-    /// In Kubernetes' envelope. Tables and unknown schemas are JSON all the same.
+    /// Protobuf in Kubernetes' envelope. Tables and objects without a Protobuf schema are JSON nevertheless.
     Protobuf,
 }
 
@@ -89,7 +89,7 @@ impl Shape {
         let include = match include {
             Some("None") => IncludeObject::None,
             Some("Object") => IncludeObject::Object,
-            // An unknown value matters only for a table, see `unknown_include`.
+            // An unknown value matters only for a table; see `unknown_include`.
             _ => IncludeObject::Metadata,
         };
         let wild = accept.contains(WILD) && !accept.split(',').any(|clause| media(clause) != WILD && is_known(clause));
@@ -116,7 +116,7 @@ impl Shape {
         is_table.then(|| Refusal::BadRequest(BadRequest::UnknownIncludeObject(other.to_owned())))
     }
 
-    /// The next form that the client accepts, for what has no Protobuf form.
+    /// The next form that the client accepts, for an object that has no Protobuf form.
     pub fn without_protobuf(self, headers: &HeaderMap) -> Result<Shape, Refusal> {
         if self.encoding != Encoding::Protobuf {
             return Ok(self);
@@ -141,12 +141,12 @@ impl Shape {
         Ok(Shape { form, encoding, ..self })
     }
 
-    /// The refusal of a client that accepts any type below `application/`, for built-in kinds.
+    /// Refuses a client that accepts `application/*` and names no media type. Call it for built-in kinds.
     pub fn refuse_wild(self) -> Result<(), Refusal> {
         if self.wild { Err(Refusal::NotAcceptable { offered: OBJECTS, is_offered: false }) } else { Ok(()) }
     }
 
-    /// The next form that the client accepts, for what has no columns.
+    /// The next form that the client accepts, for an object that has no columns.
     pub fn without_table(self, headers: &HeaderMap) -> Result<Shape, Refusal> {
         if !matches!(self.form, Form::Table(..)) {
             return Ok(self);
@@ -164,7 +164,7 @@ impl Shape {
     }
 }
 
-/// As in Kubernetes, this is answered with JSON for custom resources, and refused for built-in ones.
+/// As in Kubernetes, this media type gets JSON for custom resources, and is refused for built-in ones.
 const WILD: &str = "application/*";
 
 fn media(clause: &str) -> &str {
@@ -176,7 +176,7 @@ fn is_known(clause: &str) -> bool {
     matches!(media(clause), JSON | YAML | PROTOBUF | "application/x-yaml" | WILD | "*/*")
 }
 
-/// The acceptable form with the highest weight; the first of equal ones.
+/// The acceptable form with the highest weight; of equal weights the first.
 fn choose(accept: &str, include: IncludeObject) -> Option<(Form, Encoding)> {
     if accept.trim().is_empty() {
         return Some((Form::Object, Encoding::Json));
@@ -209,7 +209,7 @@ fn choose(accept: &str, include: IncludeObject) -> Option<(Form, Encoding)> {
         };
         let form = match (form, group.unwrap_or("meta.k8s.io")) {
             (None, _) => Form::Object,
-            // Tables have no Protobuf form: the client's next choice counts.
+            // Tables have no Protobuf form, so the client's next choice counts.
             (Some("Table"), _) if encoding == Encoding::Protobuf => continue,
             (Some("Table"), "meta.k8s.io") => Form::Table(version, include),
             (Some("PartialObjectMetadata" | "PartialObjectMetadataList"), "meta.k8s.io") => Form::Metadata(version),
@@ -237,7 +237,7 @@ pub fn object(kind: &Kind, version: usize, entry: &Arc<Entry>, code: u16, shape:
     bytes(code, json.into(), shape)
 }
 
-/// The response with a document that is not stored as such. Of these only scales have a table.
+/// The response with a document that is not a stored object. Of these documents only scales have a table.
 pub fn document(code: u16, document: &Document, shape: Shape, now: i64) -> Response {
     match shape.form {
         Form::Metadata(meta) if document.get("items").is_none() => {
@@ -261,7 +261,7 @@ fn is_scale(document: &Document) -> bool {
     says("kind", SCALE.kind) && says("apiVersion", &SCALE.api_version())
 }
 
-/// The response with an object that was not stored.
+/// The response with an object that was not stored: the result of a dry run.
 pub fn draft(draft: &Draft, code: u16, shape: Shape, now: i64) -> Response {
     let Draft { kind, version, hub, document: served, .. } = draft;
     let (meta, include) = match shape.form {
@@ -333,7 +333,7 @@ pub fn self_link(kind: &Kind, version: usize, namespace: &str) -> String {
     format!("{root}/{}{within}/{}", served.api_version(), kind.resource)
 }
 
-/// A body in pieces; `own`: they are held only for this reader.
+/// A body in pieces. `own` means that the pieces are held only for this reader.
 pub fn pieces(pieces: Vec<Bytes>, content_type: &'static str, gzip: bool, own: bool) -> Response {
     let size = pieces.iter().map(Bytes::len).sum();
     if size <= PIECE_BYTES {
@@ -342,7 +342,7 @@ pub fn pieces(pieces: Vec<Bytes>, content_type: &'static str, gzip: bool, own: b
     counted(pieces.into_iter(), if own { size } else { 0 }, size, content_type, gzip)
 }
 
-/// A body in pieces. `own` bytes are held only for this reader until they are sent, beside one piece.
+/// A body in pieces. `own` bytes, and one piece, are held only for this reader until they are sent.
 pub fn counted(
     pieces: impl Iterator<Item = Bytes> + Send + Sync + 'static,
     own: usize,
@@ -356,7 +356,7 @@ pub fn counted(
     response
 }
 
-/// A body that is made while it is sent; a short one at once, with its length.
+/// A body that is made while it is sent. A short body is made at once, with its length.
 fn in_pieces(
     (mut pieces, end): (
         impl Iterator<Item = Bytes> + Send + Sync + 'static,
@@ -424,8 +424,8 @@ pub fn protobuf_of(value: &Value) -> Option<Vec<u8>> {
     codec.encode_object(message, value).ok()
 }
 
-/// A finished body of any type, compressed if it is large and the client accepts that. A large one is sent in slices,
-/// so that the connection does not keep a copy of it.
+/// A finished body of any type, compressed if it is large and the client accepts compression. A large body is sent in
+/// slices, so that the connection does not keep a copy of it.
 pub fn content(code: u16, body: Bytes, content_type: &'static str, gzip: bool) -> Response {
     // Bytes that the state shares are not held for the reader.
     let own = if body.len() > OWN_BYTES_MIN && body.is_unique() { body.len() } else { 0 };
@@ -456,7 +456,7 @@ pub fn slices(mut bytes: Bytes) -> impl Iterator<Item = Bytes> {
 
 const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 
-/// Forbids browsers to guess a content type other than the response's.
+/// Forbids browsers to guess another content type than the response's.
 pub fn unsniffed(mut response: Response) -> Response {
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
     response
@@ -466,7 +466,7 @@ pub fn text(code: u16, body: impl Into<String>) -> Response {
     content(code, body.into().into(), "text/plain; charset=utf-8", false)
 }
 
-/// The response when authorization failed with an error. The request's path is escaped, as it may end up in a browser.
+/// The response when authorization failed with an error. The request's path is escaped, because a browser may show it.
 pub fn unauthorizable(path: &str, query: &str, why: &str) -> Response {
     let query = if query.is_empty() { String::new() } else { format!("?{query}") };
     let message = format!("Internal Server Error: {:?}: {why}", format!("{path}{query}"));
@@ -500,7 +500,7 @@ fn finish(response: &mut Response, code: u16, content_type: &'static str) {
 pub fn refusal(refusal: &Refusal, shape: Shape) -> Response {
     let status = Status::from(refusal);
     if let Refusal::TooManyRequests { what: Plenty::Requests, retry_after_seconds } = refusal {
-        // Refusals that protect the server come before the request is parsed, so they have no form.
+        // Refusals that protect the server are made before the request is parsed, so the client's form is unknown.
         let mut response = plain_error(status.code, &refusal.message());
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(*retry_after_seconds));
         return response;

@@ -1,7 +1,7 @@
-//! What a method and a path ask for. Later code knows a [`Route`], and no paths.
+//! Parses a method and a path to a [`Route`]. Later code uses the route and no paths.
 //!
-//! The route says whether a resource is within a namespace or cluster-scoped. So authorization judges the very object
-//! that the request then acts on.
+//! The route says whether a resource is within a namespace or cluster-scoped. So authorization judges the same object
+//! on which the request then acts.
 
 use crate::issuer::Document;
 use holdfast_core::request::Verb;
@@ -18,7 +18,7 @@ pub enum Route {
         verb: Option<Verb>,
         path: Arc<ResourcePath>,
     },
-    /// `/`, a list of paths.
+    /// `/`: the list of paths.
     Root,
     /// OpenID discovery of this server as an issuer of tokens.
     Issuer(Document),
@@ -29,13 +29,13 @@ pub enum Route {
         check: String,
     },
     Metrics,
-    /// `/metrics/slis`, whether each health check passes.
+    /// `/metrics/slis`: whether each health check passes.
     HealthMetrics,
     /// The program's debug pages: `/flagz`, `/statusz`, `/debug/…`.
     Page(String),
     Discovery(Discovery),
     OpenApiV2,
-    /// The index, or the document of one group version.
+    /// The OpenAPI v3 index, or the document of one group version.
     OpenApiV3(String),
     /// The dumps of flow control, by the name of the table.
     FlowControl(String),
@@ -67,7 +67,7 @@ pub const LOG: &str = "/holdfast/v1/log";
 pub const FORKS: &str = "/holdfast/v1/forks";
 /// The prefix of the paths that a fork in memory serves; the fork's name follows.
 pub const FORK: &str = "/forks/";
-/// The prefix of the paths in a view of the past; the moment follows.
+/// The prefix of paths in a view of the past; the moment follows.
 const PAST: &str = "/at/";
 
 /// Subresources of a namespace itself; any other third segment of such a path is a resource within the namespace.
@@ -100,7 +100,7 @@ impl Route {
             ["openid", "v1", "jwks"] => Route::Issuer(Document::Keys),
             ["holdfast", "v1", "forks", rest @ ..] => Route::Forks(rest.join("/")),
             ["holdfast", "v1", "log", rest @ ..] => Route::Log(rest.join("/")),
-            // The following paths exist only without a trailing slash.
+            // The paths of the next arms exist only without a trailing slash.
             _ if ends_with_slash => Route::Unknown,
             ["openapi", "v2"] => Route::OpenApiV2,
             ["openapi", "v3", rest @ ..] => Route::OpenApiV3(rest.join("/")),
@@ -156,7 +156,7 @@ fn resource(method: &Method, (group, version): (&str, &str), rest: &[&str], watc
         rest: rest.get(3..).unwrap_or_default().join("/"),
     };
     let verb = match *method {
-        // The deprecated watch paths have no other verb, and only they watch one object by its path.
+        // The deprecated watch paths have only this verb, and only on them a path names the one object to watch.
         Method::GET if is_watch_path && path.subresource.is_empty() => Some(Verb::Watch),
         _ if is_watch_path => None,
         Method::GET if watch && path.name.is_empty() && path.subresource.is_empty() => Some(Verb::Watch),
@@ -173,7 +173,7 @@ fn resource(method: &Method, (group, version): (&str, &str), rest: &[&str], watc
     Route::Resource { verb, path: path.into() }
 }
 
-/// The verb for authorization and metrics of a method on a path that is no resource.
+/// The verb of a method on a path that is no resource, for authorization and metrics.
 pub fn method_verb(method: &Method) -> &'static str {
     match *method {
         Method::GET | Method::HEAD => "get",

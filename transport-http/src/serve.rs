@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use warp::Filter;
 use warp::filters::path::FullPath;
 
-/// How long connections may take to end after their requests have, when the server stops.
+/// When the server stops: how long connections may take to end after their last request.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// The API as a warp filter, for the socket and for callers within the process.
@@ -89,8 +89,8 @@ pub async fn serve(
     Ok(())
 }
 
-/// Whether a response takes little work however much is stored: the response with a single object, and the version
-/// page. The connection makes it at once, without a task.
+/// Whether a response takes little work, no matter how much is stored. That is a response with a single object, or the
+/// version page. The connection makes it at once, without a task.
 fn is_quick(request: &Request<()>) -> bool {
     const PARTS_MAX: usize = 7;
     if request.method() != Method::GET || request.uri().query().is_some_and(|query| query.contains("watch")) {
@@ -150,8 +150,8 @@ mod tests {
         }
     }
 
-    /// The future that answers a request is made for each request and moved. A future that holds another one twice
-    /// doubles with each such step, and was once 42 KB large.
+    /// The future that answers a request is made and moved for each request. If a future contains another future twice,
+    /// the size doubles with each such step; it was once 42 KB.
     #[test]
     fn what_every_request_brings_into_being_is_small() {
         let size = size_of_output(|transport, wire| transport.handle(wire));

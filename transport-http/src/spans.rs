@@ -1,6 +1,6 @@
 //! Traces: a span for each sampled request, in the terms of OpenTelemetry and of W3C's `traceparent`.
 //!
-//! Spans are begun and ended here, and handed over to be exported.
+//! This module begins and ends spans, and passes them on to be exported.
 
 use crate::route::Route;
 use holdfast_core::authz::User;
@@ -8,19 +8,19 @@ pub use holdfast_outbound::trace::{Context, Side, Span, Take};
 use http::{HeaderMap, Method};
 use std::time::SystemTime;
 
-/// The groups that may have their request sampled as a part of their own trace; other requests begin a new trace.
+/// Users in these groups may continue their own trace with a request. Requests of other users begin a new trace.
 const MAY_ASK: [&str; 2] = ["system:masters", "system:monitoring"];
 const MILLION: u64 = 1_000_000;
 
 /// Samples requests.
 #[derive(Clone)]
 pub struct Tracer {
-    /// How many of a million requests are sampled, beside those whose client asks for it.
+    /// How many of a million requests are sampled. Requests whose client asks for it are sampled as well.
     pub per_million: u32,
     pub take: Take,
 }
 
-/// The client's trace, of which its request is a part.
+/// The client's trace that the request belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Parent {
     trace: u128,
@@ -28,7 +28,7 @@ struct Parent {
     sampled: bool,
 }
 
-/// A sampled request; its span is handed over when it has [ended](Self::end).
+/// A sampled request. Its span is exported when the request has [ended](Self::end).
 pub struct Following {
     span: Span,
     take: Take,
@@ -51,7 +51,7 @@ impl Tracer {
         };
         let sampled = match parent {
             Some(parent) => parent.sampled,
-            // Like other servers in a trace, decide by the low bits of the trace id.
+            // The low bits of the trace id decide, as in other servers of a trace.
             None => (trace as u64 >> 1) % MILLION < u64::from(self.per_million),
         };
         if !sampled {
@@ -93,7 +93,8 @@ impl Following {
     }
 }
 
-/// `GET /apis/apps/v1/namespaces/{:namespace}/deployments/{:name}`: the same for all objects of a kind.
+/// The name of a span, such as `GET /apis/apps/v1/namespaces/{:namespace}/deployments/{:name}`. It is the same for all
+/// objects of a kind.
 fn name(method: &Method, route: &Route) -> String {
     let Route::Resource { path, .. } = route else { return method.to_string() };
     let prefix = match path.group.as_str() {

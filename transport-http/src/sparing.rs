@@ -1,9 +1,9 @@
-//! Limits the log lines that clients can cause: ten a second are written, the others are counted.
+//! Limits the log lines that clients can cause: ten a second are written, and further ones are counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The most lines in one second.
+/// The maximum number of lines in one second.
 const LINES: u64 = 10;
 
 pub struct Sparing {
@@ -23,7 +23,7 @@ impl Sparing {
         self.line_in(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
     }
 
-    /// Two concurrent calls may both begin a second; a line more or less does not matter.
+    /// Two concurrent calls may both begin a second. One line more or less does not matter.
     fn line_in(&self, second: u64) -> Option<u64> {
         if self.second.swap(second, Ordering::Relaxed) != second {
             self.lines.store(0, Ordering::Relaxed);

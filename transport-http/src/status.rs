@@ -77,7 +77,7 @@ fn details_of(refusal: &Refusal) -> Map {
             details(subject, &refusal.causes())
         }
         Refusal::Internal(fault) => causes(json!([{ "message": fault.to_string() }])),
-        // The causes of these name no field.
+        // The causes of these refusals name no field.
         Refusal::DisruptionBudget { .. } | Refusal::Timeout(_) => {
             let told = |cause: Cause| json!({"reason": cause.reason.as_str(), "message": cause.message});
             match refusal.causes() {
@@ -115,8 +115,8 @@ fn cause_list(causes: &[Cause]) -> Value {
         .collect()
 }
 
-/// `Status` Success for an object that was deleted. Of one that could not be read no uid is known, and Kubernetes answers
-/// then as where it has no object to show.
+/// `Status` Success for an object that was deleted. The uid of an object that could not be read is unknown. Then, as in
+/// Kubernetes, the status also has a `code`.
 pub fn deleted(subject: &Subject, uid: &str) -> Document {
     let mut details = details(subject, &[]);
     let mut status = success(200);

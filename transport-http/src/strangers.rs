@@ -98,7 +98,7 @@ const ACCEPTS: &[&str] = &[
 ];
 const METHODS: &[Method] = &[Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
 
-/// Meaningful pieces in any order, with any characters between them.
+/// Meaningful pieces of text in any order, with any characters between them.
 fn pieces(of: &'static [&'static str]) -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         8 => prop::sample::select(of).prop_map(str::to_owned),

@@ -28,9 +28,9 @@ pub(crate) struct Understood {
     pub at: Option<String>,
     pub query: Query,
     pub shape: Shape,
-    /// Whether the client accepts any available form.
+    /// The refusal if the client accepts no available form.
     pub negotiated: Result<(), Refusal>,
-    /// The aggregated server that serves the request, if it is not this one.
+    /// The aggregated server that serves the request; `None` if this server does.
     pub server: Option<Arc<aggregate::Server>>,
 }
 

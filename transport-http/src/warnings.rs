@@ -1,12 +1,13 @@
-//! Warning headers: each text once, and together no more than fit into a client's buffers.
+//! Warning headers. Each text is sent once, and all texts together fit into a client's buffers.
 
 use crate::respond::Response;
 use http::header::{HeaderValue, WARNING};
 use std::collections::BTreeSet;
 
-/// Up to this many characters in all, warnings are sent in full.
+/// Warnings are sent in full while all of them together have at most this many characters.
 const CHARACTERS_MAX: usize = 4 << 10;
-/// Beyond that each warning is cut to this many characters, until [`CHARACTERS_MAX`] is reached.
+/// If there are more, each warning is cut to this many characters, and warnings are sent until [`CHARACTERS_MAX`] is
+/// reached.
 const CHARACTERS_CUT: usize = 256;
 
 /// Adds the warnings to the response.
@@ -35,7 +36,7 @@ fn told(warnings: &[String]) -> Vec<&str> {
     };
     let (last, more) = (told.last().copied(), |text: &&str| text.starts_with("and ") && text.ends_with(" more"));
     let mut told: Vec<&str> = told.into_iter().map(cut).take_while(fits).collect();
-    // Where many were left out, the last warning says how many: it is always sent.
+    // If many warnings were left out, the last warning says how many. It is always sent.
     told.extend(last.filter(|last| more(last) && !told.contains(last)));
     told
 }

@@ -27,10 +27,10 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
 /// How long a watch keeps its seats while it catches up. A watch that is far behind has all seats of its priority
-/// level, and a client that does not read would block the whole level. What the watch reads later takes turns with
-/// other reads of the log.
+/// level, and a client that does not read would block the whole level. Later reads of the watch take turns with other
+/// reads of the log.
 const BEGINNING_MAX: Duration = Duration::from_millis(20);
-/// How often a watch that wants bookmarks gets one.
+/// How often a watch with bookmarks gets a bookmark.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 /// The length prefix of a Protobuf event.
 const LENGTH_BYTES: usize = 4;
@@ -68,8 +68,8 @@ pub fn answer(
         _counted: transport.service.watching(),
         _told: trail,
     };
-    // One future for the whole watch: a future for each event would have to be made, and the feeder moved into and out
-    // of it.
+    // One future serves the whole watch. With a future for each event, each one would have to be made, and the feeder
+    // moved into it and back.
     let pieces = async_stream::stream! {
         while let Some(piece) = feeder.next().await {
             yield piece;
@@ -96,7 +96,7 @@ fn kept_while_it_begins(place: RequestSlot) -> oneshot::Sender<()> {
     begun
 }
 
-/// Makes a stream `Sync`, which bodies must be. It is only ever polled through an exclusive reference.
+/// Makes a stream `Sync`, because bodies must be `Sync`. The stream is polled only through an exclusive reference.
 struct Alone<S>(Mutex<Pin<Box<S>>>);
 
 impl<S: Stream> Stream for Alone<S> {
@@ -116,13 +116,14 @@ struct Feeder {
     watch: Watch,
     shape: Shape,
     mark_initial_end: bool,
-    /// Why the watch cannot begin.
+    /// The reason why the watch cannot begin.
     flaw: Option<Box<Refusal>>,
-    /// Dropping it releases the place: once the initial objects were sent and the watch has nearly caught up.
+    /// Releases the watch's place when it is dropped. That happens after the initial objects were sent and the watch
+    /// has nearly caught up.
     beginning: Option<oneshot::Sender<()>>,
     /// Whether the next Table describes its columns.
     headers: bool,
-    /// Whether each event is a message of its own, which needs no length prefix.
+    /// Whether each event is a message of its own. Then it needs no length prefix.
     messages: bool,
     /// `None` for a watch without bookmarks.
     bookmark_at: Option<Pin<Box<Sleep>>>,
@@ -133,14 +134,14 @@ struct Feeder {
     reader: Arc<User>,
     /// Counts a large frame that only this watch holds while it is sent.
     room: Option<Charge>,
-    /// Whether the last frame was given out.
+    /// Whether the last frame was returned.
     ended: bool,
     _counted: Watching,
     /// Records the end of the watch when it is dropped.
     _told: Option<Box<Trail>>,
 }
 
-/// What a watch has to do next.
+/// The next step of a watch.
 enum Step {
     Tell(Delivery),
     Bookmark,
@@ -185,14 +186,14 @@ impl Feeder {
                 Step::End => return None,
                 Step::Bookmark => match self.watch.bookmark() {
                     Ok(Some(offset)) => Ok(Ok(self.bookmark(offset, false))),
-                    // Events are waiting, or the next step returns the fault.
+                    // Events are waiting, or the next step will return the fault.
                     Ok(None) | Err(_) => continue,
                 },
             };
             let piece = match gathered {
                 Ok(Ok(piece)) => piece,
                 Ok(Err(refusal)) => self.last_words(&refusal),
-                // The client watches again, and finds the kind as it is now.
+                // The client watches again, and then finds the current definition of the kind.
                 Err(Fault::Redefined) => return None,
                 Err(fault) => {
                     let refusal = match fault {
@@ -213,7 +214,7 @@ impl Feeder {
         }
     }
 
-    /// Waits for something to do. Events come first: while there are any, only the deadline is checked.
+    /// Waits for the next step. Events come first: while there are any, only the deadline is checked.
     async fn step(&mut self) -> Step {
         let bookmark_due = async {
             match &mut self.bookmark_at {
@@ -241,7 +242,7 @@ impl Feeder {
         self.error(refusal)
     }
 
-    /// The piece without the length prefix, if messages have their own length.
+    /// Removes the length prefix of the piece, if messages have their own length.
     fn cut(&self, piece: Bytes) -> Bytes {
         let skipped = if self.messages && self.is_protobuf() { LENGTH_BYTES.min(piece.len()) } else { 0 };
         piece.slice(skipped..)
@@ -273,7 +274,7 @@ impl Feeder {
         Ok(Ok(piece.map_or(first, BytesMut::freeze)))
     }
 
-    /// The bytes of a large event that only this watch will hold.
+    /// The size of a large event that only this watch holds; zero for other events.
     fn own_bytes(&self, delivery: &Delivery) -> usize {
         // Watches that got an event from the hub share its frame.
         let shared = self.is_shared() && Arc::strong_count(&delivery.event) > 1;
@@ -297,7 +298,7 @@ impl Feeder {
         }
     }
 
-    /// Whether the frames are those that all watches of the version get.
+    /// Whether the watch sends the frames that all watches of the version share.
     fn is_shared(&self) -> bool {
         let by_webhook = self.kind.custom.as_ref().is_some_and(|custom| custom.webhook.is_some());
         self.shape.form == Form::Object && !self.shape.links && !by_webhook
@@ -348,7 +349,7 @@ impl Feeder {
         self.shape.encoding == Encoding::Protobuf
     }
 
-    /// A frame in the watch's encoding; an object without a Protobuf form is JSON even there.
+    /// A frame in the watch's encoding. An object without a Protobuf form is JSON even in a Protobuf watch.
     fn written(&self, change: &str, json: Bytes) -> Bytes {
         if !self.is_protobuf() {
             return frame(change, &json);

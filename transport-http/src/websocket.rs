@@ -26,11 +26,12 @@ const ACCEPT: HeaderName = http::header::SEC_WEBSOCKET_ACCEPT;
 const PROTOCOL: HeaderName = http::header::SEC_WEBSOCKET_PROTOCOL;
 const VERSION: HeaderName = http::header::SEC_WEBSOCKET_VERSION;
 
-/// Browsers cannot set an `Authorization` header: their token comes as a protocol with this prefix.
+/// The prefix of a protocol that contains a token. Browsers cannot set an `Authorization` header, so they send the
+/// token in this form.
 const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
-/// A watch expects no long messages from its client.
+/// The longest message from a client. A watch expects no long messages.
 const INCOMING_BYTES_MAX: usize = 64 << 10;
-/// One event is sent before the next is made, so this holds the largest object and a ping.
+/// The bound of unsent bytes. One event is sent before the next is made, so the largest object and a ping fit.
 const OUTGOING_BYTES_MAX: usize = 16 << 20;
 /// How often the client is pinged.
 const PING_PERIOD: Duration = Duration::from_secs(30);
@@ -89,7 +90,7 @@ impl Socket {
 }
 
 /// Sends the pieces. A client counts as gone when it sends nothing for two ping periods, or stops in the middle of a
-/// frame. That it does not read is noticed by the layer below, on which this writes.
+/// frame. The layer below, to which this writes, notices a client that does not read.
 async fn speak(
     connection: impl AsyncRead + AsyncWrite + Unpin,
     pieces: impl Stream<Item = Bytes>,
@@ -259,7 +260,7 @@ mod tests {
     #[tokio::test]
     async fn who_is_silent_is_let_go() {
         let (near, mut far) = tokio::io::duplex(1 << 16);
-        // Half a frame, and nothing after it.
+        // The client sends half a frame, and nothing after it.
         far.write_all(&[0x81, 0xfe, 0x01]).await.unwrap();
         speak(near, futures_util::stream::pending(), false, Duration::from_millis(5)).await;
         let mut read = Vec::new();

@@ -1,4 +1,4 @@
-//! The stream below an HTTP/1.1 connection: a client that does not read the response is given up after a while.
+//! The stream below an HTTP/1.1 connection. It fails after a while if the client does not read the response.
 
 use holdfast_tls::guests::ConnectionSlot;
 use std::io::{Error, ErrorKind, IoSlice, Result};
@@ -9,14 +9,15 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// The stream of one connection. HTTP uses it, and so does reading on after the last response.
+/// The stream of one connection. HTTP uses it, and so does the code that reads the rest of the input after the last
+/// response.
 pub struct Wire<T>(Arc<Mutex<Inner<T>>>);
 
 struct Inner<T> {
     stream: T,
-    /// How long the client may read nothing while something waits for it.
+    /// How long the client may read nothing while data waits for it.
     unread: Duration,
-    /// Running since the client reads nothing.
+    /// The timer that runs while the client reads nothing.
     stalled: Option<Pin<Box<Sleep>>>,
     /// Kept while the stream is open, even after an upgrade to another protocol.
     _place: Option<Arc<ConnectionSlot>>,
@@ -27,7 +28,7 @@ impl<T> Wire<T> {
         Wire(Arc::new(Mutex::new(Inner { stream, unread, stalled: None, _place: place })))
     }
 
-    /// From now on the client may read nothing for this long.
+    /// Sets how long the client may read nothing.
     pub fn allow_unread(&self, unread: Duration) {
         let mut inner = self.lock();
         (inner.unread, inner.stalled) = (unread, None);

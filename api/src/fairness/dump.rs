@@ -6,7 +6,7 @@ use holdfast_core::flowcontrol::{Distinguisher, Moment};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Which table.
+/// The table to dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dump {
     PriorityLevels,
@@ -14,7 +14,7 @@ pub enum Dump {
     Requests { details: bool },
 }
 
-/// A level with up to this many queues shows even the unused ones.
+/// A level with at most this many queues also shows its unused queues.
 const QUEUES_MAX: u32 = 1024;
 /// The start time of a request that has not started.
 const NEVER: &str = "0001-01-01T00:00:00Z";

@@ -1,7 +1,7 @@
 //! Metrics of flow control, under Kubernetes' names.
 //!
-//! A flow's counters are looked up when it is configured, and removed when it no longer is: no request looks for a
-//! counter, and no client can make up a label.
+//! A flow's counters are looked up when the flow is configured, and removed when it is no longer configured. So no
+//! request looks for a counter, and no client can make up a label.
 
 use super::Kind;
 use super::over_time::OverTime;
@@ -72,7 +72,7 @@ pub(super) enum Phase {
 const PHASES: [&str; 2] = ["waiting", "executing"];
 const KINDS: [&str; 2] = ["readOnly", "mutating"];
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
     QueueFull,
@@ -313,7 +313,7 @@ impl Measures {
         }
     }
 
-    /// The number of requests of each kind over time.
+    /// Histograms over time of the number of requests of each kind.
     pub(super) fn by_kind(&self) -> ByKind {
         let of = |phase, request_kind| self.kinds_over_time.get_or_create_owned(&OfKind { phase, request_kind });
         ByKind(PHASES.map(|phase| KINDS.map(|kind| of(phase, kind))))
@@ -388,7 +388,7 @@ pub(super) struct Fullness {
     executing: OverTime,
 }
 
-/// A level's numbers at a moment, and its limits.
+/// A level's seats and requests at a moment, and its limits.
 #[derive(Debug, Default)]
 pub(super) struct Level {
     pub demand: u64,
@@ -401,7 +401,7 @@ pub(super) struct Level {
 }
 
 impl Fullness {
-    /// Notes the level's current values where they differ from those before.
+    /// Records the values of the level that differ from `before`.
     pub fn note(&self, now: Moment, before: &Level, level: &Level) {
         let part = |(number, of): (u64, u64)| number as f64 / of.max(1) as f64;
         for (over_time, of) in [

@@ -1,8 +1,8 @@
-//! Priority and fairness in the service: a lock for each priority level, requests that wait, and the time that the core
-//! is given.
+//! Priority and fairness in the service: it has a lock for each priority level, keeps the waiting requests, and passes
+//! the current time to the core.
 //!
 //! [`holdfast_core::flowcontrol`] decides to which flow a request belongs, which request is next and how many seats
-//! there are. A request that may begin at once takes one lock briefly; one that waits is woken by the request that
+//! there are. A request that may begin at once takes one lock briefly. A waiting request is woken by the request that
 //! frees its seats.
 
 mod dump;
@@ -53,9 +53,9 @@ pub struct Fairness {
 /// The configuration made from the objects of flow control.
 struct Configured {
     of: Configuration,
-    /// In the order of the schemas.
+    /// The flows in the order of the schemas.
     flows: Vec<Arc<Flow>>,
-    /// By name. A level that is no longer configured stays until its last request has left.
+    /// The levels by name. A level that is no longer configured stays until its last request has ended.
     levels: BTreeMap<String, Arc<Level>>,
 }
 
@@ -79,7 +79,7 @@ struct Inside {
     queues: Queues<QueuedRequest>,
     retry: RetryAfter,
     bounds: Bounds,
-    /// The most seats of one request.
+    /// The maximum number of seats of one request.
     seats_max: u32,
     /// The smoothed demand for seats.
     smoothed: f64,
@@ -88,7 +88,7 @@ struct Inside {
     fullness: Fullness,
     /// The last values noted in `fullness`.
     noted: measures::Level,
-    /// The number of seats that counts as all of them for a level without a limit: a tenth of the server's.
+    /// The number of seats that counts as the limit of a level without a limit: a tenth of the server's seats.
     unlimited: u32,
 }
 
@@ -112,7 +112,7 @@ pub enum Wanted {
     Resource(Arc<crate::ResourcePath>),
 }
 
-/// What a level did with a request that arrived.
+/// The result for a request that arrives at a level.
 pub(crate) enum Entered {
     Seated(Seat),
     Waiting(Waiting),
@@ -157,7 +157,7 @@ impl Fairness {
         configured.flows[configured.of.schemas.find(user, attributes)].clone()
     }
 
-    /// A request arrives. `work` makes its cost from the most seats that it may take.
+    /// Called when a request arrives. `work` computes its cost from the maximum number of seats that it may take.
     pub(crate) fn enter(
         self: &Arc<Self>,
         flow: Arc<Flow>,
@@ -207,7 +207,7 @@ impl Fairness {
         (count(Kind::Reading), count(Kind::Mutating))
     }
 
-    /// Applies the objects as they are now.
+    /// Applies the flow control objects of this state.
     pub fn configure(&self, state: &State) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let of = Configuration::of(state);
@@ -248,7 +248,7 @@ impl Fairness {
         *self.configured.write().unwrap_or_else(PoisonError::into_inner) = configured;
     }
 
-    /// Distributes the seats anew, by the demand since the last time.
+    /// Distributes the seats again, by the demand since the last call.
     pub fn adjust(&self) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (configured, now) = (self.configured(), self.now());
@@ -269,7 +269,7 @@ impl Fairness {
     }
 }
 
-/// The kind of a request in metrics.
+/// The request's kind as metrics count it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Reading,
@@ -288,7 +288,7 @@ impl Kind {
 }
 
 impl Flow {
-    /// The name of its level.
+    /// The name of the flow's priority level.
     pub fn level(&self) -> &str {
         &self.level.name
     }
@@ -367,7 +367,7 @@ impl Inside {
         self.noted = level;
     }
 
-    /// A request that was cancelled meanwhile gives its seats back.
+    /// A request that was cancelled before it was woken gives its seats back.
     fn wake_started(&mut self, now: Moment) {
         for ticket in self.queues.take_started() {
             let Some(request) = self.queues.request_mut(ticket) else { continue };

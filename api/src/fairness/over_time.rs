@@ -18,7 +18,7 @@ struct Observed {
     /// Nanoseconds in each bucket; the last bucket has no bound.
     nanos: Vec<u64>,
     sum: f64,
-    /// When the number got its current value; `None` before the first.
+    /// When the number got its current value; `None` before the first value.
     since: Option<Moment>,
     number: f64,
 }
@@ -29,7 +29,7 @@ impl OverTime {
         OverTime(Arc::new(Mutex::new(Observed { bounds, nanos, sum: 0.0, since: None, number: 0.0 })))
     }
 
-    /// Sets the number from now on.
+    /// Sets the number.
     pub fn set(&self, now: Moment, number: f64) {
         let mut observed = self.lock();
         observed.bring_to(now);
@@ -51,7 +51,7 @@ impl OverTime {
 impl Observed {
     fn bring_to(&mut self, now: Moment) {
         let since = *self.since.get_or_insert(now);
-        // Two threads may read the clock in one order and get here in the other.
+        // Two threads may read the clock in one order and arrive here in the other order.
         let nanos = now.saturating_sub(since);
         let bucket = self.bounds.partition_point(|bound| *bound < self.number);
         self.nanos[bucket] = self.nanos[bucket].saturating_add(nanos);

@@ -1,4 +1,4 @@
-//! A request's seats at its level, given back when dropped: at any time, and whatever becomes of the request.
+//! A request's seats at its level. They are given back when the value is dropped, however the request ends.
 
 use super::measures::{Phase, Reason};
 use super::{Fairness, Flow, Kind};
@@ -19,7 +19,7 @@ pub struct Seat {
     ticket: Ticket,
     work: Work,
     kind: Kind,
-    /// When the request began; while it waits, when it arrived.
+    /// The time at which the request began; for a waiting request, the time at which it arrived.
     began: Moment,
     /// `None` once the request has left its queue and has nothing to give back.
     phase: Option<Phase>,
@@ -39,7 +39,7 @@ impl Seat {
         seat
     }
 
-    /// The same seat, from the moment at which the request began.
+    /// The same seat, for a request that begins now.
     pub(super) fn begun(mut self, now: Moment) -> Seat {
         self.began = now;
         self.enter(now, Some(Phase::Executing));
@@ -57,7 +57,7 @@ impl Seat {
         }
     }
 
-    /// Leaves the queue; false if the request's turn has come meanwhile.
+    /// Leaves the queue; false if the request's turn has come already.
     fn leave(&mut self, why: Leave) -> bool {
         let now = self.fairness.now();
         let mut inside = self.flow.level.lock();

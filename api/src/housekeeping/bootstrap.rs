@@ -1,4 +1,4 @@
-//! Makes the objects that every cluster has: namespaces, roles and others that clients count on.
+//! Makes the objects that every cluster has, such as namespaces and roles. Clients rely on them.
 
 use crate::Service;
 use holdfast_core::Refusal;
@@ -12,14 +12,14 @@ use holdfast_engine::Engine;
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// The user with whose name the server makes them.
+/// The name of the user that makes these objects.
 pub const USER: &str = "system:apiserver";
-/// The field manager of what the server writes.
+/// The field manager of the server's own writes.
 pub(super) const MANAGER: &str = "kube-apiserver";
 
 /// Creates missing objects, and completes roles and bindings that an older release made.
 pub async fn ensure(service: &Arc<Service>, documents: Vec<Value>, policy: Vec<Value>) -> Result<(), Refusal> {
-    // Namespaces first: the others live in them.
+    // Namespaces come first, because other objects are in them.
     let (namespaces, rest): (Vec<Value>, Vec<Value>) =
         documents.into_iter().partition(|document| document["kind"] == known::NAMESPACE.kind);
     all(service, namespaces, |_, _| None).await?;
@@ -27,7 +27,8 @@ pub async fn ensure(service: &Arc<Service>, documents: Vec<Value>, policy: Vec<V
     all(service, policy, |existing, wanted| bootstrap::reconcile(Some(existing), wanted)).await
 }
 
-/// Makes all of them at once, so that they share a few fsyncs. `reconcile` says what an existing object should become.
+/// Makes all objects at once, so that they share a few fsyncs. `reconcile` returns the object that an existing object
+/// should become.
 async fn all(
     service: &Arc<Service>,
     documents: Vec<Value>,

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-/// How long changes are gathered before a plan is made.
+/// How long changes are collected before a plan is made.
 const PAUSE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_secs(1);
-/// How often the candidates that no longer exist are looked for.
+/// How often candidates that no longer exist are searched for and removed.
 const COLLECT_PERIOD: Duration = Duration::from_secs(30 * 60);
 
 /// Runs as long as the engine does; the coordinator's term is renewed in this period.

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How often the objects are checked even without an event.
+/// The interval at which the objects are checked even without an event.
 const UPKEEP_PERIOD: Duration = Duration::from_secs(60);
-/// How long changes are gathered.
+/// How long changes are collected before they are applied.
 const PAUSE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Applies the objects as they are, and restores the mandatory ones.
+/// Applies the current objects, and restores missing mandatory ones.
 pub async fn ensure(service: &Arc<Service>, fairness: &Fairness) {
     let engine = service.engine();
     let state = engine.snapshot();

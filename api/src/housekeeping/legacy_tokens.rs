@@ -20,14 +20,15 @@ pub const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const NAMESPACE: &str = "kube-system";
 const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
 const SINCE: &str = "since";
-/// The most Secrets that wait to be labelled; any more are labelled at the next use of their tokens.
+/// The maximum number of Secrets that wait to be labelled. Further Secrets are labelled at the next use of their
+/// tokens.
 const WAITING_MAX: usize = 1024;
-/// How long uses are gathered before they are written.
+/// How long uses are collected before they are written.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often the ConfigMap with the day since which uses are tracked is checked.
+/// How often the ConfigMap is checked that records since which day uses are tracked.
 const PERIOD: Duration = Duration::from_secs(30 * 60);
 
-/// Secrets whose tokens were used today, and whose label does not say so yet.
+/// Secrets whose tokens were used today, and whose label does not have today's day yet.
 #[derive(Default)]
 pub struct Used {
     waiting: Mutex<BTreeSet<SecretId>>,
@@ -76,7 +77,7 @@ pub async fn run(service: Weak<Service>, used: Arc<Used>) {
         }
         for place in used.take() {
             let Some((kind, version)) = state.registry.known(known::SECRET) else { continue };
-            // With the uid in the patch, another Secret of that name is not changed.
+            // The patch names the uid, so that it does not change another Secret of the same name.
             let patch = json!({"metadata": {"uid": place.uid, "labels": {LAST_USED: today.to_string()}}});
             let target =
                 Target { kind, version, namespace: Some(place.namespace), name: Some(place.name), subresource: None };
@@ -88,13 +89,13 @@ pub async fn run(service: Weak<Service>, used: Arc<Used>) {
     }
 }
 
-/// The request that records the day since which uses are tracked, unless that is recorded.
+/// The request that records the day since which uses are tracked; `None` if the day is already recorded.
 fn tracking(state: &State, today: Date) -> Option<Request> {
     let find = |known: Known, namespace: Option<&str>, name: &str| {
         let (kind, version) = state.registry.known(known)?;
         Some((kind, version, state.get(kind, &meta::key(namespace, name)).map(|entry| entry.document())))
     };
-    // A cluster without the namespace `kube-system` is still being made, or is a test's.
+    // A cluster without the namespace `kube-system` is still being set up, or is part of a test.
     find(known::NAMESPACE, None, NAMESPACE)?.2?;
     let (kind, version, existing) = find(known::CONFIG_MAP, Some(NAMESPACE), TRACKING)?;
     let target =

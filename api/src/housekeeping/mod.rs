@@ -2,9 +2,9 @@
 //! aggregated roles, deletes old Events, and makes the objects that every cluster has ([`bootstrap`], [`registrar`],
 //! [`flow_control`]).
 //!
-//! The core makes the plans. These loops make the planned requests whenever a commit may have changed something, or the
-//! time for something may have come. Each request passes the service under a user name of its own, and RBAC roles say
-//! what it may do.
+//! The core makes the plans. These loops make the planned requests whenever a commit may have changed an object that
+//! matters, or a planned time has come. Each request passes the service under the name of a controller's user, and RBAC
+//! roles restrict it.
 
 pub mod bootstrap;
 pub mod elections;
@@ -27,11 +27,11 @@ use std::time::Duration;
 
 /// The name of the queue in metrics.
 const QUEUE: &str = "housekeeping";
-/// How long commits are gathered before a plan is made again.
+/// How long commits are collected before the next plan is made.
 const PAUSE: Duration = Duration::from_millis(20);
-/// When to check again namespaces whose content in another log could not be read.
+/// The interval after which namespaces are checked again whose content in another log could not be read.
 const PARTS_PERIOD: Duration = Duration::from_secs(1);
-/// The most plans made one after another.
+/// The maximum number of plans made one after another.
 const ROUNDS_MAX: usize = 64;
 /// How often Events are checked for expiry: a twentieth of their lifetime, within these bounds.
 const EXPIRY_PERIOD_MIN: Duration = Duration::from_millis(100);
@@ -82,8 +82,8 @@ async fn expire(service: Weak<Service>, ttl: Duration) {
                 let service = service.clone();
                 requests.spawn(async move { service.act(step.request).await.is_ok() });
             }
-            // A refused deletion means that the Event changed meanwhile, or that the disk is full: the next pass comes
-            // soon enough.
+            // A refused deletion means that the Event changed after it was read, or that the disk is full. The next
+            // pass tries again.
             requests.join_all().await;
             after = due.rest;
             if after.is_none() {
@@ -93,16 +93,17 @@ async fn expire(service: Weak<Service>, ttl: Duration) {
     }
 }
 
-/// What is kept from one plan to the next.
+/// The state that is kept from one plan to the next.
 struct Work {
     emptying: Emptying,
     clearing: Clearing,
 }
 
 impl Work {
-    /// Makes the planned requests until a plan is empty. Returns when to plan again even if nothing is written.
+    /// Makes the planned requests until a plan is empty. Returns how soon to plan again even if nothing is written.
     async fn go_on(&mut self, service: &Arc<Service>) -> Option<Duration> {
-        // Each round removes something or is the last one, but a request may fail: then the next commit tries again.
+        // Each round removes something or is the last one. A request may fail; then the next commit leads to a new
+        // attempt.
         for _ in 0..ROUNDS_MAX {
             let mut snapshot = service.engine().snapshot();
             if !snapshot.terminating.is_empty() && service.engine().is_divided() {
@@ -143,7 +144,7 @@ impl Work {
         Some(PAUSE)
     }
 
-    /// Hurries the namespaces that a client watches by name, because such a client waits for the deletion to end.
+    /// Gives priority to namespaces that a client watches by name, because such a client waits for the deletion to end.
     fn hurry(&mut self, service: &Service, state: &State) {
         let hub = service.engine().hub();
         let namespaces = state.registry.namespaces();

@@ -1,4 +1,4 @@
-//! Keeps the objects by which the cluster knows this server, while it serves: the core makes the plans.
+//! Keeps the objects that announce this server in the cluster, while it serves. The core makes the plans.
 
 use super::make;
 use crate::Service;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// How often the Service and its endpoints are checked.
 const PERIOD: Duration = Duration::from_secs(10);
-/// How often leases of servers that are gone are looked for.
+/// How often leases of servers that no longer run are searched for and deleted.
 const COLLECT_PERIOD: Duration = Duration::from_secs(3600);
 
 /// The registry in which servers that share a log announce themselves. Calls block.
@@ -49,7 +49,7 @@ impl Presence {
         settings
     }
 
-    /// Called at the end, so that the others need not wait until the announcement expires.
+    /// Withdraws the announcement when the server ends, so that other servers need not wait until it expires.
     pub async fn withdraw(&self) {
         let Some((address, servers)) = self.told() else { return };
         let withdrawn = tokio::task::spawn_blocking(move || servers.withdraw(&address)).await;
@@ -68,7 +68,7 @@ impl Presence {
     }
 }
 
-/// Keeps the Service `kubernetes` and its endpoints. The start has already corrected them once.
+/// Keeps the Service `kubernetes` and its endpoints. [`ensure_service`] has already corrected them at the start.
 pub async fn keep_service(service: Arc<Service>, presence: Presence) {
     loop {
         tokio::time::sleep(PERIOD).await;
@@ -76,14 +76,14 @@ pub async fn keep_service(service: Arc<Service>, presence: Presence) {
     }
 }
 
-/// Makes the Service and its endpoints what they should be, once.
+/// Corrects the Service and its endpoints once.
 pub async fn ensure_service(service: &Arc<Service>, presence: &Presence, starts: bool) {
     let settings = presence.announced().await;
     let steps = presence::plan(&service.engine().snapshot(), &settings, starts);
     run(service, steps).await;
 }
 
-/// Keeps the server's lease, and deletes the leases of servers that are gone.
+/// Keeps the server's lease, and deletes the leases of servers that no longer run.
 pub async fn keep_lease(service: Arc<Service>, identity: Identity, period: Duration) {
     let mut collected: Option<tokio::time::Instant> = None;
     loop {

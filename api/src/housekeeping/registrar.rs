@@ -1,7 +1,8 @@
-//! Keeps the objects that describe this server: the APIServices of what it serves, and the ConfigMap that tells other
-//! servers which client certificates to trust.
+//! Keeps the objects that describe this server: the APIServices of the APIs that it serves, and the ConfigMap from
+//! which other servers read which client certificates to trust.
 //!
-//! The core makes the plans. All objects are compared at the start, and from then on those that an event concerns.
+//! The core makes the plans. All objects are compared at the start. Later only objects that an event concerns are
+//! compared.
 
 use crate::Service;
 use holdfast_core::Refusal;
@@ -22,17 +23,17 @@ use std::time::Duration;
 
 /// How soon a refused write is tried again.
 const RETRY: Duration = Duration::from_secs(1);
-/// How often the ConfigMap is compared even without an event.
+/// The interval at which the ConfigMap is compared even without an event.
 const TRUST_PERIOD: Duration = Duration::from_secs(60);
 
 /// The APIs that this server serves, as of the events seen so far.
 pub struct Registrar {
-    /// `None` until it is needed: it takes reading all CustomResourceDefinitions.
+    /// `None` until it is needed, because making it requires reading all CustomResourceDefinitions.
     custom: Option<Custom>,
     followed: Offset,
 }
 
-/// Makes every APIService that there should be, and removes the others.
+/// Makes every missing APIService of the served APIs, and removes the others.
 pub async fn ensure(service: &Arc<Service>) -> Result<Registrar, Refusal> {
     let state = service.engine().snapshot();
     let custom = custom(&state);
@@ -44,7 +45,7 @@ pub async fn ensure(service: &Arc<Service>) -> Result<Registrar, Refusal> {
     }
     for written in writes.join_all().await {
         match written {
-            // Another server was faster; its event leads back here.
+            // Another server was faster. Its event leads to another check.
             Ok(()) | Err(Refusal::AlreadyExists { .. } | Refusal::Conflict { .. } | Refusal::NotFound(_)) => {}
             Err(refusal) => return Err(refusal),
         }
@@ -63,7 +64,7 @@ fn custom(state: &State) -> Custom {
 }
 
 impl Registrar {
-    /// The registrar of a fork: up to the version at which the fork begins, the original server has done the work.
+    /// The registrar of a fork. The original server has done the work up to the version at which the fork begins.
     pub fn beside(begin: Offset) -> Registrar {
         Registrar { custom: None, followed: begin }
     }
@@ -98,7 +99,8 @@ impl Registrar {
                     let definition = (!change.deleted).then(|| change.entry.document());
                     touched = match &mut self.custom {
                         Some(custom) => custom.note(&change.key, definition.as_ref()),
-                        // It is not known what the definition served before, so any APIService may have changed.
+                        // The versions that the definition served before are unknown, so any APIService may have
+                        // changed.
                         None => {
                             let state = engine.snapshot();
                             local::all(&state, self.custom.insert(custom(&state)))
@@ -123,7 +125,7 @@ impl Registrar {
     }
 }
 
-/// Keeps the ConfigMap that tells other servers whom to trust, as long as the engine runs.
+/// Keeps the ConfigMap from which other servers read which client certificates to trust, as long as the engine runs.
 pub async fn keep_trust(service: Arc<Service>, trust: Trust) {
     let engine = service.engine();
     loop {

@@ -1,5 +1,5 @@
-//! Audit: gives every request an id, counts it, and records what the audit policy demands. The end of the request is
-//! recorded by the transport that writes the answer, with the [`Trail`] in the answer.
+//! Audit: gives every request an id, counts it, and records it as the audit policy demands. The transport that writes
+//! the answer records the end of the request, with the [`Trail`] in the answer.
 
 use super::{Layer, Next, Outcome, Passage};
 use crate::metrics::{Metrics, Record, RequestLabels, RowKey};
@@ -68,7 +68,7 @@ async fn begin(service: &Service, passage: &mut Passage) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// What the policy says about a call.
+/// The audit policy's rule for a call.
 pub(crate) fn judge(auditor: &Auditor, state: &State, user: &User, asked: &CallSubject) -> Ruling {
     let verb = verb(asked);
     let found;
@@ -167,7 +167,7 @@ pub(crate) async fn tell_request_of(service: &Service, passage: &mut Passage) {
     service.engine().by_size(&passage.user.name, named.body.content.len(), tell).await;
 }
 
-/// Records what the client sent, as it was decoded: an object with the defaults of its version, a patch as it is.
+/// Records the request's body as it was decoded: an object with the defaults of its version, a patch unchanged.
 pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &CallSubject) {
     let CallSubject::Named(named) = asked else { return };
     let ResourceRequest { verb, path, body, .. } = &**named;
@@ -282,7 +282,7 @@ fn counted_as(asked: &CallSubject) -> (&'static str, &'static str, bool) {
     (verb, scope, dry_run)
 }
 
-/// Sets the labels of the request, as far as it names something that is served.
+/// Sets the labels of the request, if the request names an API that is served.
 pub(crate) fn describe(record: &mut Record, state: &State, asked: &CallSubject) {
     let (verb, scope, dry_run) = counted_as(asked);
     let mut served = |kind_id: KindId, version: usize, subresource: &str| {
@@ -316,8 +316,8 @@ pub(crate) fn describe(record: &mut Record, state: &State, asked: &CallSubject) 
                 false => record.about(&unknown),
             }
         }
-        // The APIService says the group and version that another server serves; this server does not know its
-        // resources, so the rest of the path stays unnamed.
+        // The APIService has the group and version that another server serves. This server does not know the other
+        // server's resources, so the labels leave out the rest of the path.
         CallSubject::Elsewhere { path, .. } => {
             let (group, version) = (path.group.clone(), path.version.clone());
             record.about(&RequestLabels { group, version, ..unknown });

@@ -15,7 +15,7 @@ pub struct Authorization;
 
 /// All kinds of all groups, or all objects.
 const ALL: &str = "*";
-/// The verbs that a user needs on everything to see the log.
+/// The verbs that a user needs on all objects to read the log.
 const READS: [&str; 3] = ["get", "list", "watch"];
 
 impl Layer for Authorization {
@@ -27,7 +27,7 @@ impl Layer for Authorization {
         };
         match attempt(passage) {
             Ok(judgement) => go_on(judgement, passage, next, began),
-            // Only where a webhook has to be asked does a call wait here; that is rare.
+            // A call waits here only if a webhook has to be asked, which is rare.
             Err(mut open) => Box::pin(async move {
                 let (service, state) = (next.service(), next.service().engine().snapshot());
                 loop {
@@ -45,7 +45,7 @@ impl Layer for Authorization {
 
 /// The result of authorization.
 struct Judgement {
-    /// The chain's verdict on the call's own attributes; the last one where the call needs several.
+    /// The chain's verdict on the attributes of the call; the last verdict if the call needs several.
     judged: Option<Judged>,
     granted: Result<(), Refusal>,
 }
@@ -58,7 +58,7 @@ impl Judgement {
     }
 }
 
-/// Counts a judgement, notes it for audit, and passes on a granted call.
+/// Counts a judgement, records it for audit, and passes a granted call to the next layer.
 fn go_on<'a>(judgement: Judgement, passage: &'a mut Passage, next: Next<'a>, began: Instant) -> BoxFuture<'a, Outcome> {
     let Judgement { judged, granted } = judgement;
     if let Some(judged) = &judged {
@@ -166,14 +166,14 @@ fn of_request<'a>(
     selected: Option<&'a Selected>,
 ) -> Result<Attributes<'a>, Refusal> {
     let target = &request.target;
-    // The kind is gone since the caller saw it, so there is nothing to do.
+    // The kind no longer exists, so there is nothing to authorize.
     if !state.registry.serves(target.kind) {
         return Err(Refusal::NoSuchPath);
     }
     let kind = state.kind(target.kind);
     let version = kind.versions.get(target.version).ok_or(Refusal::NoSuchPath)?;
     let name = request.name();
-    // A namespace is judged as if it were within itself.
+    // A request for a namespace is judged as a request within that namespace.
     let own = if target.kind == state.registry.namespaces() { name } else { "" };
     let target = ResourceTarget {
         group: &version.group,
@@ -187,8 +187,8 @@ fn of_request<'a>(
     Ok(Attributes::resource(request.verb.as_str(), target))
 }
 
-/// The refusal of a judgement that does not allow the request. If it rests on an error, it is no answer about the
-/// user's rights, since these are unknown.
+/// The refusal of a judgement that does not allow the request. A judgement that results from an error says nothing
+/// about the user's rights.
 fn may(user: &User, attributes: &Attributes<'_>, judged: &Judged) -> Result<(), Refusal> {
     if judged.is_allowed() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Subresources that something behind the API answers: logs, commands in containers, proxies. Admission judges the
-//! request first, then the kind says where it leads; the transport connects there.
+//! Subresources that a server behind the API answers: logs, commands in containers, proxies. Admission judges the
+//! request first. Then the kind gives the destination, and the transport connects to it.
 
 use super::{Layer, Next, Outcome, Passage, authorization};
 use crate::lookup::Found;
@@ -20,7 +20,7 @@ pub struct Connect {
     pub upgrades_need_create: bool,
 }
 
-/// Kubelet paths that run something, as the pods' subresources of these names do.
+/// Kubelet paths that run commands, like the subresources of pods with the same names.
 const COMMANDS: [&str; 4] = ["attach", "exec", "portforward", "run"];
 
 impl Layer for Connect {
@@ -65,8 +65,8 @@ fn first(subresource: &str) -> &str {
     subresource.split('/').next().unwrap_or_default()
 }
 
-/// Whether the request runs a command, so that permission to read is not enough. That includes such paths of a node's
-/// kubelet, however they are written.
+/// Whether the request runs a command, so that permission to read is not enough. That includes these paths of a node's
+/// kubelet, in any spelling.
 fn runs_something(found: &Found) -> bool {
     let subresource = found.request.target.subresource.as_deref().unwrap_or_default();
     let (name, rest) = subresource.split_once('/').unwrap_or((subresource, ""));
@@ -87,7 +87,7 @@ fn runs_something(found: &Found) -> bool {
     names.first().is_some_and(|first| COMMANDS.contains(&first.as_str()))
 }
 
-/// Whether the user may also `create` the subresource, beside the verb that was authorized.
+/// Refuses the request unless the user may `create` the subresource, in addition to the authorized verb.
 async fn may_create(service: &Arc<Service>, request: &Request) -> Result<(), Refusal> {
     let state = service.engine().snapshot();
     let mut asked = request.clone();
@@ -97,7 +97,7 @@ async fn may_create(service: &Arc<Service>, request: &Request) -> Result<(), Ref
     service.judged(&state, |authorizer| authorization::may_request(authorizer, &state, &asked)).await
 }
 
-/// Asks the kind where the request leads.
+/// Gets the destination of the request from its kind.
 fn lead(service: &Service, found: &Found, passage: &Passage) -> Result<Connecting, Refusal> {
     let state = service.engine().snapshot();
     let request = &found.request;

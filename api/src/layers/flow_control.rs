@@ -1,8 +1,8 @@
-//! Flow control: limits the requests in progress, so that no user keeps the others out.
+//! Flow control: limits the requests in progress, so that no user blocks the others.
 //!
 //! With priority and fairness, requests wait for their turn; without it, a request over the limit is refused.
-//! Long-running requests hold no place, and a watch only while it begins. A read that waits for a future version gives
-//! its place back. The server's own requests need none: their plans have bounds of their own.
+//! Long-running requests hold no place; a watch holds one only while it begins. A read that waits for a future version
+//! gives its place back. The server's own requests need no place: their plans have bounds of their own.
 
 use super::authorization::asked_for;
 use super::{Layer, Next, Outcome, Passage, refused};
@@ -22,14 +22,14 @@ use holdfast_core::state::State;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The most requests that may wait for a future version.
+/// The maximum number of requests that wait for a future version.
 const WAITING_MAX: u64 = 4096;
 /// Priority and fairness estimates the cost of a request in objects of a list. These are the estimates for requests
 /// about the past: one object, a discovery or OpenAPI document, and an access review.
 const READS_OF_PAST: usize = 2;
 const PAST_DOCUMENT: usize = 500;
 const PAST_REVIEW: usize = 300;
-/// How many events that a watch is behind cost as much as one object: most events do not concern the watcher.
+/// The number of missed events that cost a watch as much as one object. Most events do not concern the watcher.
 const EVENTS_AN_OBJECT: usize = 64;
 
 pub struct FlowControl {
@@ -38,20 +38,20 @@ pub struct FlowControl {
     waiting: Shares,
 }
 
-/// How places are given.
+/// How requests get their places.
 #[derive(Clone)]
 enum Way {
     Fairness(Arc<Fairness>),
     InFlight { reading: Shares, mutating: Shares },
 }
 
-/// A request's place among those in progress. Dropping it gives the place back.
+/// A request's place among the requests in progress. The place is free when this value is dropped.
 pub enum RequestSlot {
     Seat(Seat),
     Share(Share),
 }
 
-/// The sort of place that a call needs.
+/// The kind of place that a call needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Needs {
     /// The call lasts as long as its client wants.
@@ -74,7 +74,7 @@ impl FlowControl {
         FlowControl { metrics, way, waiting: Shares::seeded(WAITING_MAX, seed) }
     }
 
-    /// The flow control of a fork's service: it shares the places of this one.
+    /// The flow control of a fork's service, which shares the places of this service.
     pub fn beside(&self, metrics: Arc<Metrics>) -> FlowControl {
         FlowControl { metrics, way: self.way.clone(), waiting: self.waiting.clone() }
     }
@@ -182,7 +182,8 @@ fn caller(passage: &Passage) -> Caller {
     Caller { user: passage.user.clone(), verb, asked }
 }
 
-/// The estimated cost of a call: the objects in a list, the watchers that a write notifies, what is read of the past.
+/// The estimated cost of a call, from the objects in a list, the watchers that a write notifies, and the reads of the
+/// past.
 fn estimate(
     service: &Service,
     state: &State,
@@ -220,7 +221,7 @@ fn estimate(
 fn reading(state: &State, kind: KindId, (named, is_past): (&ResourceRequest, bool), seats_max: u32) -> Option<Work> {
     let path = &named.path;
     Some(match named.verb {
-        // A dry run in the past, judged on the whole state of then.
+        // A dry run in the past is judged on the whole state of that version.
         Verb::Create | Verb::Update | Verb::Patch | Verb::Delete if is_past => Work::list(usize::MAX, seats_max),
         Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => return None,
         Verb::Watch if !begins_with_all(named) => match named.options.resource_version.as_deref().map(str::parse) {

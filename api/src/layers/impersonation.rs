@@ -1,4 +1,4 @@
-//! Impersonation: whether a user may act as another. It comes before flow control, because the user that is acted as
+//! Impersonation: whether a user may act as another. It comes before flow control, because the impersonated user
 //! determines the flow.
 
 use super::authorization::asked_for;
@@ -12,11 +12,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub struct Impersonation {
-    /// The mode in which each caller last impersonated, which is tried first; `None` if there is only one mode.
+    /// The mode that each caller used last, which is tried first; `None` if there is only one mode.
     last: Option<Mutex<HashMap<String, Mode>>>,
 }
 
-/// The most callers that are remembered.
+/// The maximum number of callers whose last mode is kept.
 const CALLERS_MAX: usize = 10_000;
 
 impl Impersonation {

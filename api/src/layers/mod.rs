@@ -1,7 +1,7 @@
 //! The layers that a call passes, and their order.
 //!
-//! A layer is a small value with one job. It may refuse the call, answer it, or pass it to the [`Next`] one, and it may
-//! act again once there is an answer. To add a layer, write a file and put a line into [`all`].
+//! A layer is a small value with one job. It may refuse the call, answer it, or pass it to the [`Next`] layer, and it
+//! may act again after the call is answered. To add a layer, write a file and put a line into [`all`].
 
 mod audit;
 mod authorization;
@@ -37,19 +37,19 @@ pub(crate) fn all(metrics: &Arc<Metrics>, flow: &Arc<FlowControl>, options: &Opt
         Box::new(audit::Audit::new(metrics.clone())),
         // Lets the user act as another, if that is allowed.
         Box::new(impersonation::Impersonation::new(options.constrained_impersonation)),
-        // Gives the request a place among those in progress, or has it wait for one, fairly among users.
+        // Gives the request a place among the requests in progress, or makes it wait for one, fairly among users.
         Box::new(flow.clone()),
         // Decides whether the user may make this request.
         Box::new(authorization::Authorization),
         // Finds the state and the kind; grants calls that the transport answers itself.
         Box::new(moment::PastOrPresent::default()),
-        // Says where logs, commands in containers and proxies lead, after admission.
+        // Finds the destinations of logs, commands in containers and proxies, after admission.
         Box::new(connect::Connect { upgrades_need_create: options.upgrades_need_create }),
         // Answers gets, lists and watches of stored objects.
         Box::new(reads::Reads),
         // Answers reviews and other kinds that are never stored.
         Box::new(unstored::Unstored),
-        // Has the engine judge and write all other requests.
+        // Passes all other requests to the engine, which judges and writes.
         Box::new(mutations::Mutations),
     ]
 }
@@ -62,18 +62,18 @@ pub trait Layer: Send + Sync + 'static {
     /// looks at the call allocates no future of its own.
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome>;
 
-    /// Called with the result, whatever it is. A layer that waited for the result within [`Self::call`] would need a
+    /// Called with the result of every call. A layer that waited for the result within [`Self::call`] would need a
     /// future of its own.
     fn ended(&self, _passage: &mut Passage, _outcome: &Outcome) {}
 }
 
 /// A call on its way through the layers.
 pub struct Passage {
-    /// The authenticated user; after impersonation the user that is acted as.
+    /// The authenticated user; after impersonation, the impersonated user.
     pub user: Arc<User>,
     pub acting_as: Option<ActingAs>,
     pub own: bool,
-    /// Set by audit.
+    /// The id of the request, set by the audit layer.
     pub id: Option<RequestId>,
     pub at: Option<String>,
     pub asked: CallSubject,
@@ -82,14 +82,14 @@ pub struct Passage {
     /// Annotations of authentication and admission for the audit event.
     pub annotations: Annotations,
     pub record: Record,
-    /// Taken by audit.
+    /// The origin of the request, which the audit layer takes.
     pub(crate) source: Option<Box<Source>>,
-    /// Set by audit, if the call is recorded.
+    /// The audit trail, set by the audit layer if the call is recorded.
     pub trail: Option<Box<Trail>>,
-    /// Set by flow control, unless the call needs no place.
+    /// The call's place, set by flow control unless the call needs none.
     pub place: Option<RequestSlot>,
-    /// The kind and the state that a call about objects is about, set by the moment layer. Boxed, because it is large
-    /// and is moved several times.
+    /// For a call about objects: their kind, and the state to read or to judge on. Set by the moment layer. Boxed,
+    /// because it is large and is moved several times.
     pub(crate) found: Option<Box<Found>>,
 }
 
@@ -121,7 +121,7 @@ impl Passage {
         std::mem::replace(&mut self.asked, CallSubject::Path { verb: "", path: String::new() })
     }
 
-    /// Passes on what admission reported: to the client, to auditors and to metrics.
+    /// Passes the reports of admission to the client, to audit and to metrics.
     pub(crate) fn tell(&mut self, told: Told) {
         self.record.admitted(&told);
         if let Some(trail) = &mut self.trail {
@@ -132,7 +132,7 @@ impl Passage {
     }
 }
 
-/// Records the time that admission and the log took of a call.
+/// Records how much of a call's time admission and the log took.
 fn spend(trail: &mut Trail, told: &Told) {
     let (mut mutating, mut validating) = (0, 0);
     for observation in &told.observations {
@@ -176,12 +176,12 @@ impl<'a> Next<'a> {
     }
 }
 
-/// A result that needs no waiting: a refusal.
+/// A refusal as a future that is ready at once.
 pub(crate) fn refused<'a>(refusal: Refusal) -> BoxFuture<'a, Outcome> {
     at_once(Err(refusal))
 }
 
-/// A result that needs no waiting.
+/// A result as a future that is ready at once.
 pub(crate) fn at_once<'a>(outcome: Outcome) -> BoxFuture<'a, Outcome> {
     Box::pin(std::future::ready(outcome))
 }

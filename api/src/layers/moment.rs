@@ -21,7 +21,7 @@ pub struct PastOrPresent {
 impl Layer for PastOrPresent {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
         let service = next.service();
-        // A call about the present waits for nothing here.
+        // A call about the present does not wait here.
         let present = match &passage.asked {
             CallSubject::Named(named) => passage.at.is_none() && named.at.as_deref().is_none_or(str::is_empty),
             CallSubject::Found(_) => true,
@@ -102,13 +102,13 @@ impl PastOrPresent {
         Ok(Found { scene, kind, request, starts: self.starts.clone() })
     }
 
-    /// A request that knows its kind, if that is still served.
+    /// A request that knows its kind, if the kind is still served.
     fn go_on(&self, passage: &Passage, mut request: Request, scene: Scene) -> Result<Found, Refusal> {
         let state = scene.state();
         if !state.registry.serves(request.target.kind) {
             return Err(Refusal::NoSuchPath);
         }
-        // The user that was authorized is the one who acts, and the id is the one that the service gave.
+        // The request acts as the user that was authorized, and has the id that the service made.
         request.user = passage.user.clone();
         request.id = passage.id.as_ref().map(RequestId::as_str).unwrap_or_default().to_owned();
         let kind = state.registry.share(request.target.kind);

@@ -54,7 +54,7 @@ async fn carry_out(service: &Arc<Service>, mut found: Found, told: &mut Told) ->
     found.subresource().await?;
     let Found { scene, request, .. } = &found;
     if let Scene::Past(_) = scene {
-        // A dry run is allowed in a view of the past, if everything on which it is judged is in one log.
+        // A dry run is allowed in a view of the past, if all objects on which it is judged are in one log.
         if !request.options.dry_run || !Arc::ptr_eq(engine, service.engine()) {
             scene.writable(engine)?;
         }
@@ -101,7 +101,7 @@ fn bind(found: Found, stamp: Stamp) -> Result<Found, Refusal> {
     Ok(Found { scene, kind, request, starts })
 }
 
-/// The result of a mutation, in the version that was asked for.
+/// The result of a mutation, in the requested version of its kind.
 async fn shown(service: &Arc<Service>, written: Written) -> Result<(Reply, Vec<String>), Refusal> {
     Ok(match written {
         Written::Object { entry, kind, version, created, representation, warnings } => {

@@ -1,8 +1,8 @@
 //! How far back a user may look into a namespace.
 //!
 //! A namespace that is deleted and created again belongs to another owner, who must not see what the earlier namespace
-//! contained. So reads of a namespace's past end where the current namespace was created, unless the user may read the
-//! same in all namespaces.
+//! contained. So reads of a namespace's past go back only to the creation of the current namespace, unless the user may
+//! read the same in all namespaces.
 
 use crate::Service;
 use crate::lookup::Found;
@@ -15,7 +15,7 @@ use holdfast_engine::planted::{Bug, planted};
 use std::sync::Arc;
 
 impl Found {
-    /// Refuses to show this version, or events since, if it is older than the current namespace.
+    /// Refuses to show this version, or the events after it, if the version is older than the current namespace.
     pub(crate) async fn visible(&self, service: &Arc<Service>, version: Offset) -> Result<(), Refusal> {
         let engine = service.engine().of(self.request.target.kind);
         let state = service.engine().snapshot();
@@ -44,7 +44,7 @@ impl Found {
         let storage = state.kind(state.registry.namespaces()).storage.clone();
         let document = state.get(state.registry.namespaces(), namespace).map(|entry| entry.document());
         let uid = document.as_ref().and_then(|document| document["metadata"]["uid"].as_str()).map(str::to_owned);
-        // A namespace that does not exist now has no owner.
+        // A namespace that does not exist now has no owner, so nothing of its past is shown.
         let Some(uid) = uid else { return Err(earlier(version, namespace, state.offset_of(self.request.target.kind))) };
         let reader = Reader::of(&request.user);
         let mut start = self.starts.find(service, &reader, storage, namespace, uid).await?;

@@ -52,7 +52,8 @@ impl<'a> Read<'a> {
         self.service.engine().of(self.found.request.target.kind)
     }
 
-    /// The object as it is now, if that is known without waiting: always, unless other servers write to the log.
+    /// The newest state of the object, if it is known without waiting. It always is, unless other servers write to the
+    /// log.
     fn newest(&self) -> Option<Outcome> {
         let Found { scene, request, kind, .. } = &*self.found;
         let is_whole = request.target.subresource.is_none();
@@ -147,8 +148,8 @@ impl<'a> Read<'a> {
         Ok(Reply::List(Listed { kind, version, page, continue_token, namespace, charge }))
     }
 
-    /// The refusal for a list whose snapshot is gone. Its continue token allows reading the rest of the list from the
-    /// newest state.
+    /// The refusal for a list whose snapshot is no longer kept. Its continue token allows reading the rest of the list
+    /// from the newest state.
     fn inconsistent(&self, after: String) -> Refusal {
         let engine = self.engine();
         let token = Continue::fresh(engine.own_snapshot().offset, after).seal(engine.token_key());
@@ -175,7 +176,7 @@ impl<'a> Read<'a> {
                 WatchStart::Now
             }
             version => {
-                // A future version is waited for within the watch.
+                // The watch itself waits for a future version.
                 let version = parse_version(version)?;
                 self.may_come(version)?;
                 self.found.visible(self.service, version).await?;
@@ -222,8 +223,8 @@ impl<'a> Read<'a> {
         }
     }
 
-    /// Waits up to a bound for a version that is not written yet. Meanwhile the request gives up its place among those
-    /// in progress.
+    /// Waits up to a bound for a version that is not written yet. While it waits, the request gives up its place among
+    /// the requests in progress.
     async fn await_version(&mut self, freshness: Freshness) -> Result<(), Refusal> {
         let (Freshness::NotOlderThan(version) | Freshness::Exact(version)) = freshness else { return Ok(()) };
         let engine = self.engine();
@@ -237,7 +238,8 @@ impl<'a> Read<'a> {
 }
 
 fn timeout(seconds: Option<u64>, service: &Service) -> Duration {
-    /// Longer than any watch lasts, and short enough to be added to any time.
+    /// A limit for the duration of a watch. It is longer than any watch lasts, and short enough to be added to any
+    /// time.
     const SECONDS_MAX: u64 = 365 * 24 * 3600;
     match seconds {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(SECONDS_MAX)),

@@ -1,6 +1,6 @@
 //! Objects of a shared store whose values cannot be read: as in Kubernetes, requests for them fail, and so do lists and
-//! watches that include them. Where the feature gate AllowUnsafeMalformedObjectDeletion is on, the refusals have the
-//! form by which clients find the objects that they may delete unseen.
+//! watches that include them. If the feature gate AllowUnsafeMalformedObjectDeletion is on, the refusals name the
+//! objects that clients may delete without reading them.
 
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Kind;
@@ -13,10 +13,10 @@ use holdfast_engine::Engine;
 use holdfast_engine::log::{Flaw, Unreadable};
 use std::sync::Arc;
 
-/// How many objects a refused list looks at, and how many of them it names.
+/// How many unreadable objects a refused list counts, and how many of them it names.
 const LOOKED_MAX: usize = 1000;
 const NAMED_MAX: usize = 10;
-/// How many have a cause of their own in the form of the feature gate.
+/// If the feature gate is on, how many of the objects have a cause of their own.
 const CAUSES_MAX: usize = 100;
 
 /// Refuses a request for one object that cannot be read. `until` is the version that the request is about; `None` for
@@ -60,7 +60,7 @@ pub fn selection(
     Err(Refusal::StoreRead { subject: Subject::new(kind.hub().group.clone(), kind.resource.clone(), "list"), causes })
 }
 
-/// What Kubernetes says of an object that may be deleted unseen.
+/// Kubernetes' message about an object that may be deleted without reading it.
 fn corrupt(Unreadable { place, version, flaw, .. }: &Unreadable) -> String {
     let why = match flaw {
         Flaw::Locked(why) => format!("data from the storage is not transformable revision=0: {why}"),
@@ -69,7 +69,7 @@ fn corrupt(Unreadable { place, version, flaw, .. }: &Unreadable) -> String {
     format!("StorageError: corrupt object, Code: 7, Key: {place}, ResourceVersion: 0, AdditionalErrorMsg: {why}")
 }
 
-/// Refuses a write of an object that cannot be read, so that its value stays. Its name counts as taken.
+/// Refuses a write of an object that cannot be read, so that its value stays. The object's name counts as taken.
 pub fn write(engine: &Engine, kind: &Kind, request: &Request) -> Result<(), Refusal> {
     if request.verb != Verb::Create || request.target.subresource.is_some() {
         return object(engine, kind, &request.key(), None);
@@ -79,7 +79,7 @@ pub fn write(engine: &Engine, kind: &Kind, request: &Request) -> Result<(), Refu
     if engine.unreadable(&kind.storage, &prefix, 1).is_empty() {
         return Ok(());
     }
-    // Only if there are such objects is the body read for the name.
+    // The name is read from the body only if there are unreadable objects.
     let body = parsed(&request.body).unwrap_or_default();
     let name = body["metadata"]["name"].as_str().unwrap_or_default();
     object(engine, kind, &meta::key(namespace, name), None).map_err(|_| {

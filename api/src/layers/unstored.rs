@@ -31,7 +31,7 @@ pub struct Unstored;
 
 impl Layer for Unstored {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
-        // A Binding is the old form of `pods/NAME/binding`, and is written as such by a later layer.
+        // A Binding is the old form of `pods/NAME/binding`; a later layer writes it.
         let here = |found: &Found| found.kind.question.is_some_and(|question| question != Question::Binding);
         if !passage.found.as_deref().is_some_and(here) {
             return next.call(passage);
@@ -69,7 +69,7 @@ async fn judging(service: &Service, found: &Found, review: &Value) -> Result<Arc
     let reader = Reader::of(user);
     let asked_groups = spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut groups = asked_groups.chain(user.groups.iter().map(String::as_str));
-    // What a node may do depends on its pods.
+    // The rights of a node depend on its pods.
     if groups.any(|group| group == NODES) {
         return found.scene.whole(service.engine(), &reader).await;
     }
@@ -78,7 +78,7 @@ async fn judging(service: &Service, found: &Found, review: &Value) -> Result<Arc
     found.scene.part(service.engine(), Wanted::Roles { namespace }, &reader).await
 }
 
-/// The answer to a review, of the kind that the path says, whatever the client sent.
+/// The answer to a review. It has the kind of the path, even if the client sent another kind.
 fn created(kind: &Kind, request: &Request, mut answer: Value) -> Outcome {
     apply_defaults(kind.message(request.target.version)?, &mut answer)?;
     let mut answer = document(answer);

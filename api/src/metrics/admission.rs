@@ -140,14 +140,14 @@ impl TypedMetric for PlainCounter {
     const TYPE: MetricType = MetricType::Unknown;
 }
 
-/// Two halves of admission, four operations, rejected or not.
+/// The rows of one plug-in: two halves of admission, four operations, rejected or not.
 const ROWS_OF_ONE: usize = 2 * 4 * 2;
 
 pub struct AdmissionMetrics {
     steps: Durations<StepLabels>,
     plugins: Durations<NamedLabels>,
-    /// The histograms of plug-ins and of whole halves, by index: a request observes some thirty of them, so none is
-    /// looked up by its labels.
+    /// The histograms of plug-ins and of whole halves, by index. A request observes about thirty of them, so they are
+    /// not looked up by labels.
     found: Vec<OnceLock<Histogram>>,
     webhooks: Durations<NamedLabels>,
     answers: Family<AnswerLabels, Counter>,
@@ -214,7 +214,7 @@ impl AdmissionMetrics {
         metrics
     }
 
-    /// Counts what admission reported of a request.
+    /// Counts the reports of admission about a request.
     pub(crate) fn note(&self, told: &Told, request: &RequestLabels) {
         let Some(operation) = told.operation else { return };
         for timing in &told.timings {

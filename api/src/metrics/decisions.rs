@@ -27,7 +27,7 @@ struct Condition {
     name: String,
 }
 
-/// Seconds: from ten microseconds on, each twice the one before.
+/// The buckets in seconds. They begin at ten microseconds, and each is twice the bucket before it.
 const DURATIONS: [f64; 18] = [
     0.000_01, 0.000_02, 0.000_04, 0.000_08, 0.000_16, 0.000_32, 0.000_64, 0.001_28, 0.002_56, 0.005_12, 0.010_24,
     0.020_48, 0.040_96, 0.081_92, 0.163_84, 1.0, 5.0, 30.0,
@@ -40,7 +40,7 @@ pub(crate) struct Decisions {
     /// The counters of allowed requests, already looked up: nearly all requests are allowed.
     allowed: (Counter, Histogram),
     decisions: Family<Decision, Counter>,
-    /// The counters made so far, in a short list to search: one for each authorizer that has decided.
+    /// One counter for each authorizer and decision so far. The list is short enough to search.
     known: RwLock<Vec<(Mode, Decision, Counter)>>,
     exclusions: Family<Condition, Counter>,
     faults: Family<Condition, Counter>,

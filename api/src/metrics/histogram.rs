@@ -12,11 +12,11 @@ pub struct Histogram(Arc<Observed>);
 
 #[derive(Debug)]
 struct Observed {
-    /// Upper bounds in ascending order, in the unit that is shown.
+    /// Upper bounds in ascending order, in the shown unit.
     bounds: &'static [f64],
-    /// The same bounds, in the unit that is observed.
+    /// The same bounds, in the observed unit.
     limits: Box<[u64]>,
-    /// One more than there are bounds.
+    /// One counter for each bound, and one for larger values.
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
     /// How many observed units make one shown unit.
@@ -24,12 +24,12 @@ struct Observed {
 }
 
 impl Histogram {
-    /// For durations; bounds are in seconds.
+    /// A histogram of durations; bounds are in seconds.
     pub fn of_times(bounds: &'static [f64]) -> Histogram {
         Histogram::new(bounds, 1e9)
     }
 
-    /// Of whole numbers.
+    /// A histogram of whole numbers.
     pub fn of_numbers(bounds: &'static [f64]) -> Histogram {
         Histogram::new(bounds, 1.0)
     }

@@ -91,12 +91,12 @@ pub struct Metrics {
     rejected: Counter,
     pub(crate) fairness: Measures,
     decisions: Decisions,
-    // Kubernetes' names of these two do not end in `_total`, as those of counters must here.
+    // These two are gauges, because Kubernetes' names of them do not end in `_total` and this library's counters must.
     attempts: Family<ResultLabels, Gauge>,
     users: Family<UserLabels, Gauge>,
     authentications: Family<ResultLabels, Histogram, fn() -> Histogram>,
-    /// The counters of authenticated users, already looked up: nearly all requests have one, and few users are counted
-    /// by name.
+    /// The counters for successful authentication, already looked up. Nearly all requests need them, and few users are
+    /// counted by name.
     found: (Gauge, Histogram, Gauge),
     admission: AdmissionMetrics,
 }
@@ -124,14 +124,14 @@ const CERTIFICATE_BUCKETS: [f64; 15] = [
 const AUTHENTICATION_BUCKETS: [f64; 15] =
     [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384];
 
-/// One request, counted when this is dropped; without a code there was no answer to count.
+/// Counts one request when this is dropped. Without a code the request had no answer and is not counted.
 #[derive(Default)]
 pub struct Record {
     counting: Option<(Arc<Metrics>, Instant)>,
     /// The row that counts the request, once it is known.
     row: Option<Arc<Row>>,
     code: u16,
-    /// The flow of the request, if it came to flow control.
+    /// The flow of the request, if the request reached flow control.
     pub(crate) flow: Option<Arc<Flow>>,
 }
 
@@ -230,7 +230,7 @@ impl Record {
         self.flow.as_ref()
     }
 
-    /// Sets the code of the answer; the transport may set another when it renders.
+    /// Sets the code of the answer. The transport may set another code when it renders.
     pub fn code(&mut self, code: u16) {
         self.code = code;
     }
@@ -275,7 +275,7 @@ impl Metrics {
         Record { counting, row: None, code: 0, flow: None }
     }
 
-    /// Counts a request that the server ended for lack of time or places.
+    /// Counts a request that the server ended because its time was over or no place was free.
     pub fn terminated(&self, code: u16) {
         self.terminations.get_or_create(&EndLabels { component: "apiserver", code }).inc();
     }
@@ -290,7 +290,7 @@ impl Metrics {
         self.certificates.observe(good_for.as_secs());
     }
 
-    /// Sets whether the server behind an APIService is available, and if not, why.
+    /// Sets whether the server behind an APIService is available. `missing` is the reason why it is not.
     pub fn available(&self, name: &str, missing: Option<&'static str>) {
         let name = name.to_owned();
         let before = self.unavailable.get_or_create(&NameLabels { name: name.clone() }).set(missing.is_some().into());
@@ -337,7 +337,7 @@ impl Metrics {
         };
     }
 
-    /// Counts a watch for as long as the result lives.
+    /// Counts a watch until the result is dropped.
     pub fn watching(&self) -> Watching {
         self.watches.inc();
         Watching(self.watches.clone())
@@ -378,7 +378,7 @@ impl Metrics {
     }
 }
 
-/// The label of a user: few have their own name, since clients could otherwise make the table grow.
+/// The label of a user. Few users are counted by name, since clients could otherwise make the table grow.
 fn counted_as(name: &str) -> &str {
     match name {
         "admin" | "client" | "kube_proxy" | "kubelet" | "system:serviceaccount:kube-system:default" => name,

@@ -1,8 +1,8 @@
 //! Counts of requests, of their answers by code, and of how long they took. Names and labels are those that dashboards
 //! and alerts for API servers query.
 //!
-//! A request finds its row by numbers alone when it arrives. When it is answered it is counted in that row once,
-//! however many metric families are shown from it.
+//! A request finds its row by numbers alone when it arrives. Its answer is counted once, in that row, and all metric
+//! families are made from the rows.
 
 use super::Histogram;
 use foldhash::fast::RandomState;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-/// Seconds. Recording rules query the buckets of 1, 5 and 30.
+/// The buckets in seconds. Recording rules query the buckets of 1, 5 and 30.
 const BUCKETS: [f64; 25] = [
     0.0005, 0.001, 0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0,
     15.0, 20.0, 30.0, 45.0, 60.0,
@@ -50,7 +50,7 @@ pub struct RowKey {
     pub dry_run: bool,
 }
 
-/// How many keys are remembered; a kind that is redefined has new ones each time.
+/// The maximum number of kept keys. A kind gets new keys each time it is redefined.
 const KEYS_MAX: usize = 1 << 16;
 
 #[derive(Clone, Default)]
@@ -129,7 +129,7 @@ impl Requests {
         rows.entry(labels.clone()).or_insert_with(|| Arc::new(row())).clone()
     }
 
-    /// The rows with anything to show.
+    /// The rows that have counted an answer.
     fn rows(&self) -> Vec<(Arc<Row>, Codes)> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         let told = rows.values().map(|row| (row.clone(), row.by_code()));
@@ -208,7 +208,7 @@ mod tests {
             dry_run: false,
         };
         requests.row(key(0), || labels.clone()).count(200, Duration::from_millis(300));
-        // The same kind after it was redefined, and a request that was never answered.
+        // The same kind after a redefinition, and a request that was never answered.
         requests.row(key(1), || labels.clone()).count(200, Duration::from_secs(3));
         requests.row_of(&labels).count(429, Duration::from_millis(1));
         requests.row_of(&RequestLabels { verb: "GET", ..labels.clone() });

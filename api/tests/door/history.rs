@@ -1,4 +1,4 @@
-//! Which users see what of the past.
+//! How much of the past each user may read.
 
 use crate::people::{admin, allow, ask, call, cluster, has, jane, map, must, named, until};
 use holdfast_core::Refusal;
@@ -15,7 +15,7 @@ async fn make_namespace(service: &Arc<Service>) {
     must(service, Verb::Create, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
 }
 
-/// Reads a ConfigMap of the past in every way.
+/// Reads a past version of a ConfigMap in every way that the API offers.
 async fn ways(service: &Arc<Service>, user: &User, version: u64) -> Vec<Result<Reply, Refusal>> {
     let version = version.to_string();
     let mut calls = Vec::new();

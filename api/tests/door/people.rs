@@ -101,7 +101,7 @@ pub fn map(name: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"k": "v"}})
 }
 
-/// Lets a user do this in a namespace, or everywhere.
+/// Lets a user do what `rule` says, in a namespace or everywhere.
 pub async fn allow(service: &Arc<Service>, user: &User, namespace: &str, rule: Value) {
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     let (base, role, binding) = match namespace {
@@ -118,7 +118,7 @@ pub async fn allow(service: &Arc<Service>, user: &User, namespace: &str, rule: V
     must(service, Verb::Create, &format!("{base}/{binding}"), document).await;
 }
 
-/// Waits until the state is as the test wants it.
+/// Waits until `holds` returns true.
 pub async fn until(service: &Arc<Service>, what: &str, holds: impl Fn(&Service) -> bool) {
     for _ in 0..4000 {
         if holds(service) {

@@ -1,4 +1,4 @@
-//! One user cannot keep another out.
+//! Requests of one user cannot block those of another user.
 
 use crate::people::{allow, ask, call, cluster, jane, map, must, named};
 use holdfast_core::Refusal;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Gets that were answered and whose answers are not rendered yet.
+/// Makes gets. Their answers are not rendered yet, so they keep their places.
 async fn hold(service: &Arc<Service>, user: &User, count: usize) -> Vec<Answer> {
     let mut held = Vec::new();
     for _ in 0..count {
@@ -35,7 +35,7 @@ async fn nobody_takes_every_place() {
     assert_eq!(held.len(), 5);
     let over = ask(&service, &greedy, Verb::Get, &format!("{MAPS}/a"), Value::Null).await;
     assert!(matches!(over, Err(Refusal::TooManyRequests { retry_after_seconds: 1, .. })), "{over:?}");
-    // Writes have places of their own, and so have other users.
+    // Writes have separate places, and so do other users.
     ask(&service, &greedy, Verb::Create, MAPS, map("b")).await.expect("a place");
     let janes = hold(&service, &jane(), 20).await;
     assert_eq!(janes.len(), 5);

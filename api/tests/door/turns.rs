@@ -156,7 +156,7 @@ async fn a_write_that_many_hear_of_keeps_seats_for_a_while() {
     service.engine().close();
 }
 
-/// Prints what flow control costs a request; `--nocapture` shows it.
+/// Prints how long flow control takes for a request; `--nocapture` shows it.
 #[tokio::test]
 async fn the_cost_of_flow_control() {
     const ROUNDS: usize = 5;

@@ -182,8 +182,8 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Takes over the object as a webhook or policy changed it. The namespace must stay the same. If the new managed
-    /// fields cannot be parsed, the old ones stay.
+    /// Replaces the object by the object that a webhook or policy returned. The namespace must stay the same. If the
+    /// new managed fields cannot be parsed, the old ones stay.
     pub(super) fn take_back(&mut self, changed: Value, shown: &Value, version: Seen) -> Result<(), Stop> {
         let mut changed = changed;
         let owners = &shown["metadata"]["managedFields"];
@@ -266,7 +266,7 @@ impl<'a> Attributes<'a> {
             self.show_deletion(&mut document);
             return document;
         }
-        // Only options that the client set itself.
+        // Only options that the client itself has set are included.
         if let Some(manager) = options.field_manager.as_deref().filter(|_| options.names_manager) {
             document["fieldManager"] = manager.into();
         }
@@ -359,7 +359,7 @@ pub(super) struct Documents {
     pub namespace: Value,
 }
 
-/// A document, and its JSON, which is made once it has to be sent.
+/// A document, and its JSON, which is made when it is first sent.
 pub(super) struct Document {
     pub value: Value,
     json: OnceCell<Bytes>,

@@ -1,4 +1,4 @@
-//! A plug-in's view of a write, and what it may add to it.
+//! A plug-in's view of a write, with methods to change it.
 
 use super::Admission;
 use super::outcome::{Admitted, Operation, Reinvocation, Ticks};
@@ -18,7 +18,7 @@ use holdfast_value::Value;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// What the document of a write is.
+/// The kind of document that a write has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body {
     /// An object of the path's kind, in this version.
@@ -59,14 +59,14 @@ impl<'a> Attributes<'a> {
         &self.request.user
     }
 
-    /// Whether the server itself made the request. Webhooks and policies do not see such requests, or a webhook that is
-    /// down could keep a server from starting. The name alone is not enough: other users may impersonate it.
+    /// Whether the server itself made the request. Webhooks and policies do not get such requests. Otherwise a webhook
+    /// that is down could keep a server from starting. The name alone is not enough: other users may impersonate it.
     pub fn is_upkeep(&self) -> bool {
         let user = self.user();
         user.name == crate::apiservices::USER && user.is_privileged()
     }
 
-    /// Empty for the object itself.
+    /// The subresource; empty for the object itself.
     pub fn subresource(&self) -> &'a str {
         let named = self.request.target.subresource.as_deref().unwrap_or("");
         // The rest is the path of a proxy request.
@@ -78,7 +78,7 @@ impl<'a> Attributes<'a> {
         if self.request.options.delete.is_collective { "" } else { self.request.name() }
     }
 
-    /// Empty for a cluster-scoped object.
+    /// The namespace; empty for a cluster-scoped object.
     pub fn namespace(&self) -> &'a str {
         self.request.namespace().unwrap_or("")
     }
@@ -153,7 +153,7 @@ impl<'a> Attributes<'a> {
         self.admitted.told.warnings.push_once(warning.into());
     }
 
-    /// Adds an audit annotation; one with an invalid key is dropped.
+    /// Adds an audit annotation. An annotation with an invalid key is dropped.
     pub fn annotate(&mut self, key: impl Into<String>, value: impl Into<String>) {
         let key = key.into();
         if names::qualified_name(&key).is_empty() {
@@ -199,7 +199,7 @@ impl<'a> Attributes<'a> {
         self.state.scan(id, &prefix, None).map(|(_, entry)| entry.document()).collect()
     }
 
-    /// Creates another object together with this one, unless it exists by then.
+    /// Creates another object together with this one, unless it exists when the write is committed.
     pub fn make_beside(&mut self, known: Known, key: Arc<str>, document: Value) {
         let Some(kind) = self.id_of(known) else { return };
         let shape = self.state.kind(kind);
@@ -225,7 +225,7 @@ impl<'a> Attributes<'a> {
         entries.filter(|entry| finder.find(&entry.json()).is_some()).map(|entry| entry.document()).collect()
     }
 
-    /// Writes the status of another object together with this one, provided that object is still the one seen.
+    /// Writes the status of another object together with this one, if the other object has not changed.
     pub(super) fn write_beside(
         &mut self,
         known: Known,

@@ -43,9 +43,9 @@ pub struct Bucket {
     /// The index of its configured limit.
     pub limit: usize,
     pub key: String,
-    /// Tokens per second, and the most it holds.
+    /// Tokens per second, and the maximum number of tokens that it holds.
     pub per_second: u32,
     pub burst: u32,
-    /// The most rate limiters of this limit that are kept.
+    /// The maximum number of rate limiters of this limit that are kept.
     pub keys_max: usize,
 }

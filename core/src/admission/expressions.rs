@@ -7,7 +7,7 @@ use crate::kinds::expressions;
 use std::fmt;
 use std::sync::{Arc, LazyLock, OnceLock};
 
-/// The most that one evaluation of an expression may cost.
+/// The cost limit for one evaluation of an expression.
 pub const CALL_COST_MAX: u64 = 1_000_000;
 
 /// An expression, compiled on first use.
@@ -20,7 +20,7 @@ pub static REQUEST: LazyLock<Type> = LazyLock::new(expressions::request);
 pub static NAMESPACE: LazyLock<Type> = LazyLock::new(expressions::namespace);
 pub static ANY: Type = Type::Dyn;
 
-/// What an expression may use besides the object.
+/// The variables that an expression may use in addition to the object.
 #[derive(Default)]
 pub struct Known {
     pub has_parameters: bool,
@@ -64,7 +64,7 @@ pub struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// Match conditions see no namespace: they are evaluated before it is looked up.
+    /// Match conditions cannot use the namespace, because they are evaluated before it is looked up.
     pub fn hide_namespace(&mut self) {
         self.fixed[3] = Value::Null;
     }
@@ -75,7 +75,7 @@ impl Expression {
         Expression { text: text.to_owned(), program: OnceLock::new() }
     }
 
-    /// `known` is called once, on first use; it must agree with the scopes of all evaluations.
+    /// `known` is called at the first use only. It must agree with the scopes of all evaluations.
     pub fn program(&self, known: impl FnOnce() -> Known) -> Result<&Program, &str> {
         let compiled = self.program.get_or_init(|| {
             compile(&self.text, &known().environment()).map_err(|faults| {

@@ -1,9 +1,9 @@
 //! Admission: changes, refusals and warnings of a write beside the rules of its kind.
 //!
-//! Start at [`plugins::PLUGINS`], the table of plug-ins in order, and at [`Attributes`], what each of them sees. The
-//! enabled plug-ins ([`Admission`]) form a chain that runs twice for a write: mutating on what the client sent,
-//! validating on what would be stored. A plug-in is a pair of functions over a snapshot; calls to the outside
-//! (webhooks) are effects like any other of the pipeline.
+//! Start at [`plugins::PLUGINS`], the table of plug-ins in order, and at [`Attributes`], their view of a write. The
+//! enabled plug-ins ([`Admission`]) form a chain that runs twice for a write: the mutating half on the client's object,
+//! the validating half on the object that would be stored. A plug-in is a pair of functions over a snapshot; calls to
+//! the outside (webhooks) are effects like any other of the pipeline.
 
 mod asked;
 mod attributes;
@@ -28,7 +28,7 @@ pub use settings::{Admission, Choice, ConfigurationFault};
 use crate::pipeline::effect::Stop;
 
 /// Mutating admission: plug-ins may change the object. If a webhook or policy changed it, all plug-ins run once more,
-/// because earlier ones saw the object before that change.
+/// because earlier plug-ins got the object before that change.
 pub(crate) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     half(attributes, |attributes, began| {
         let ended = run(attributes, began, |plugin| plugin.mutate)?;

@@ -1,4 +1,4 @@
-//! What admission did, for metrics. No decision depends on it.
+//! Records the work of admission for metrics. No decision depends on these records.
 
 use super::Attributes;
 use super::outcome::{Half, Observation, Timing};

@@ -1,4 +1,4 @@
-//! Results of admission, as data: callers that keep or count them need nothing else of the chain.
+//! Results of admission, as data. Callers that keep or count them need no other part of the chain.
 
 use crate::event::{ChangedBy, Offset};
 use crate::pipeline::decision::Write;
@@ -7,7 +7,7 @@ use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The operation of a write as plug-ins and webhooks see it, whatever the request's verb.
+/// The operation of a write for plug-ins and webhooks. It may differ from the request's verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     Create,
@@ -50,17 +50,17 @@ pub struct Admitted {
 /// Which webhooks and policies are called again because the object changed after them.
 #[derive(Debug, Default, Clone)]
 pub struct Reinvocation {
-    /// 0 at first, 1 when all run once more.
+    /// The round: 0 for the first run of the plug-ins, 1 for the second.
     pub round: u32,
     pub is_wanted: bool,
     pub webhooks: Asked,
     pub policies: Asked,
 }
 
-/// Webhooks or policies that want reinvocation, by their identifiers.
+/// The identifiers of webhooks or policies that ask for reinvocation.
 #[derive(Debug, Default, Clone)]
 pub struct Asked {
-    /// Called since the last change.
+    /// The webhooks or policies that were called after the last change.
     before: BTreeSet<String>,
     due: BTreeSet<String>,
     /// The object as the last call left it.
@@ -86,7 +86,7 @@ impl Asked {
         self.before.insert(id);
     }
 
-    /// The object changed: whoever was called before must be called again.
+    /// Call it when the object has changed: webhooks and policies that were called before must be called again.
     pub fn changed(&mut self) {
         self.due.append(&mut self.before);
     }
@@ -96,9 +96,9 @@ impl Asked {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Told {
     pub warnings: Texts,
-    /// For the audit events of the request.
+    /// Annotations for the audit events of the request.
     pub annotations: Annotations,
-    /// For metrics.
+    /// The operation of the write, for metrics.
     pub operation: Option<Operation>,
     pub timings: Vec<Timing>,
     pub observations: Vec<Observation>,
@@ -172,7 +172,7 @@ pub enum Half {
 /// The run of one plug-in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// Its index in the table; `None` for the whole half.
+    /// The index of the plug-in in the table; `None` for the whole half.
     pub plugin: Option<u8>,
     pub half: Half,
     pub is_rejected: bool,
@@ -228,21 +228,22 @@ pub enum Observation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Admitted,
-    /// With this status code.
+    /// The webhook rejected the write with this status code.
     Rejected(u16),
-    /// The call failed; the failure policy says whether to ignore it.
+    /// The call failed. The failure policy decides whether that is ignored.
     Failed {
         is_ignored: bool,
     },
-    /// Its answer cannot be used.
+    /// The webhook's answer cannot be used.
     Unusable,
 }
 
-/// One for each round of mutating webhooks.
+/// The pauses, one for each round of mutating webhooks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pauses(Arc<Mutex<[Option<Pause>; 2]>>);
 
-/// Where a round of mutating webhooks was interrupted to call one of them, with the results of those before it.
+/// The place at which a round of mutating webhooks was interrupted to call a webhook, with the results of the webhooks
+/// before it.
 #[derive(Debug, Clone)]
 pub(super) struct Pause {
     /// The state's version, and the object as the first webhook saw it. If either differs, the pause is not used.

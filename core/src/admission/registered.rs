@@ -1,7 +1,7 @@
 //! The registered webhooks and policies, an index kept up to date with the objects that define them.
 //!
-//! Events fold into it as roles do into the RBAC index. A request looks up the webhooks and policies for its resource,
-//! so that a write that concerns none costs one look-up.
+//! Events update it, as roles update the RBAC index. A request looks up the webhooks and policies for its resource, so
+//! that a write without any costs one look-up.
 
 use super::expressions::Expression;
 use super::rules::{Matching, rules};
@@ -18,7 +18,7 @@ pub struct Registered {
     pub validating: Family<Vec<Webhook>>,
     pub validating_policies: Family<Policy>,
     pub mutating_policies: Family<Policy>,
-    /// By policy name and binding name.
+    /// The bindings, by policy name and binding name.
     validating_bindings: OrdMap<(Arc<str>, Arc<str>), Arc<Binding>>,
     mutating_bindings: OrdMap<(Arc<str>, Arc<str>), Arc<Binding>>,
 }
@@ -73,7 +73,7 @@ impl<T: Concerns> Family<T> {
         ["*", resource].into_iter().any(|resource| self.by_resource.contains_key(resource))
     }
 
-    /// Those that may match a resource, by name.
+    /// The objects that may match a resource, by name.
     pub fn concerning(&self, resource: &str) -> Vec<(Arc<str>, Arc<T>)> {
         if self.by_name.is_empty() {
             return Vec::new();
@@ -102,7 +102,7 @@ pub struct Webhook {
     pub conditions: Vec<Condition>,
     /// The failure policy is Ignore.
     pub is_ignored: bool,
-    /// The webhook wants to be called again if the object changes after it.
+    /// Whether the webhook is called again if the object changes after its call.
     pub is_reinvoked: bool,
     /// The webhook has no side effects, at least in dry runs.
     pub takes_dry_runs: bool,
@@ -131,7 +131,7 @@ pub struct Policy {
     pub is_reinvoked: bool,
     /// `apiVersion` and `kind` of its parameters.
     pub parameters: Option<(String, String)>,
-    /// Name and expression; each sees the variables before it.
+    /// The variables: name and expression. Each expression can use the variables before it.
     pub variables: Vec<(String, Expression)>,
     pub validations: Vec<Validation>,
     pub audit_annotations: Vec<(String, Expression)>,
@@ -159,7 +159,7 @@ impl Concerns for Policy {
 /// A binding, which activates a policy.
 pub struct Binding {
     pub name: Arc<str>,
-    /// `None`: everything that the policy matches.
+    /// The binding's own matching; `None` if the binding covers all writes that the policy matches.
     pub matching: Option<Matching>,
     pub parameters: Value,
     pub actions: Vec<String>,
@@ -202,7 +202,7 @@ fn bindings(all: &Bindings, policy: &Arc<str>) -> Vec<Arc<Binding>> {
 }
 
 fn bind(all: &mut Bindings, name: &Arc<str>, document: Option<&Value>) {
-    // The binding may have named another policy before. Bindings are few, so a scan is cheap.
+    // The binding may have named another policy before. There are few bindings, so a scan is cheap.
     let before = all.keys().find(|(_, bound)| bound == name).cloned();
     if let Some(before) = before {
         all.remove(&before);

@@ -16,7 +16,7 @@ pub struct Rule {
     names: Vec<String>,
 }
 
-/// What a rule is compared with.
+/// The attributes of a write that a rule is compared with.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     pub operation: &'a str,

@@ -9,10 +9,10 @@ use std::fmt;
 /// The chain: the enabled plug-ins in order, and their configuration.
 #[derive(Debug, Clone)]
 pub struct Admission {
-    // Invariant: in the order of the table; the number is the index there.
+    // Invariant: the plug-ins are in the order of the table. The number is the index in the table.
     plugins: Vec<(u8, &'static Plugin)>,
     pub configuration: Configuration,
-    /// The disabled feature gates, of those that plug-ins look at.
+    /// The disabled feature gates that plug-ins check.
     pub gates_off: BTreeSet<&'static str>,
     /// The plug-ins that got a configuration.
     configured: Vec<&'static str>,
@@ -25,7 +25,7 @@ pub struct Choice {
     pub disabled: Vec<String>,
     /// Exactly these plug-ins, if set: the older option.
     pub only: Option<Vec<String>>,
-    /// Disabled unless named, although they are on by default.
+    /// Plug-ins that are on by default, and are disabled here unless they are named.
     pub left_out: &'static [&'static str],
 }
 
@@ -39,7 +39,7 @@ pub enum ConfigurationFault {
     Overlap {
         plugins: Vec<String>,
     },
-    /// The older option was used beside the newer ones.
+    /// The older option was used together with the newer ones.
     Mixed,
     /// A fault in a plug-in's configuration.
     Plugin {

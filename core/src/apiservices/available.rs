@@ -22,7 +22,7 @@ pub struct Condition {
     pub message: String,
 }
 
-/// The result of looking at the state alone.
+/// The result of checking only the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     Known(Condition),

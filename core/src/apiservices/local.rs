@@ -1,8 +1,8 @@
-//! The APIServices of the group versions that this server serves itself: built-in ones, and those that
-//! CustomResourceDefinitions define.
+//! The APIServices of the group versions that this server serves itself: built-in group versions, and group versions
+//! that CustomResourceDefinitions define.
 //!
-//! At the start all are compared. After that each event leads only to the group versions that it changes, so that the
-//! cost of a definition does not depend on the number of others.
+//! At the start all APIServices are compared. Later each event leads only to the group versions that it changes, so
+//! that the cost of a definition does not depend on the number of other definitions.
 
 use super::{GROUP, GroupVersion, kind, write};
 use crate::kinds::{self, known, registry};
@@ -25,7 +25,7 @@ pub const OWN_PRIORITIES: (i64, i64) = (20_000, 10);
 /// The group versions that CustomResourceDefinitions serve, kept up to date by events.
 #[derive(Debug, Default)]
 pub struct Custom {
-    /// What each definition serves.
+    /// The group versions that each definition serves.
     served: BTreeMap<String, BTreeSet<GroupVersion>>,
     /// The number of definitions that serve each group version.
     serving: BTreeMap<GroupVersion, usize>,

@@ -1,8 +1,8 @@
-//! Which server serves a group version: APIServices as the server reads them, and what follows from them.
+//! Which server serves a group version: reads APIServices, and plans the writes that follow from them.
 //!
-//! Plans only, as data: `local` keeps the APIServices of this server's own group versions, `available` judges whether
-//! another server is available, `resolve` finds its address, `trust` publishes what other servers need to trust this
-//! one.
+//! This module only makes plans, as data. `local` keeps the APIServices of this server's own group versions,
+//! `available` judges whether another server is available, `resolve` finds its address, and `trust` publishes the
+//! certificates with which other servers trust this one.
 
 pub mod available;
 pub mod local;

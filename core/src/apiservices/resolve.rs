@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Routing {
     /// By its cluster IP: this machine routes Service traffic.
     Service,
-    /// By a ready endpoint.
+    /// The address is that of a ready endpoint.
     Endpoints,
 }
 

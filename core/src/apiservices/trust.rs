@@ -1,5 +1,5 @@
-//! The ConfigMap from which other API servers learn to trust this one: the CAs of client certificates, and the request
-//! headers in which this server names the user it proxies for.
+//! The ConfigMap with which other API servers can trust this one: the CAs of client certificates, and the request
+//! headers in which this server names the user of a forwarded request.
 
 use super::write;
 use crate::kinds::known;

@@ -8,7 +8,7 @@ const VERSION: &str = "abac.authorization.kubernetes.io/v1beta1";
 const KIND: &str = "Policy";
 const EVERYBODY: &str = "system:authenticated";
 const READING: [&str; 3] = ["get", "list", "watch"];
-/// The most bytes of one line.
+/// The maximum number of bytes of one line.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// The policy in one line.

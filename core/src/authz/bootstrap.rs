@@ -1,4 +1,4 @@
-//! The default roles and bindings, and how a starting server updates those of an older store.
+//! The default roles and bindings, and the update of an older store's roles and bindings when a server starts.
 //!
 //! The policy is data: `core/data/bootstrap-policy.txt`, whose head explains the format.
 

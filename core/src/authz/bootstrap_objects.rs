@@ -29,7 +29,7 @@ pub fn bootstrap_objects() -> Vec<Value> {
     documents
 }
 
-/// The flow schemas and priority levels alone.
+/// Only the flow schemas and priority levels.
 pub fn flow_control_objects() -> Vec<Value> {
     table::blocks(FLOW_CONTROL).iter().map(flow_control).collect()
 }

@@ -1,4 +1,4 @@
-//! The default policy: its shape, counts, what it must never grant, and its reconciliation.
+//! The default policy: its shape, its counts, the permissions that it must never grant, and its reconciliation.
 
 use super::*;
 use crate::authz::chain::{Chain, Way};

@@ -53,7 +53,7 @@ impl Mode {
     }
 }
 
-/// One authorizer with its configuration, beside the cluster's objects.
+/// One authorizer with its configuration. The cluster's objects are passed to it separately.
 #[derive(Debug)]
 pub enum Way {
     AlwaysAllow,
@@ -117,7 +117,7 @@ impl Chain {
     }
 }
 
-/// The current chain. Reloading the configuration file replaces it; each judgement reads it once.
+/// The current chain. A reload of the configuration file replaces it; each judgement reads it once.
 #[derive(Debug, Clone)]
 pub struct Configured(Arc<RwLock<Arc<Chain>>>);
 
@@ -160,7 +160,8 @@ pub struct Judged {
     pub verdict: Verdict,
     /// Errors of authorizers. A refusal with an error is reported as a server error.
     pub errors: Vec<String>,
-    /// The authorizer that allowed or denied, by mode and name; `None` for privileged users, for whom none is asked.
+    /// The mode and the name of the authorizer that allowed or denied; `None` for privileged users, because no
+    /// authorizer is asked about them.
     pub by: Option<(Mode, String)>,
     /// Webhooks skipped because of their match conditions.
     pub passed_over: Vec<PassedOver>,

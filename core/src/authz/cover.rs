@@ -1,4 +1,4 @@
-//! Whether rules grant everything that other rules grant, in about linear time however many and long they are.
+//! Whether rules grant everything that other rules grant, in about linear time.
 
 use super::rule::{Part, PolicyRule};
 use super::rule_index::RuleIndex;
@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 /// for each text in the rules; unchecked parts count as not granted.
 const PARTS_MIN: usize = 50_000;
 const PARTS_A_TEXT: usize = 4;
-/// The most missing parts that are reported.
+/// The maximum number of missing parts that are reported.
 const MISSING_MAX: usize = 1_000;
 
 /// The parts that are not granted.
@@ -52,7 +52,7 @@ pub fn uncovered(owner: &[PolicyRule], servant: &[PolicyRule]) -> Missing {
     missing(|part| index.find(part, |number| &owner[number as usize], |_| Ok(())).is_some(), servant)
 }
 
-/// Whether `owner`'s rules grant everything that `servant`'s do.
+/// Whether `owner`'s rules grant everything that `servant`'s rules grant.
 pub fn covers(owner: &[PolicyRule], servant: &[PolicyRule]) -> bool {
     uncovered(owner, servant).is_empty()
 }

@@ -1,8 +1,8 @@
 //! Privilege escalation: nobody may grant permissions that they do not have.
 //!
 //! These checks follow authorization, before a role or binding is written. The verbs `escalate` (on the role) and
-//! `bind` (on the referenced role) bypass them, and so does membership in the privileged group. They are the
-//! `authorize` functions of their kinds; other kinds with such checks use the same [`Grant`].
+//! `bind` (on the referenced role) bypass them, and so does membership in the privileged group. The checks are the
+//! `authorize` functions of their kinds; other kinds with similar checks use the same [`Grant`].
 
 use super::chain::{Authorizer, Judged, all_rules};
 use super::cover::missing;
@@ -29,11 +29,11 @@ pub struct Grant<'a> {
     pub elsewhere: &'a dyn Elsewhere,
     pub authorizer: Authorizer<'a>,
     pub user: &'a User,
-    /// Empty for cluster-scoped kinds.
+    /// The namespace; empty for cluster-scoped kinds.
     pub namespace: &'a str,
     /// The name in the request's path, so it is empty for a create.
     pub name: &'a str,
-    /// Empty for the object itself.
+    /// The subresource; empty for the object itself.
     pub subresource: &'a str,
     /// The object as refusals name it by resource.
     pub subject: Subject,
@@ -159,7 +159,7 @@ fn lacks<'a>(grant: &Grant<'_>, rules: impl IntoIterator<Item = &'a PolicyRule>)
     escalation(&grant.authorizer, grant.user, grant.namespace, rules)
 }
 
-/// The most bytes of the list of missing permissions in a refusal.
+/// The maximum number of bytes of the list of missing permissions in a refusal.
 const LIST_BYTES_MAX: usize = 64 << 10;
 
 /// Why `user` may not grant `rules` in `namespace`, with the missing permissions; `None` if the user has them all.

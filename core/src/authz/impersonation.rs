@@ -21,7 +21,7 @@ pub struct ActingAs {
 }
 
 impl ActingAs {
-    /// As Go prints it.
+    /// The value in the form that Go prints.
     pub fn printed(&self) -> String {
         let list = |items: &[String]| {
             let items: Vec<String> = items.iter().map(|item| quoted(item)).collect();
@@ -54,7 +54,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// In the order in which they are tried.
+    /// All modes, in the order in which they are tried.
     const ALL: [Mode; 5] =
         [Mode::AssociatedNode, Mode::ArbitraryNode, Mode::ServiceAccount, Mode::UserInfo, Mode::Legacy];
 
@@ -93,11 +93,11 @@ impl Mode {
 
 /// The extra field in which a service account's token names its pod's node.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-/// The extra field by which authorizers learn that a caller impersonates its own node. It has the keys in the token,
-/// not their values: a permission for this applies to all nodes or to none.
+/// The extra field that shows authorizers that a caller impersonates its own node. It has the keys of the token's
+/// fields, not their values: a permission for this applies to all nodes or to none.
 const ASSOCIATED: &str = "authentication.kubernetes.io/associated-node-keys";
 const AUTHENTICATION: &str = "authentication.k8s.io";
-/// From this many groups or values on, permission for `*` is checked first.
+/// If there are at least this many groups or values, permission for `*` is checked first.
 const MANY: usize = 4;
 
 /// Namespace and name in `system:serviceaccount:NAMESPACE:NAME`; `None` if no service account can have the name.
@@ -183,7 +183,7 @@ impl Asking<'_> {
         self.mode != Mode::Legacy
     }
 
-    /// For the constrained verbs, users and groups are in another API group.
+    /// The API group of users and groups. It is another one for the constrained verbs.
     fn group(&self) -> &'static str {
         if self.is_constrained() { AUTHENTICATION } else { "" }
     }

@@ -16,13 +16,14 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Up to this many roles bound to one subject are checked one by one. With more, roles are found by what they grant.
+/// If at most this many roles are bound to one subject, they are checked one by one. Otherwise roles are looked up by
+/// their grants.
 const ROLES_ASKED: usize = 16;
-/// The most bytes of rules listed when a user asks for all its rules.
+/// The maximum number of bytes of rules in the answer to a request for all rules of a user.
 pub const RULES_BYTES_MAX: usize = 256 << 10;
-/// What a role counts in addition to its rules.
+/// The bytes that a role counts in addition to its rules.
 const ROLE_BYTES: usize = 64;
-/// How many subjects of a binding are searched for the one named in a reason.
+/// How many subjects of a binding are searched for the subject that a reason names.
 const SUBJECTS_COMPARED: usize = 16;
 
 /// Every role and binding of the cluster, indexed by subject.
@@ -42,14 +43,14 @@ pub struct RbacIndex {
 #[derive(Debug, Clone, Default)]
 struct Scope {
     bindings: OrdMap<Arc<str>, Arc<Binding>>,
-    /// By subject, then role, so that a role is found once however many bindings name it.
+    /// The bound roles, by subject and then role, so that a role is found once even if many bindings name it.
     bound: OrdSet<Bound>,
 }
 
 #[derive(Debug)]
 struct Binding {
     name: Arc<str>,
-    /// Empty for a ClusterRoleBinding.
+    /// The namespace of the binding; empty for a ClusterRoleBinding.
     namespace: Arc<str>,
     role: RoleRef,
     subjects: Vec<Subject>,
@@ -89,7 +90,7 @@ struct Place<'a> {
 }
 
 enum Edge<'a> {
-    /// Before all roles of the subject.
+    /// Sorts before all roles of the subject.
     Start,
     Before(&'a RoleRef),
     After(&'a RoleRef),
@@ -120,7 +121,7 @@ impl RbacIndex {
         }
     }
 
-    /// A function that says for each part whether `user` has it in `namespace`.
+    /// A function that returns for a part whether `user` has it in `namespace`.
     pub fn holder<'a>(&'a self, user: &'a User, namespace: &str) -> impl Fn(&Part<'_>) -> bool + use<'a> {
         let (mut few, mut many) = (Vec::new(), Vec::new());
         for scope in self.scopes_of(namespace) {
@@ -138,7 +139,7 @@ impl RbacIndex {
         }
     }
 
-    /// Whether a role is bound to `user` in `namespace`, so that the user has everything the role grants.
+    /// Whether a role is bound to `user` in `namespace`, so that the user has all its grants.
     pub fn holds_role(&self, user: &User, namespace: &str, role_kind: &str, role_name: &str) -> bool {
         let role = RoleRef { kind: role_kind.to_owned(), name: role_name.to_owned() };
         self.scopes_of(namespace).any(|scope| {
@@ -259,7 +260,7 @@ impl RbacIndex {
         })
     }
 
-    /// The same among the roles that one scope binds to one subject.
+    /// Like [`Self::grantor`], among the roles that one scope binds to one subject.
     fn grantor_to<'a>(
         &'a self,
         named: Named<'_>,
@@ -416,7 +417,7 @@ impl Bound {
         };
         let first = binding.subjects.iter().take(SUBJECTS_COMPARED).find(|subject| subject.applies_to(user));
         let subject = first.unwrap_or_else(|| self.subject()).text();
-        // This text is made for every request, even if nobody reads it, so it must be fast.
+        // This text is made for every request, even if it is not used, so it must be fast.
         let (name, role_name) = (quoted(&name), quoted(&binding.role.name));
         ["RBAC: allowed by ", kind, " ", &name, " of ", &binding.role.kind, " ", &role_name, " to ", &subject].concat()
     }

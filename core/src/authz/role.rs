@@ -30,7 +30,7 @@ impl RoleKind {
         all.into_iter().find(|role| role.name() == kind)
     }
 
-    /// The role kind that a binding refers to; `None` if it is not one.
+    /// The role kind that a binding refers to; `None` for other kinds.
     pub fn of_reference(kind: &str) -> Option<Self> {
         Self::named(kind).filter(|role| !role.is_binding())
     }

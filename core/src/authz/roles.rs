@@ -1,4 +1,5 @@
-//! The rules of roles: stored once for each role however many bindings name it, and indexed by what they grant.
+//! The rules of roles. They are stored once for each role, even if many bindings name it, and are indexed by their
+//! grants.
 
 use super::aggregation::RuleBlock;
 use super::rule::{Part, PolicyRule};
@@ -41,7 +42,7 @@ impl Rules {
         &self.blocks
     }
 
-    /// Aggregated rules without duplicates; a single document's rules as they are.
+    /// Aggregated rules without duplicates; a single document's rules unchanged.
     pub fn each_listed(&self) -> impl Iterator<Item = &PolicyRule> {
         let (is_gathered, mut seen) = (self.blocks.len() > 1, BTreeSet::new());
         self.iter().filter(move |rule| !is_gathered || seen.insert(*rule))
@@ -68,7 +69,7 @@ impl Rules {
     }
 }
 
-/// The roles of a namespace or the cluster: by name, and by what they grant.
+/// The roles of a namespace or the cluster, by name and by their grants.
 ///
 /// A write of a role re-indexes few roles. Roles are stored in segments, each at most half as large as the one before.
 /// A written role goes into the last segment, and segments that are too large for their position are merged. Segments
@@ -152,7 +153,8 @@ impl Segment {
             let rules = self.roles.iter().flat_map(|(_, rules)| rules.iter());
             SegmentIndex { firsts: firsts.collect(), index: RuleIndex::new(rules) }
         });
-        // The last role that begins at or before the rule; a role without rules begins where the next one does.
+        // The last role that begins at or before the rule. A role without rules begins at the same place as the next
+        // role.
         let place = |number: u32| firsts.partition_point(|first| *first <= number).saturating_sub(1);
         let rule = |number: u32| {
             let place = place(number);

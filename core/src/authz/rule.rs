@@ -1,4 +1,4 @@
-//! One policy rule: what it grants, its parts, and its text.
+//! One policy rule: its grants, its parts, and its text.
 
 use super::{Attributes, Target, quoted_list};
 use holdfast_value::{Map, Value};
@@ -16,13 +16,13 @@ pub struct PolicyRule {
     pub non_resource_urls: Vec<String>,
 }
 
-/// One thing that a rule can grant: one verb on one resource or path.
+/// The smallest grant of a rule: one verb on one resource or path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part<'a> {
     Resource {
         verb: &'a str,
         group: &'a str,
-        /// `*` in any of these means everything, and is granted only by a `*`.
+        /// In any of these fields `*` means everything, and only a `*` grants it.
         resource: &'a str,
         subresource: Option<&'a str>,
         /// `None` for objects of any name, which only a rule without names grants.

@@ -1,4 +1,4 @@
-//! Finds rules by what they grant, in constant time whatever their number and length.
+//! Finds rules by their grants, in constant time for any number and length of rules.
 
 use super::rule::{Part, PolicyRule};
 use std::collections::BTreeMap;
@@ -13,9 +13,9 @@ const PARTS_MIN: usize = 64;
 /// An index from granted parts to rules, by rule number.
 #[derive(Debug, Default)]
 pub struct RuleIndex {
-    /// Sorted.
+    /// The entries, sorted.
     entries: Box<[Entry]>,
-    /// The sorted lists of rules that are indexed by resources alone.
+    /// The sorted lists of rules that are indexed only by resources.
     wide: BTreeMap<u32, Sorted>,
     /// The lengths of URL prefixes before a `*`, sorted, without duplicates.
     prefix_lengths: Box<[usize]>,
@@ -143,7 +143,7 @@ impl RuleIndex {
     }
 }
 
-/// The lengths of a rule's lists. A rule without names counts as one with one name.
+/// The lengths of a rule's lists. A rule without names counts as a rule with one name.
 struct Sides {
     verbs: usize,
     groups: usize,
@@ -350,7 +350,7 @@ mod tests {
             ),
         ) {
             let texts = |list: Vec<&str>, more: usize| {
-                // Long enough to be indexed by resources alone.
+                // The lists are long enough to be indexed only by resources.
                 let padding = (0..more * 12).map(|number| format!("more{number}"));
                 list.into_iter().map(str::to_owned).chain(padding).collect::<Vec<_>>()
             };

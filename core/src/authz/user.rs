@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Members of this group may do everything, whatever the authorizers say.
+/// Members of this group may do everything. The authorizers are not asked.
 pub const PRIVILEGED_GROUP: &str = "system:masters";
 
 /// An authenticated user. Shared behind an `Arc`, as it lives as long as a connection.

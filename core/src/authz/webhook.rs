@@ -55,7 +55,7 @@ pub struct Question {
     pub user: String,
     /// The `spec` of a SubjectAccessReview in version v1, as JSON.
     pub spec: String,
-    /// Whether the answer may be cached for others with the same question.
+    /// Whether the answer may be cached for other requests with the same question.
     pub may_be_kept: bool,
 }
 
@@ -81,7 +81,7 @@ struct Consultation {
 }
 
 impl Consulted {
-    /// The answer to a question; a question without one is recorded as open.
+    /// The answer to a question. A question without an answer is recorded as open.
     pub(super) fn answer(&self, question: Question) -> Option<Answer> {
         let mut own = self.lock();
         let answer = own.answers.get(&question).cloned();
@@ -295,7 +295,7 @@ impl Condition {
     }
 }
 
-/// Whether all conditions are true. A false one outweighs failed ones.
+/// Whether all conditions are true. A false condition outweighs failed ones.
 fn hold(conditions: &[Condition], spec: &Value) -> Result<bool, String> {
     let spec = filled(spec);
     let mut errors = Vec::new();

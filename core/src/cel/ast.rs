@@ -12,7 +12,7 @@ pub struct Node {
     pub at: u32,
     /// The depth of the tree below, limited so that recursive walks cannot exhaust the stack.
     pub depth: u32,
-    /// Set by the checker.
+    /// The type of the node, which the checker sets.
     pub ty: Type,
     pub kind: Kind,
 }
@@ -47,7 +47,7 @@ pub enum Kind {
         and: bool,
         operands: Box<[Node; 2]>,
     },
-    /// Condition, then, else.
+    /// The condition, and the values for true and false.
     Conditional(Box<[Node; 3]>),
     Fold(Box<Fold>),
     /// `operand in [literals]`, with the literals in sets for look-up.
@@ -59,7 +59,7 @@ pub enum Kind {
     OptionalMap(Box<OptionalMap>),
     /// A list or map of literals that JSON cannot represent: built at each evaluation, free of cost.
     Constant(Box<Constant>),
-    /// A named value, for macros that need it more than once.
+    /// A named value, for macros that use it more than once.
     Bind(Box<Bind>),
 }
 
@@ -87,7 +87,7 @@ pub struct Call {
     /// Whether the first argument is a receiver.
     pub member: bool,
     pub arguments: Vec<Node>,
-    /// Set by the checker, which leaves at least one.
+    /// The possible overloads, which the checker sets; at least one.
     pub overloads: Vec<&'static Compiled>,
     /// A literal pattern of `matches`, compiled once.
     pub pattern: Option<Box<regex::Regex>>,

@@ -98,7 +98,7 @@ impl Checker<'_> {
             Kind::Fold(fold) => self.fold(at, fold),
             Kind::OptionalMap(map) => self.optional_map(at, map),
             Kind::Bind(bind) => self.bind(bind),
-            // Made from checked nodes only.
+            // These nodes are made only from checked nodes.
             Kind::Among { .. } | Kind::Constant(_) => node.ty.clone(),
         };
     }
@@ -413,7 +413,7 @@ impl Checker<'_> {
         made.ty
     }
 
-    /// What `name{...}` constructs, if it is a type's name.
+    /// The type that `name{...}` constructs, if `name` is a type.
     fn made_by(&self, name: &str) -> Option<message::Made> {
         let known = MESSAGES.iter().find(|message| message.name == name);
         known.map(message::Made::of).or_else(|| message::Made::change(name).filter(|_| self.makes_changes))
@@ -477,7 +477,7 @@ fn named_type(name: &str) -> Option<Type> {
         "optional_type" => Type::optional(Type::Dyn),
         "google.protobuf.Timestamp" => Type::Timestamp,
         "google.protobuf.Duration" => Type::Duration,
-        // Of the types that Kubernetes adds, only these two are declared by name.
+        // Only these two of the types that Kubernetes adds are declared by name.
         "net.IP" => Type::Opaque("net.IP"),
         "net.CIDR" => Type::Opaque("net.CIDR"),
         _ => return None,
@@ -491,7 +491,7 @@ fn is_wider(one: &Type, other: &Type) -> bool {
         (_, Type::Dyn | Type::Param(_) | Type::Error) => false,
         (Type::List(one), Type::List(other)) | (Type::Optional(one), Type::Optional(other)) => is_wider(one, other),
         (Type::Map(one), Type::Map(other)) => is_wider(&one.0, &other.0) && is_wider(&one.1, &other.1),
-        // Of null and a nullable type, the nullable one is wider.
+        // A nullable type is wider than null.
         (one, _) => *one != Type::Null,
     }
 }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 pub struct Fuel(pub u64);
 
 impl Fuel {
-    /// For comparisons whose size is covered by the call's cost.
+    /// The budget for comparisons whose size the call's cost covers.
     pub const PLENTY: u64 = 1_000_000;
 
     fn burn(&mut self) -> Result<(), EvalError> {

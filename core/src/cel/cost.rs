@@ -88,7 +88,8 @@ pub struct CallEstimate {
     pub result: Option<Range>,
 }
 
-/// What is known about a call's arguments before evaluation. A member's receiver is the first.
+/// The sizes and types of a call's arguments that are known before evaluation. A member's receiver is the first
+/// argument.
 pub struct Arguments<'a> {
     pub arguments: &'a [Argument<'a>],
 }
@@ -118,7 +119,7 @@ impl Arguments<'_> {
 }
 
 impl Value<'_> {
-    /// Characters, bytes, items or entries; one for values without a size.
+    /// The number of characters, bytes, items or entries; one for values without a size.
     pub fn size(&self) -> u64 {
         match self {
             Value::String(text) => text.chars().count() as u64,

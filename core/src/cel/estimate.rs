@@ -1,5 +1,5 @@
-//! Estimates costs from types alone, as cel-go does: accessing a value costs one; a loop costs its body times the
-//! longest range; calls cost what the function tables say.
+//! Estimates costs only from types, as cel-go does. Accessing a value costs one; a loop costs its body times the
+//! longest range; the function tables give the cost of calls.
 
 use super::ast::*;
 use super::cost::{Argument, Arguments, CallEstimate, Range};
@@ -24,14 +24,14 @@ struct Estimate {
     known: Known,
 }
 
-/// What is known about a value. Its size is taken from the expression first, then from its place, then from its type,
-/// then from the value that a macro variable is bound to.
+/// The known facts about a value. Its size comes from the expression, or else from its place, or else from its type, or
+/// else from the value that a macro variable is bound to.
 #[derive(Clone, Default)]
 struct Known {
     computed: Option<Range>,
     place: Place,
     bound: Option<Range>,
-    /// For a list or map.
+    /// The entries of a list or map.
     entries: Option<Entries>,
 }
 
@@ -171,8 +171,8 @@ impl Estimator<'_> {
         Known::found(place)
     }
 
-    /// The place one step further. From a computed value the step leads to the environment's `root`: cel-go forgets
-    /// where a path began.
+    /// The place one step further. From a computed value the step leads to the environment's `root`, because cel-go
+    /// does not keep the beginning of a path.
     fn step(&self, from: &Place, of: impl Fn(&Type) -> Option<&Type>) -> Place {
         let to = match from {
             Place::Computed => self.root,
@@ -307,7 +307,7 @@ impl Estimator<'_> {
         Estimate { cost, known }
     }
 
-    /// What is known about the keys and values that a loop iterates over.
+    /// The known facts about the keys and values that a loop iterates over.
     fn variables_of(&self, range: &Known, ty: &Type) -> (Known, Known, bool) {
         let is_list = range.entries.map_or(matches!(ty.plain(), Type::List(_)), |entries| entries.is_list);
         let bound = |place, bound| Known { bound, ..Known::found(place) };

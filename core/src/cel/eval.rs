@@ -1,7 +1,7 @@
 //! Evaluates a checked tree, counting costs as cel-go does.
 //!
-//! A path (`self.a[i].b`) costs one, plus one for each step; literals are free. Macros cost what the loops cost into
-//! which cel-go expands them, although they are implemented differently here.
+//! A path (`self.a[i].b`) costs one, plus one for each step; literals are free. cel-go expands macros into loops.
+//! Macros have the same cost as these loops, although they are implemented differently here.
 
 use super::ast::*;
 use super::compare::{Fuel, equal};
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 const LIST_COST: u64 = 10;
 const MAP_COST: u64 = 30;
 const MESSAGE_COST: u64 = 40;
-/// Free comparisons inside lists and maps, and further ones per unit of cost.
+/// The number of free comparisons inside lists and maps, and the number of further comparisons per unit of cost.
 const FREE_STEPS: u64 = 1_000;
 const STEPS_PER_UNIT: u64 = 100;
 
@@ -385,7 +385,7 @@ impl<'a> Machine<'_, 'a> {
         message::value_of(name, written)
     }
 
-    /// Of entries with the same key the last counts.
+    /// If entries have the same key, the last one counts.
     #[inline(never)]
     fn constant(&mut self, constant: &'a Constant) -> Outcome<'a> {
         match constant {

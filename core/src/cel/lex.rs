@@ -29,7 +29,7 @@ pub type Complaint = (String, usize);
 /// The offset of a message that has no place.
 pub const NOWHERE: usize = usize::MAX;
 
-// Longer signs first.
+// Two-character signs come first, because the lexer takes the first sign that matches.
 const SIGNS: &[&str] = &[
     "==", "!=", "<=", ">=", "&&", "||", "<", ">", "!", "[", "]", "{", "}", "(", ")", ".", ",", "-", "?", ":", "+", "*",
     "/", "%",
@@ -160,7 +160,7 @@ impl<'s> Lexer<'s> {
         self.at = end + usize::from(unsigned);
         match (number, unsigned) {
             (Some(number), true) => Token::Uint(number),
-            // One more than the largest, since a minus may precede it.
+            // One more than the largest integer is accepted, because a minus may precede the literal.
             (Some(number), false) if number <= 1 << 63 => Token::Int(number),
             (_, unsigned) => {
                 let what = if unsigned { "uint" } else { "int" };

@@ -37,7 +37,7 @@ pub static MESSAGES: &[Message] = &[
 
 /// The type of a JSON patch operation.
 pub const JSON_PATCH: &str = "JSONPatch";
-/// The type of a partial object for apply. Its parts are named by path: `Object.spec`.
+/// The type of a partial object for apply. The types of its parts are named by path: `Object.spec`.
 pub const OBJECT: &str = "Object";
 
 /// The type of a constructed message, and the fields that it can have.

@@ -65,9 +65,9 @@ impl Environment {
         Environment { makes_changes: true, ..self }
     }
 
-    /// For estimates, gives each variable this type, and also the values found in computed ones, such as an item of
-    /// `text.split(',')`. Kubernetes estimates the rules of custom resources in this way. Without it the size of such
-    /// values is unknown.
+    /// For estimates, gives this type to each variable, and to values inside computed values, such as an item of
+    /// `text.split(',')`. Kubernetes estimates the rules of custom resources in this way. Without this call the size of
+    /// such values is unknown.
     pub fn computed_like(mut self, ty: Type) -> Self {
         self.computed_like = Some(ty);
         self

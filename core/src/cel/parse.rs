@@ -1,5 +1,5 @@
-//! The parser, from source to a tree. Not the crate `cel`'s: that one brings a runtime for ANTLR, and its errors lack
-//! the positions that we need. Sources are untrusted, so the depth is limited while the tree is built.
+//! The parser, from source to a tree. The parser of the crate `cel` is not used: it needs a runtime for ANTLR, and its
+//! errors lack the required positions. Sources are untrusted, so the depth is limited while the tree is built.
 
 use super::ast::*;
 use super::build::{call, node};
@@ -8,7 +8,7 @@ use super::lex::{Complaint, Lexer, NOWHERE, Spanned, Token, is_reserved};
 use super::macros::{has, member_call};
 use std::collections::VecDeque;
 
-/// In characters, as in cel-go.
+/// The maximum length of a source in characters, as in cel-go.
 pub const MAX_SOURCE: usize = 100_000;
 /// Nesting of expressions, as in cel-go.
 pub const MAX_NESTING: u32 = 250;
@@ -47,7 +47,7 @@ struct Parser<'s> {
     after: Spanned,
     nesting: u32,
     complaints: Vec<Complaint>,
-    /// Set after a complaint until a token fits, to suppress complaints that follow from the first one.
+    /// Set after a complaint until a token fits, so that complaints that result from the first one are suppressed.
     is_lost: bool,
 }
 
@@ -206,7 +206,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// The name after a dot; without one, a token that cannot follow an operand is skipped.
+    /// The name after a dot. If there is no name, a token that cannot follow an operand is skipped.
     #[inline(never)]
     fn field(&mut self, dot: &Spanned) -> Option<String> {
         match self.next.token {

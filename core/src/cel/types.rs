@@ -26,7 +26,7 @@ pub enum Type {
     Optional(Arc<Type>),
     /// The type of a type: `int` is a value of `type(int)`.
     TypeOf(Arc<Type>),
-    /// A type that only functions know, by its full name: `kubernetes.Quantity`.
+    /// A type that only functions can read, with its full name: `kubernetes.Quantity`.
     Opaque(&'static str),
     /// A placeholder: in a signature the letter's number, in the checker the number of a type variable.
     Param(u32),
@@ -39,7 +39,7 @@ pub enum Type {
 #[derive(Debug, Clone)]
 pub struct Declared {
     pub ty: Type,
-    /// The most characters of a string, bytes, items or entries.
+    /// The maximum number of characters of a string, of bytes, of items or of entries.
     pub max_size: Option<u64>,
     pub nullable: bool,
     pub list: ListKind,
@@ -58,7 +58,7 @@ pub enum ListKind {
 #[derive(Debug)]
 pub struct ObjectType {
     pub name: String,
-    // Invariant: sorted by `name`, each name once.
+    // The fields. Invariant: they are sorted by `name`, and each name occurs once.
     fields: Vec<Field>,
     /// Whether there may be other fields, of unknown types.
     open: bool,
@@ -66,7 +66,7 @@ pub struct ObjectType {
 
 #[derive(Debug, Clone)]
 pub struct Field {
-    /// The name in expressions, see [`super::names::escape`].
+    /// The name in expressions; see [`super::names::escape`].
     pub name: String,
     /// The name in documents.
     pub json: String,

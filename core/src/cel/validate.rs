@@ -43,7 +43,7 @@ impl Validator {
         }
     }
 
-    /// All nodes must have the type of the first; an optional one counts by its inner type.
+    /// All nodes must have the type of the first node. An optional node counts as its inner type.
     fn alike<'n>(&mut self, nodes: impl Iterator<Item = (&'n Node, bool)>) {
         let mut first: Option<&Type> = None;
         for (node, is_optional) in nodes {

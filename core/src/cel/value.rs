@@ -30,7 +30,7 @@ pub enum Value<'a> {
     Json(&'a holdfast_value::Value, &'a Type),
 }
 
-/// A value of a type that only functions know, such as a quantity.
+/// A value of a type that only functions can read, such as a quantity.
 pub trait Opaque: fmt::Debug {
     /// The full name of its type, as in signatures: `kubernetes.Quantity`.
     fn type_name(&self) -> &'static str;
@@ -63,12 +63,12 @@ pub enum Text<'a> {
     Shared(Rc<str>),
 }
 
-/// A computed list: items, or a concatenation, which copies nothing.
+/// A computed list: its items, or a concatenation, which copies no items.
 #[derive(Debug, Clone)]
 pub enum List<'a> {
     Items(Rc<Vec<Value<'a>>>),
     Joined(Rc<Joined<'a>>),
-    /// The union of set or map-like lists of a document, which compares without order.
+    /// The union of set or map-like lists of a document. Comparison ignores its order.
     Keyed(Rc<Vec<Value<'a>>>, &'a ListKind),
 }
 
@@ -160,7 +160,7 @@ impl<'a> Value<'a> {
         Value::Opaque(Rc::new(value))
     }
 
-    /// The failure that the value stands for, if it is one.
+    /// The failure, if the value represents one.
     pub(super) fn failure(&self) -> Option<&str> {
         self.downcast::<Failure>().map(|failure| failure.0.as_str())
     }

@@ -1,8 +1,8 @@
 //! Work that Kubernetes' costs do not count.
 //!
-//! Some calls cost a unit or two in Kubernetes however much they do: counting the characters of megabytes, compiling a
-//! pattern, building a long text. A loop of them could run for hours within its budget. Here such work has an
-//! additional cost, with an amount that is free, so that ordinary expressions cost the same as in Kubernetes.
+//! Some calls cost only a unit or two in Kubernetes, although their work is not bounded: counting the characters of
+//! megabytes, compiling a pattern, building a long text. A loop of them could run for hours within its budget. Here
+//! this work has an additional cost above a free amount, so that ordinary expressions cost the same as in Kubernetes.
 
 use super::ast::Call;
 use super::functions::{self, Compiled, Cost};
@@ -12,15 +12,14 @@ use crate::schema::structural::pattern;
 
 /// Pattern states and result bytes that are free in each call.
 const FREE: u64 = 1_000;
-/// Compared items and listed keys that are free.
+/// The number of compared items and listed keys that are free.
 const FREE_ITEMS: u64 = 100;
 /// The cost of looking up one item in another list.
 const LOOKED_UP: u64 = 5;
-/// Counted characters for one unit of cost.
-/// Listed keys for one unit of cost.
+/// The number of counted characters, or of listed keys, for one unit of cost.
 const COUNTED: u64 = 1_000;
 const LISTED: u64 = 10;
-/// Written bytes for one unit of cost.
+/// The number of written bytes for one unit of cost.
 const WRITTEN: u64 = 10;
 
 /// The additional cost before a call, for its input.

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_value::{Map, Value as Json};
 
-/// The most bytes written. A computed value may contain another many times, so its JSON can be huge.
+/// The maximum number of written bytes. A computed value may contain another value many times, so its JSON can be huge.
 const BYTES_MAX: usize = 3 << 20;
 
 impl Value<'_> {
@@ -118,7 +118,7 @@ fn no_name(key: &Key<'_>) -> String {
 }
 
 impl Made<'_> {
-    /// The constructed objects whose type does not match their place: `Object.spec{a: Object.spec.b{}}` has one.
+    /// The constructed objects whose type does not match their place. An example is `Object.spec{a: Object.spec.b{}}`.
     pub fn misplaced(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let mut left = BYTES_MAX / 64;

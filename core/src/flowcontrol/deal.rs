@@ -5,7 +5,8 @@
 
 use sha2::{Digest, Sha256};
 
-/// More queues than any valid level's hand has: a hand is drawn from 60 bits and is no larger than its deck.
+/// An upper bound for `handSize`. Validation demands that queues^handSize fits into 60 bits and that handSize does not
+/// exceed queues, so a valid hand has at most 15 queues.
 const HAND_MAX: usize = 16;
 
 /// Identifies a flow within its level: the hash of schema name and distinguisher.

@@ -1,16 +1,16 @@
-//! The version that a time means.
+//! Finds the version that a time stands for.
 //!
-//! A time means the last version before the first event with a later time. An event's time is when its request was
-//! judged, and the log is in commit order, so times may go back a little between events, and clocks may be reset. The
-//! rule depends on the log's order: events after a later event count as later, whatever their own time. [`version_at`]
-//! finds that first event by binary search, and then looks back over events within [`DISORDER_MS`] for one with a time
-//! that was ahead.
+//! A time stands for a version: find the first event that is later than this time; the version just before that event
+//! is meant. An event's time is when its request was judged, and the log is in commit order. So times may go back a
+//! little between events, and clocks may be reset. The rule depends on the log's order: all events after the first
+//! later event count as later, whatever their own time. [`version_at`] finds a later event by binary search, and then
+//! looks back over the events within [`DISORDER_MS`] for an earlier one whose time is later too.
 
 use crate::event::Offset;
 use jiff::{SignedDuration, Timestamp};
 use std::fmt;
 
-/// How far times may go back within the log for the result to be exact.
+/// The result is exact if times within the log go back by at most this much.
 pub const DISORDER_MS: i64 = 60_000;
 
 /// A moment as a user names it.

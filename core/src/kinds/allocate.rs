@@ -1,4 +1,4 @@
-//! Allocation of values that only one object of the cluster may hold: addresses, ports, names.
+//! Allocates values that only one object of the cluster may hold: addresses, ports, names.
 //!
 //! A value is picked from a snapshot and claimed by the write. The writer refuses a claim that another object holds by
 //! then, and the request is judged again, so that no value is given out twice.
@@ -15,10 +15,10 @@ pub trait Claims {
     fn claimant(&self, claim: &str) -> Option<&Arc<str>>;
 }
 
-/// What a kind may use to complete an object.
+/// The inputs that a kind may use to complete an object.
 pub struct Allocator<'a> {
     pub claims: &'a dyn Claims,
-    /// How the object is named as a holder: its own claims are no conflict.
+    /// The name of the object as a holder of claims. The object's own claims are no conflict.
     pub owner: Arc<str>,
     /// The service address ranges that exist without a ServiceCIDR.
     pub service_ranges: &'a ServiceRanges,

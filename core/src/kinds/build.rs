@@ -190,7 +190,8 @@ impl Kind {
         self
     }
 
-    /// Which metadata rules the kind's own validation repeats on update, if not those of the update.
+    /// The metadata rules that the kind's own validation repeats on update, if they differ from the rules of the
+    /// update.
     pub fn metadata_on_update(mut self, rules: MetadataOnUpdate) -> Self {
         self.metadata.on_update = rules;
         self
@@ -238,7 +239,7 @@ impl Kind {
         self
     }
 
-    /// What quotas count for this kind besides the number of objects.
+    /// Sets the amounts that quotas count for this kind in addition to the number of objects.
     pub fn measured(mut self, measure: &'static Measure) -> Self {
         self.measure = measure;
         self
@@ -285,7 +286,7 @@ impl Kind {
         self.part_resets("status", fields)
     }
 
-    /// The fields that a write of a subresource resets, if not the usual ones.
+    /// Sets the fields that a write of a subresource resets, if they differ from the usual fields.
     pub fn part_resets(mut self, part: &str, fields: FieldPaths) -> Self {
         for part in self.subresources.iter_mut().filter(|found| found.name == part) {
             part.reset_fields = fields;
@@ -368,7 +369,7 @@ impl Kind {
         self
     }
 
-    /// The function that says whether an object is shown as completed in a Table.
+    /// Sets the function that decides whether a Table shows an object as completed.
     pub fn completed(mut self, completed: Completed) -> Self {
         self.shown.completed = Some(completed);
         self
@@ -589,7 +590,7 @@ pub(super) fn keep_old(new: &mut Value, old: &Value, field: &str) {
 mod tests {
     use crate::kinds::{Generation, registry};
 
-    /// What writers may do for each kind, as in Kubernetes' strategies.
+    /// The writes that each kind allows, as in Kubernetes' strategies.
     #[test]
     fn who_may_write_what() {
         let mut shown = String::new();

@@ -1,4 +1,5 @@
-//! Table columns: what the kinds share for making columns, reading documents, and printing ages and selectors.
+//! Table columns: the functions that all kinds share for making columns, reading documents, and printing ages and
+//! selectors.
 //!
 //! A cell never fails: for a missing field it shows what Kubernetes shows.
 
@@ -50,7 +51,7 @@ pub fn age_column() -> Column {
 pub fn age(seconds: i64) -> String {
     /// A unit of time: its seconds and its letter.
     type Unit = (i64, char);
-    // Below each limit: the unit shown, and a finer unit that is added unless zero.
+    // For ages below each limit: the shown unit, and a finer unit that is added unless it is zero.
     const STEPS: [(i64, Unit, Option<Unit>); 8] = [
         (2 * MINUTE, (1, 's'), None),
         (10 * MINUTE, (MINUTE, 'm'), Some((1, 's'))),

@@ -1,5 +1,5 @@
-//! Connect requests: the options of subresources answered outside the API server, the document that admission sees, and
-//! where they lead.
+//! Connect requests to subresources that are answered outside the API server: their options, the document for
+//! admission, and their destination.
 
 use super::known::{self, Known};
 use super::layouts::layout_of;
@@ -97,11 +97,11 @@ pub struct Machine {
 
 /// Nodes that Holdfast created to simulate them have this annotation with the value `true`.
 pub const SIMULATED_NODE: &str = "simulate.holdfast.dev/node";
-/// The annotation, with its value, by which other Nodes ask to be simulated, as in KWOK.
+/// The annotation, with its value, that marks other Nodes to be simulated, as in KWOK.
 pub const KWOK_NODE: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
 
 impl Machine {
-    /// From the document of a Node.
+    /// The machine that the document of a Node describes.
     pub fn of(node: &Value) -> Machine {
         let status = &node["status"];
         let entries = status["addresses"].as_array().into_iter().flatten();
@@ -182,7 +182,7 @@ fn escaped(text: &str) -> String {
         .collect()
 }
 
-/// Subresources that connect the client with something behind the API server.
+/// Subresources that connect the client with a server behind the API server.
 const WAYS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
 /// The package of the options' messages.
 const PACKAGE: &str = "io.k8s.api.core.v1";
@@ -192,8 +192,8 @@ pub fn leads_away(subresource: &str) -> bool {
     leads_to_node(subresource) || subresource == "log"
 }
 
-/// Whether a subresource connects the client with something behind the API server, so that admission sees it. A log is
-/// only read.
+/// Whether a subresource connects the client with a server behind the API server, so that admission judges it. A log is
+/// only read, so it does not count.
 pub fn leads_to_node(subresource: &str) -> bool {
     WAYS.contains(&way(subresource).0)
 }

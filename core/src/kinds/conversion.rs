@@ -22,7 +22,7 @@ pub fn review(webhook: &Value, uid: &str, to: &str, objects: &[Value]) -> Result
 
 /// The objects in a webhook's answer, in the order of the request.
 ///
-/// Of their metadata, the webhook may change only labels and annotations.
+/// In the objects' metadata the webhook may change only labels and annotations.
 pub fn converted(review: &Value, answer: &Value, to: &str, objects: &[Value]) -> Result<Vec<Document>, WebhookFault> {
     check_review(review, answer).map_err(WebhookFault::Call)?;
     let found = answer["response"]["convertedObjects"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -78,9 +78,9 @@ fn check_review(review: &Value, answer: &Value) -> Result<(), String> {
 
 /// Why an object in the answer cannot be used.
 enum Unfit {
-    /// It has another version or kind.
+    /// The converted object has another version or kind.
     Type(String),
-    /// It is another object.
+    /// The converted object is another object.
     Object(String),
     Metadata(String),
 }

@@ -1,4 +1,4 @@
-//! Building blocks of conversions between versions. Each group's folder says what its versions change.
+//! Building blocks of conversions between versions. The folder of each group has the changes of its versions.
 
 use crate::schema::{Field, MessageId, Shape, Type, schema};
 use holdfast_value::{Map, Value};

@@ -1,4 +1,4 @@
-//! Custom kinds: what a CustomResourceDefinition defines, in the form of built-in kinds.
+//! Custom kinds: makes the kind of a CustomResourceDefinition, in the form of built-in kinds.
 //!
 //! Start at [`kind_of`]. A definition is read once when it changes; the schema of a version is compiled when one of its
 //! objects is first written, since most definitions of a cluster are idle.
@@ -36,7 +36,7 @@ pub struct Custom {
 /// Data of a custom kind's version only.
 pub struct CustomVersion {
     pub served: bool,
-    /// A warning for all who use this version.
+    /// A warning for all clients that use this version.
     pub warning: Option<String>,
     pub subresources: Vec<Subresource>,
     pub shown: Shown,
@@ -65,7 +65,7 @@ impl CustomVersion {
         layout::Custom { schema: self.schema(), prunes: self.prunes }
     }
 
-    /// The schema in the definition; without one everything is allowed.
+    /// The schema in the definition; if there is none, everything is allowed.
     pub fn openapi(&self) -> Option<Value> {
         let mut definition: Value = serde_json::from_slice(&self.definition).unwrap_or_default();
         let path = format!("/spec/versions/{}/schema/openAPIV3Schema", self.index);
@@ -125,8 +125,8 @@ pub fn as_stored(kind: &Kind, object: Value) -> (usize, Value) {
     }
     if let Some(custom) = &kind.versions[stored].custom {
         custom.layout().prune(&mut object);
-        // The stored object is within the size limit; defaults added to the definition since that would exceed it are
-        // left out.
+        // The stored object is within the size limit. Defaults that were added to the definition later are left out if
+        // the object would exceed the limit.
         let _ = custom.layout().schema.apply_defaults(&mut object);
     }
     (stored, object)

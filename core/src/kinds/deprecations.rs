@@ -1,5 +1,5 @@
-//! Deprecated versions of the built-in API: since when, until when Kubernetes served them, and their replacement.
-//! Clients that use one get a warning.
+//! Deprecated versions of the built-in API: the release that deprecated them, the release that removed them from
+//! Kubernetes, and their replacement. Clients that use such a version get a warning.
 
 /// A deprecated version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,7 +22,7 @@ pub struct Gated {
 enum Fields {
     /// `spec.ports[].appProtocol`.
     At(&'static [&'static str]),
-    /// The same; an object that uses one of them keeps all.
+    /// Several fields; an object that uses one of them keeps all.
     Together(&'static [&'static str]),
     /// The same; an object that becomes empty is removed with its last field.
     Wholly(&'static [&'static str]),
@@ -66,7 +66,7 @@ impl Gated {
         }
     }
 
-    /// Whether the object contains anything that might be removed.
+    /// Whether the object contains a field that may have to be removed.
     fn concerns(&self, new: &Value) -> bool {
         let places = self.places();
         places.is_empty() || places.iter().any(|place| is_there(new, place))
@@ -188,7 +188,7 @@ fn any(value: &Value, path: &str, is_wanted: fn(&Value) -> bool) -> bool {
     }
 }
 
-/// Removes what is at a path; returns whether anything was there. `wholly`: objects that become empty are removed too.
+/// Removes the value at a path; returns whether there was one. `wholly` also removes objects that become empty.
 fn remove(value: &mut Value, path: &str, wholly: bool) -> bool {
     let (step, rest) = split(path);
     let Some(rest) = rest else {

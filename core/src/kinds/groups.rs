@@ -1,4 +1,4 @@
-//! The built-in groups, one line each; everything else about a group is in its folder.
+//! The built-in groups, one line each. The rest of a group is in its folder.
 
 use super::Kind;
 use crate::refusal::{Refusal, TooLarge};

@@ -1,6 +1,6 @@
-//! Kinds that the server itself reads or creates, beside serving them. They are named only here.
+//! Kinds that the server itself reads or creates, in addition to serving them. They are named only here.
 
-/// How such a kind is found in a [`Registry`](super::Registry).
+/// The names with which a [`Registry`](super::Registry) finds the kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Known {
     pub group: &'static str,

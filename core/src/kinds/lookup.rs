@@ -11,7 +11,8 @@ use bytes::Bytes;
 use holdfast_value::Value;
 use std::sync::{Arc, LazyLock, OnceLock};
 
-/// More versions than any kind has, so that old version indexes stay valid.
+/// The number of entries of a removed kind's version table. It exceeds the number of versions of any kind, so that old
+/// version indexes stay valid.
 const GONE_VERSIONS: usize = 256;
 
 impl Kind {
@@ -29,7 +30,7 @@ impl Kind {
         Counted::named(&self.resource, &self.versions[version].group, self.measure)
     }
 
-    /// The subresources of one version: those of a custom kind may differ between them.
+    /// The subresources of one version. The versions of a custom kind may have different subresources.
     pub fn subresources(&self, version: usize) -> &[Subresource] {
         self.versions[version].custom.as_ref().map_or(&self.subresources, |custom| &custom.subresources)
     }
@@ -156,8 +157,8 @@ impl Version {
         self.custom.as_ref().is_none_or(|custom| custom.served)
     }
 
-    /// The deprecation warning for this version of the kind; [`Registry`](super::Registry) knows the releases that send
-    /// it.
+    /// The deprecation warning for this version of the kind. [`Registry`](super::Registry) decides whether the emulated
+    /// release sends it.
     pub(super) fn warning(&self, kind: &str) -> Option<String> {
         match &self.custom {
             Some(custom) => custom.warning.clone(),

@@ -1,4 +1,4 @@
-//! What each kind is, as data: names, versions, schema, subresources, columns, defaults and rules.
+//! The definitions of the kinds, as data: names, versions, schema, subresources, columns, defaults and rules.
 //!
 //! One engine serves all kinds. Each group has a folder with a value for each kind; a CustomResourceDefinition makes
 //! the same value at run time. Nothing here handles requests.
@@ -124,9 +124,9 @@ pub struct Kind {
     pub reset_fields: Option<FieldPaths>,
     /// A PUT to a name that does not exist creates the object.
     pub create_on_update: bool,
-    /// In a terminating namespace these are deleted first.
+    /// Whether objects of this kind are deleted first in a terminating namespace.
     pub deleted_first: bool,
-    /// An update may leave out `resourceVersion`, and then overwrites whatever is there.
+    /// Whether an update may leave out `resourceVersion`. Then it overwrites any version of the object.
     pub unconditional_update: bool,
     /// A delete returns the deleted object; otherwise a Status.
     pub returns_deleted: bool,
@@ -144,19 +144,20 @@ pub struct Kind {
     pub expires: bool,
     /// The server names an object without a name.
     pub named_by_server: bool,
-    /// Its objects have no dependents, so a deletion adds no finalizers for them.
+    /// Whether objects of this kind never have dependents, so that a deletion adds no finalizers for them.
     pub independent: bool,
-    /// Its part in role-based access control.
+    /// The kind's part in role-based access control.
     pub role: Option<RoleKind>,
-    /// How its objects relate to the nodes that may read them and others.
+    /// How the kind's objects determine which nodes may read which objects.
     pub relation: Option<Relation>,
-    /// Its objects register webhooks or policies. Writes of these objects are not shown to webhooks or policies.
+    /// Set if objects of this kind register webhooks or policies. Webhooks and policies do not get writes of these
+    /// objects.
     pub registers: Option<Registers>,
     /// The question that a kind answers if it is never stored.
     pub question: Option<Question>,
     /// The JSON pointer to the pod spec in its objects.
     pub pods_at: Option<&'static str>,
-    /// What quotas count besides the number of objects.
+    /// The amounts that quotas count in addition to the number of objects.
     pub measure: &'static Measure,
     pub hooks: Hooks,
     /// Present for a kind that a CustomResourceDefinition makes.
@@ -165,7 +166,7 @@ pub struct Kind {
     pub(super) packer: Mutex<Packer>,
 }
 
-/// What `metadata.generation` counts.
+/// The changes that `metadata.generation` counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Generation {
     /// Nothing: the creator's value stays.
@@ -249,7 +250,7 @@ pub struct Subresource {
     pub verbs: Vec<&'static str>,
     /// Set for `scale`.
     pub scale: Option<ScalePaths>,
-    /// Rules for a write through it, if different from those for a new object: `(new, old)`.
+    /// The rules for a write through the subresource, if they differ from the rules for a new object: `(new, old)`.
     pub validate: Option<Validate>,
     /// The fields that a write through it resets, so that the writer does not become their owner.
     pub reset_fields: FieldPaths,
@@ -258,7 +259,7 @@ pub struct Subresource {
 /// Paths of fields: `&[&["metadata", "labels"]]`.
 pub type FieldPaths = &'static [&'static [&'static str]];
 
-/// What an object registers for writes.
+/// The kind of webhooks, policy or binding that an object registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registers {
     MutatingWebhooks,
@@ -304,7 +305,7 @@ pub struct Selectable {
     pub field: String,
     /// The only group in whose requests this name is valid; `None`: all. Event has other names in each group.
     pub group: Option<String>,
-    /// Its value in the hub version, as text; empty when unset.
+    /// Reads the field's value in the hub version, as text; empty if unset.
     pub read: Read,
 }
 
@@ -407,7 +408,7 @@ pub struct Hooks {
     pub grace_period: Option<fn(&Document, Option<i64>) -> i64>,
     /// Further changes when a deletion begins, at the request's time.
     pub begin_delete: Option<fn(&mut Document, &str)>,
-    /// Whether anything besides metadata finalizers keeps an object that is being deleted.
+    /// Whether something other than metadata finalizers keeps an object that is being deleted.
     pub is_held: Option<fn(&Document) -> bool>,
     /// The destination of subresources answered outside the API server: `proxy`, `log`.
     pub leads: Option<Lead>,
@@ -419,6 +420,6 @@ pub struct Hooks {
     pub gated: &'static [Gated],
     /// Rules that depend on feature gates.
     pub gated_rules: &'static [GatedRule],
-    /// Sets `observedGeneration` once the generation is counted, or removes it while this gate is off.
+    /// Sets `observedGeneration` after the generation is counted, or removes it while this gate is off.
     pub observe: Option<(&'static str, Observe)>,
 }

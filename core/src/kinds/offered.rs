@@ -4,7 +4,7 @@
 use super::{Kind, Registry, Version, compare_versions};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The minor release of Kubernetes whose API this is, and the oldest one that it can emulate.
+/// The minor release of Kubernetes whose API the server has, and the oldest release that it can emulate.
 pub const NEWEST: u32 = 35;
 pub const OLDEST: u32 = 18;
 
@@ -65,7 +65,7 @@ const NETWORKS: &[&str] = &["IPAddress", "ServiceCIDR"];
 pub struct Offer {
     /// The minor release that the server emulates.
     pub release: u32,
-    /// For a kind whose beta is offered, more stable later versions are offered too.
+    /// Whether later, more stable versions of a kind are offered if its beta is offered.
     pub forward: bool,
     /// Versions enabled by group and version may be newer than the release.
     pub asked_forward: bool,
@@ -179,7 +179,7 @@ impl Offer {
     fn offers(&self, kind: &Kind, version: &Version) -> bool {
         let there = self.is_there(kind, version);
         let mut names = names(kind, version).into_iter();
-        // By resource and by version, before the general entries.
+        // Entries for a resource and a version come before the general entries.
         if let Some(on) = names.find_map(|name| self.asked.get(&name).copied()) {
             return on && (there || self.asked_forward);
         }

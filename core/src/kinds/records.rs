@@ -6,7 +6,7 @@
 pub struct Record {
     /// The storage path below the prefix: `ranges/servicenodeports`.
     pub storage: &'static str,
-    /// Whether there are several records with names, rather than one.
+    /// Whether there are several records with names; otherwise there is a single record.
     pub is_named: bool,
     /// The name in an EncryptionConfiguration.
     pub resource: &'static str,
@@ -23,7 +23,7 @@ pub const SECOND_SERVICE_ADDRESSES: Record = allocation("ranges/secondaryservice
 pub const NODE_PORTS: Record = allocation("ranges/servicenodeports", "servicenodeportallocations");
 /// The API servers by address.
 pub const SERVERS: Record = addresses("masterleases", "apiServerIPInfo");
-/// Where servers reach each other, by identity.
+/// The addresses at which servers reach each other, by identity.
 pub const PEERS: Record = addresses("peerserverleases", "apiServerPeerIPInfo");
 
 pub const ALL: [&Record; 5] = [&SERVICE_ADDRESSES, &SECOND_SERVICE_ADDRESSES, &NODE_PORTS, &SERVERS, &PEERS];

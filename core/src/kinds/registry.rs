@@ -14,14 +14,14 @@ pub fn registry() -> &'static Registry {
     &BUILT_IN
 }
 
-/// Identifies one shape of a kind, in a [`Registry`] and those derived from it. Never reused: a changed definition
-/// gives its kind a new number, so that holders of the old one notice.
+/// Identifies one shape of a kind, in a [`Registry`] and those derived from it. A number is never reused. A changed
+/// definition gives its kind a new number, so that holders of the old number notice the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KindId(pub u32);
 
 #[derive(Clone, Default)]
 pub struct Registry {
-    /// Indexed by [`KindId`].
+    /// The kinds, indexed by [`KindId`].
     kinds: Vector<Slot>,
     /// A hash map, since every request looks up its kind several times.
     groups: HashMap<Arc<str>, Arc<Group>>,
@@ -44,7 +44,7 @@ pub struct Group {
     name: Arc<str>,
     /// The preferred version first.
     versions: Vec<ServedVersion>,
-    /// Changes whenever anything in the group does.
+    /// Changes with each change in the group.
     pub revision: u64,
 }
 
@@ -52,9 +52,9 @@ pub struct Group {
 #[derive(Clone)]
 struct ServedVersion {
     name: String,
-    /// Ordered by plural name.
+    /// The kinds, ordered by plural name.
     by_resource: Vec<Name>,
-    /// Ordered by kind.
+    /// The kinds, ordered by the kind's name.
     by_kind: Vec<Name>,
 }
 
@@ -70,7 +70,7 @@ pub struct GroupVersions {
 #[derive(Clone)]
 struct Slot {
     kind: Arc<Kind>,
-    /// False once the kind was removed: its number stays taken.
+    /// False after the kind was removed. Its number stays taken.
     served: bool,
 }
 

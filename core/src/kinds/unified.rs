@@ -1,13 +1,13 @@
 //! The difference of two texts in the format of `diff -u`: Kubernetes shows it for a struct that must not change.
 //!
-//! Lines are matched as difflib does: first the longest common run, then recursively what is before and after it.
+//! Lines are matched as difflib does: first the longest common run, then recursively the lines before and after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Unchanged lines shown around each change.
+/// The number of unchanged lines that are shown around each change.
 const CONTEXT: usize = 3;
-/// From this many lines on, frequent lines are ignored when matching.
+/// If a text has at least this many lines, frequent lines are ignored when matching.
 const LONG: usize = 200;
 /// The work grows with the square of the number of lines.
 const LINES_MAX: usize = 4000;

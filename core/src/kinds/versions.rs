@@ -52,7 +52,7 @@ impl Kind {
         self.to_hub(version, meta::fields_mut(document));
         let hub = self.message(0)?;
         if self.versions[version].convert.is_some() {
-            // Conversion reads annotations, which nothing has validated.
+            // Conversion reads annotations, which are not validated.
             check_change(schema(), hub, document, stored).map_err(|error| {
                 Refusal::BadRequest(BadRequest::Unconvertible {
                     kind: self.kind.clone(),

@@ -53,7 +53,8 @@ impl FieldSet {
         Some((Self::from_unsorted(nodes), is_canonical))
     }
 
-    /// Whether `fieldsV1` surely contain a member. They are not parsed for this: most have one at their first leaf.
+    /// Whether `fieldsV1` surely contain a member. Most have one at their first leaf, so they are not parsed for this
+    /// check.
     pub(super) fn names_any(written: &Value) -> bool {
         let Some(written) = written.as_object() else { return false };
         written.iter().any(|(key, inner)| is_element(key) && (is_member(inner) || Self::names_any(inner)))
@@ -79,7 +80,7 @@ impl FieldSet {
 
     /// A set from elements in any order, each with whether it is a member and its subtree.
     ///
-    /// Inserting them one by one would shift the others for every element out of order.
+    /// If the nodes were inserted one by one, each node out of order would shift the others.
     pub(super) fn from_unsorted(mut nodes: Vec<(String, bool, Self)>) -> Self {
         nodes.sort_by(|left, right| left.0.cmp(&right.0));
         let mut set = Self::default();
@@ -223,7 +224,7 @@ impl FieldSet {
         self.remove(fields, false);
     }
 
-    /// The same for several fields of one field, at once.
+    /// Like [`Self::remove_member`], for several members of one field at once.
     pub(super) fn remove_members(&mut self, field: &str, names: &[&str]) {
         let Ok(at) = self.field_place(field) else { return };
         let below = &mut self.nodes[at].below;

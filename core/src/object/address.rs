@@ -1,4 +1,4 @@
-//! IP addresses and networks as Kubernetes parses them, which is more lenient than what it prints.
+//! Parses IP addresses and networks as Kubernetes does. It accepts more forms than it prints.
 
 use std::net::IpAddr;
 

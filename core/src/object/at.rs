@@ -1,7 +1,7 @@
 //! A place in a document, for validation rules.
 //!
-//! A place knows its path, which is printed only for violations. A missing value reads as null, and a value of the
-//! wrong type as unset: the schema checks types.
+//! A place has its path, which is printed only for violations. A missing value reads as null, and a value of the wrong
+//! type as unset: the schema checks types.
 
 use crate::refusal::{Cause, CauseReason, Causes, Cut, PATH_BYTES_MAX};
 use holdfast_value::Value;
@@ -125,7 +125,7 @@ impl<'a> At<'a> {
         self.invalid_as("", detail)
     }
 
-    /// For a field that Kubernetes reports with a null value, whatever it holds.
+    /// For a field that Kubernetes always reports with a null value.
     pub fn invalid_null<'f>(&self, detail: &'f str) -> Fault<'f>
     where
         'a: 'f,

@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// Smaller objects stay whole: the overhead would outweigh the savings.
 const BYTES_MIN: usize = 700;
-/// Larger objects stay whole, so that readers get the stored bytes and never a copy.
+/// Larger objects are not packed, so that readers get the stored bytes and never a copy.
 const BYTES_MAX: usize = 32 << 10;
-/// An object of which more than one part in `OWN_PART` is its own becomes a model instead.
+/// If more than 1/`OWN_PART` of an object's bytes are its own, it becomes a model instead.
 const OWN_PART: usize = 4;
 /// How many recent objects stay whole because they may change soon.
 const YOUNG_MAX: usize = 1024;
-/// The most kinds with models, and models per kind.
+/// The maximum number of kinds with models, and of models per kind.
 const FAMILIES_MAX: usize = 32;
 const MODELS_MAX: usize = 4;
 /// After misses in a row, at most this many objects of a kind are skipped before the next try.
@@ -40,7 +40,7 @@ enum Form {
 
 struct Pieces {
     model: Bytes,
-    /// Alternating: the number of own bytes, those bytes, the number of bytes from the model, their offset in the
+    /// In turn: the number of own bytes, these bytes, the number of bytes from the model, and their offset in the
     /// model.
     own: Box<[u8]>,
     /// The length of the whole object.
@@ -136,7 +136,7 @@ impl Pieces {
 /// Packs bodies; keeps the models for this.
 #[derive(Default)]
 pub struct Packer {
-    /// The most recently used first.
+    /// The most recently used entry comes first.
     families: VecDeque<Family>,
     young: VecDeque<Weak<Mutex<Form>>>,
 }
@@ -144,7 +144,7 @@ pub struct Packer {
 /// Objects with the same beginning, that is, of one apiVersion and kind.
 struct Family {
     head: Bytes,
-    /// The most recently used first.
+    /// The most recently used entry comes first.
     models: VecDeque<Model>,
     /// How many objects in a row matched no model, and how many are still to be skipped for that.
     misses: u32,
@@ -226,7 +226,7 @@ fn head(bytes: &[u8]) -> &[u8] {
 /// An object that others are packed against.
 struct Model {
     bytes: Bytes,
-    /// By a window's hash: the step at which the window begins plus one, or 0.
+    /// The index is a window's hash; the entry is the step at which the window begins plus one, or 0.
     steps: Box<[u16]>,
 }
 
@@ -295,7 +295,7 @@ fn piece(out: &mut Vec<u8>, own: &[u8], length: usize, place: usize) {
     put_number(out, place);
 }
 
-/// Seven bits a byte, lowest first; the high bit says that more follow.
+/// Writes seven bits a byte, the lowest first. The high bit means that more bytes follow.
 fn put_number(out: &mut Vec<u8>, mut number: usize) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);

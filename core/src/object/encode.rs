@@ -1,8 +1,8 @@
-//! Canonical JSON: the one form in which objects are stored, sent and compared.
+//! Canonical JSON: the form in which objects are stored, sent and compared.
 //!
 //! `apiVersion` and `kind` come first, so that list items can leave them out by slicing; then `metadata`; then the
 //! other fields in byte order, at every depth. The resourceVersion is known only when the writer numbers the event, so
-//! a [`Draft`] has a hole in its place.
+//! a [`Draft`] has a gap in its place.
 
 use super::cursor::Cursor;
 use super::meta::{self, Document};

@@ -27,7 +27,7 @@ pub struct Seen<'a> {
     pub metadata: &'a [u8],
 }
 
-/// Needed for every kind. Managed fields are often most of an object, and never needed.
+/// The parts that every kind needs. Managed fields are often most of an object, and are never needed.
 const ALWAYS: [(&str, Part); 3] =
     [("apiVersion", Part::All), ("kind", Part::All), ("metadata", Part::But("managedFields"))];
 
@@ -43,7 +43,7 @@ impl Glance {
         Self(Part::Only(ALWAYS.to_vec())).and_at(paths)
     }
 
-    /// These paths only.
+    /// Parses only these paths.
     pub fn only_at(paths: &[&'static str]) -> Self {
         Self(Part::Only(Vec::new())).and_at(paths)
     }

@@ -9,8 +9,8 @@ pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 /// The finalizer for orphaning dependents.
 pub const ORPHAN_FINALIZER: &str = "orphan";
 
-/// The most nested levels of objects and lists in a stored document. Readers of the log, and clients of lists and
-/// watches (whose responses add a few levels), stop at 128.
+/// The maximum number of nested levels of objects and lists in a stored document. Readers of the log, and clients of
+/// lists and watches (whose responses add a few levels), stop at 128.
 pub const DEPTH_MAX: usize = 120;
 
 static EMPTY: std::sync::LazyLock<Document> = std::sync::LazyLock::new(Document::new);

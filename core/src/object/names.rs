@@ -1,4 +1,4 @@
-//! The formats of names, label keys and label values. Each kind says which rule its names follow.
+//! The formats of names, label keys and label values. The definition of a kind selects the rule for its names.
 //!
 //! Each check first runs a test without allocations; messages are made only if it fails.
 

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What is wrong with one field.
+/// The fault of one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     pub path: String,

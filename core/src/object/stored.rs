@@ -105,7 +105,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
                 Ok(Raw(text))
             }
 
-            // serde_json does not know the name `RAW`, and calls this.
+            // serde_json does not handle the name `RAW` itself, and calls this.
             fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Raw<'de>, D::Error> {
                 <&RawValue>::deserialize(deserializer).map(|value| Raw(value.get()))
             }
@@ -114,7 +114,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
     }
 }
 
-/// The newtype name by which [`Raw`] asks for the text of a value.
+/// The newtype name with which [`Raw`] requests the text of a value.
 const RAW: &str = "$holdfast::Raw";
 
 struct Values<'c, 'de> {
@@ -172,7 +172,7 @@ impl<'de> Deserializer<'de> for &mut Values<'_, 'de> {
         }
     }
 
-    /// Unit variants only: no type read here has others.
+    /// Supports only unit variants, because no type that is read here has other variants.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,

@@ -1,4 +1,4 @@
-//! Validation of `metadata`, the same for every kind: its contents, and what an update may change.
+//! Validation of `metadata`, the same for every kind: its contents, and the changes that an update may make.
 //!
 //! Values of the wrong type count as unset here: the schema checks types.
 
@@ -9,7 +9,7 @@ use crate::refusal::{Cause, Causes, Texts, quoted};
 use holdfast_value::{Map, Value};
 use std::collections::BTreeSet;
 
-/// The most bytes of all annotation keys and values together.
+/// The maximum number of bytes of all annotation keys and values together.
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 const FINALIZER_ORPHAN: &str = "orphan";
 const FINALIZER_FOREGROUND: &str = "foregroundDeletion";

@@ -41,7 +41,7 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Cand
 }
 
 /// Both halves of admission, for the body of a subresource that is not an object of the path's kind. Returns the body
-/// as mutating admission left it.
+/// that results from mutating admission.
 pub(super) fn part(
     context: &Context,
     body: Known,

@@ -1,4 +1,5 @@
-//! Allocates values that only one object of the cluster may hold (addresses, ports, names), as the kind says.
+//! Allocates values that only one object of the cluster may hold (addresses, ports, names), with the function of the
+//! kind.
 
 use super::candidate::{Candidate, Old};
 use super::endpoint::Part;

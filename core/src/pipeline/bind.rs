@@ -1,4 +1,4 @@
-//! Binding: assigns a pod to a node, once and for good.
+//! Binding: assigns a pod to a node. The assignment is permanent.
 
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, admit, body, decode};
@@ -47,7 +47,7 @@ fn wrong_target(target: &Value) -> Causes {
     causes
 }
 
-/// Checks that the pod is the one that the Binding means, and has no node yet.
+/// Checks that the pod is the pod that the Binding names, and has no node yet.
 fn check_unassigned(context: &Context, old: &Old, binding: &Document) -> Result<(), Refusal> {
     let name = context.request.name();
     let conflict = |why: Conflict| Err(Refusal::Conflict { subject: Subject::new("", "pods/binding", name), why });

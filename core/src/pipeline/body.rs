@@ -46,7 +46,8 @@ pub(super) fn creating(context: &Context, document: Value) -> Result<Candidate, 
     }
     let mut document = document;
     let meta = metadata_mut(meta::fields_mut(&mut document));
-    // As in Kubernetes, whose store refuses the version, and a dry run does not reach the store.
+    // As in Kubernetes, a dry run does not refuse the version: Kubernetes' store does so, and a dry run does not reach
+    // the store.
     if !matches!(text(meta, "resourceVersion"), "" | "0") && !context.request.options.dry_run {
         return Err(Refusal::BadRequest(BadRequest::VersionOnCreate));
     }
@@ -100,7 +101,7 @@ fn name_mismatch(body: &str, path: &str) -> Refusal {
     Refusal::BadRequest(BadRequest::OtherName { body: body.into(), path: path.into() })
 }
 
-/// Checks the resourceVersion in a document; returns whether there was one.
+/// Checks the resourceVersion in a document; returns whether the document has one.
 pub(super) fn match_version(context: &Context, old: &Old, meta: &Document) -> Result<bool, Refusal> {
     let name = context.request.name();
     match text(meta, "resourceVersion") {

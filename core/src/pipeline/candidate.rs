@@ -16,21 +16,22 @@ pub(super) enum Made {
     Answer(Box<Decision>),
 }
 
-/// An object as it should become, and as it is.
+/// The new and the old form of an object that a request changes.
 ///
-/// Documents stay trees of values in all stages: the kinds' rules read them directly, so that no stage copies one.
+/// Documents stay trees of values in all stages. The kinds' rules read them directly, so that no stage copies a
+/// document.
 pub(super) struct Candidate {
     /// The object's key within its kind; empty until a new object has its name.
     pub key: Arc<str>,
     /// `None`: the object is to be created.
     pub old: Option<Old>,
-    /// In the path's version until defaults are set, then in the working version.
+    /// The new document: in the path's version until defaults are set, then in the working version.
     pub new: Value,
-    /// No finalizer or grace period is left: this write removes the object.
+    /// Whether this write removes the object, because no finalizer or grace period is left.
     pub removed: bool,
     /// The client named the version that it changes.
     pub fixed: bool,
-    /// Managed fields are up to date already: apply and scale set them while they merge.
+    /// Whether managed fields are already up to date: apply and scale set them while they merge.
     pub tracked: bool,
     /// Admission has already seen what the client sent, which is not an object of this kind: a Scale, a Binding.
     pub admitted: bool,
@@ -42,7 +43,7 @@ pub(super) struct Candidate {
 /// An object as it is stored.
 pub(super) struct Old {
     pub entry: Arc<Entry>,
-    /// In the working version, without its resourceVersion.
+    /// The old document in the working version, without its resourceVersion.
     pub document: Value,
 }
 
@@ -109,7 +110,7 @@ impl Context<'_> {
         }
     }
 
-    /// The same for an object that may not exist. It is read once for all stages.
+    /// Finds an object that may not exist. It is read once for all stages.
     pub fn find(&self) -> Result<Option<Old>, Stop> {
         let Some(entry) = self.state.get(self.request.target.kind, &self.request.key()) else { return Ok(None) };
         let document = match self.kind.custom {
@@ -123,14 +124,14 @@ impl Context<'_> {
         Ok(Some(Old { entry: entry.clone(), document }))
     }
 
-    /// `new` with each quantity that equals its old value spelled as in `old`; `None` if there are none. Used for
-    /// comparisons only: what the client wrote is stored.
+    /// `new` with each quantity that equals its old value spelled as in `old`; `None` if there are none. The result is
+    /// used only for comparisons; the client's spelling is stored.
     pub fn respelled(&self, new: &Value, old: &Value) -> Option<Value> {
         let message = self.kind.custom.is_none().then(|| self.kind.message(0).ok())??;
         spelling::respelled(message, new, old)
     }
 
-    /// The object in the path's version with its resourceVersion: what a patch is applied to.
+    /// The object in the path's version with its resourceVersion, for a patch to be applied to.
     pub fn shown(&self, old: &Old) -> Value {
         let mut live = old.document.clone();
         let document = meta::fields_mut(&mut live);

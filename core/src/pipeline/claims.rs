@@ -8,10 +8,10 @@ pub struct TokenClaims {
     pub subject: String,
     /// Empty: the signer's own audiences.
     pub audiences: Vec<String>,
-    /// In seconds since 1970, as all times here.
+    /// The time of issue, in seconds since 1970 like all times here.
     pub issued: i64,
     pub expires: i64,
-    /// Whether the signer may extend the lifetime, if the token is for this server alone.
+    /// Whether the signer may extend the lifetime, if the token is only for this server.
     pub extends: bool,
     pub namespace: String,
     pub account: BoundTo,
@@ -20,7 +20,7 @@ pub struct TokenClaims {
     pub node: Option<BoundTo>,
 }
 
-/// An object that bounds the token's lifetime: once it is gone, the token is invalid.
+/// An object that bounds the token's lifetime: when the object no longer exists, the token is invalid.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BoundTo {
     pub name: String,

@@ -38,7 +38,7 @@ impl Context<'_> {
         }
     }
 
-    /// A stored object in a version of its kind. A delete asks the conversion webhook anew, as a get does; other writes
+    /// A stored object in a version of its kind. A delete calls the conversion webhook again, like a get; other writes
     /// may use an earlier answer.
     pub(super) fn in_version(&self, entry: &Entry, version: usize) -> Result<Value, Stop> {
         let conversion = match self.request.verb {

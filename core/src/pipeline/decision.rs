@@ -14,7 +14,8 @@ use std::sync::Arc;
 pub struct Decision {
     /// Either all are made, at consecutive offsets, or none.
     pub writes: Vec<Write>,
-    /// Other objects that must still have the version that the decision saw, such as the namespace of a new object.
+    /// Other objects that must still have the version on which the decision was judged, such as the namespace of a new
+    /// object.
     pub expects: Vec<Expectation>,
     pub answer: Answer,
     /// The client named the version: a stale decision is a conflict for the client, and is not judged again.
@@ -42,8 +43,8 @@ pub struct Write {
 const SERVER: &str = "kube-apiserver";
 
 impl Write {
-    /// A status update that the server makes on an object other than the request's, valid only while that object is
-    /// still the one seen.
+    /// A status update that the server makes on another object than the request's. It is valid only if that object has
+    /// not changed.
     pub fn of_status(
         state: &State,
         kind: KindId,
@@ -79,7 +80,7 @@ pub struct Expectation {
     pub version: Option<Offset>,
 }
 
-/// The response once the writes are done.
+/// The response after the writes are done.
 pub enum Answer {
     /// The object of the write with this index.
     Written { index: usize, created: bool, representation: Representation },
@@ -87,7 +88,7 @@ pub enum Answer {
     Entry { entry: Arc<Entry>, representation: Representation },
     /// A created document that is not stored, such as a token.
     Document { document: Document },
-    /// Something was created, with nothing to show.
+    /// The request succeeded, and there is no object to show.
     Success,
     /// The object was removed.
     Deleted { subject: Subject, uid: String },
@@ -112,6 +113,6 @@ impl std::fmt::Debug for Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Representation {
     Object,
-    /// Its `autoscaling/v1` Scale.
+    /// The object's `autoscaling/v1` Scale.
     Scale,
 }

@@ -48,7 +48,7 @@ pub fn parsed(body: &Body) -> Option<Value> {
 }
 
 /// The object in a body, with the defaults of its version and without unknown fields. `None` if the body is not such an
-/// object; it is refused elsewhere.
+/// object; other code refuses it.
 pub fn requested(kind: &Kind, version: usize, body: &Body) -> Option<Value> {
     if !matches!(body.format, Format::Json | Format::Yaml | Format::Protobuf) {
         return None;
@@ -156,7 +156,7 @@ impl Context<'_> {
         Refusal::BadRequest(BadRequest::Unfit { kind: found_kind, version, wanted: kind.into(), why })
     }
 
-    /// Why an object of another kind cannot become one of the path's kind.
+    /// The fault of an object of another kind than the path's.
     pub(super) fn kind_fault(&self, found_version: &str, found_kind: &str) -> KindFault {
         self.cannot_become(found_version, found_kind, &self.version().group, &self.kind.kind)
     }
@@ -214,7 +214,7 @@ fn identify(value: &Value, api_version: &str, kind: &str) -> Result<(String, Str
     Ok((or(text(document, "apiVersion"), api_version), or(text(document, "kind"), kind)))
 }
 
-/// In the words of Go's decoder, which reads these two fields first.
+/// The fault in the words of Go's decoder, which reads these two fields first.
 fn not_an_object(value: &Value) -> Unmarshal {
     const TYPE_META: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
                              Kind string \"json:\\\"kind,omitempty\\\"\" }";

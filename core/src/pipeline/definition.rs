@@ -19,16 +19,16 @@ const USER: &str = "system:apiserver";
 /// How many deletions are planned at a time.
 const STEPS_MAX: usize = 512;
 
-/// The most objects looked at in one round.
+/// The maximum number of objects that are read in one round.
 const LOOKS_MAX: usize = 8192;
 
-/// The progress of this work, kept from round to round. Definitions are looked at when one has changed. The objects of
-/// a terminating definition are walked once, or again after a rest while finalizers hold them.
+/// The progress of this work, kept from round to round. Definitions are read when a definition has changed. The objects
+/// of a terminating definition are walked once. If finalizers hold them, they are walked again after a pause.
 #[derive(Debug, Default)]
 pub struct Clearing {
     /// Walks for the terminating definitions.
     walks: BTreeMap<Arc<str>, Walk>,
-    /// All definitions were looked at up to this event, and none waits for a name that is free.
+    /// All definitions were read up to this event, and no definition waits for a name that is free.
     settled: Offset,
     /// The number of objects looked at, in all rounds.
     pub looked_at: usize,
@@ -43,12 +43,12 @@ struct Walk {
     deletions: usize,
     /// The previous walk requested deletions.
     repeated: bool,
-    /// When the next walk begins; set once this walk has ended.
+    /// The time at which the next walk begins; set when this walk has ended.
     rests_until_ms: Option<i64>,
 }
 
 impl Clearing {
-    /// The steps for terminating definitions, and for those whose names may have become free.
+    /// The steps for terminating definitions, and for definitions whose names may have become free.
     pub fn plan(&mut self, state: &State, stamp: Stamp) -> Plan {
         let mut plan = Plan::default();
         let Some(definitions) = state.registry.definitions() else { return plan };
@@ -92,7 +92,8 @@ impl Clearing {
 }
 
 impl Walk {
-    /// Deletes the objects, then removes the finalizer. Returns when to continue if nothing is written before.
+    /// Deletes the objects, then removes the finalizer. Returns the time to continue, unless something is written
+    /// earlier.
     fn go_on(
         &mut self,
         state: &State,

@@ -1,4 +1,5 @@
-//! Delete in two phases: an object with finalizers or a grace period is marked first, and removed once these are gone.
+//! Delete in two phases: an object with finalizers or a grace period is marked first, and removed when it has neither
+//! any more.
 
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, encode};
@@ -39,7 +40,7 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
     if !context.kind.independent && context.settings.garbage_collection {
         imply_finalizers(options, context.version().orphans_dependents, meta::fields_mut(&mut new));
     }
-    // Only an object of a kind without a grace period may be removed unmarked.
+    // Only an object of a kind without a grace period may be removed without being marked.
     let released = context.kind.hooks.grace_period.is_none().then(|| new.clone());
     let marked = meta::fields_mut(&mut new);
     let already = meta::is_deleting(old.fields());
@@ -47,7 +48,7 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
         let grace_period = context.kind.hooks.grace_period;
         mark(context, marked, grace_period.map_or(0, |period| period(old.fields(), options.grace_period_seconds)));
         if let Some(begin_delete) = context.kind.hooks.begin_delete {
-            // Such a kind has its own way of termination, without a grace period.
+            // A kind of this sort terminates its objects in its own way, without a grace period.
             metadata_mut(marked).remove("deletionGracePeriodSeconds");
             begin_delete(marked, &context.stamp.rfc3339());
         }
@@ -55,7 +56,7 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
         shorten(marked, not_negative(grace));
     }
     let removed = encode::is_released(context, marked);
-    // Without a second phase nobody sees the marked object. Kinds with a grace period always have the second phase.
+    // Without a second phase no client sees the marked object. Kinds with a grace period always have the second phase.
     let last = released.filter(|_| removed && !already).unwrap_or(new);
     Ok(Candidate { removed, fixed, tracked: true, ..Candidate::replacing(context, old, last) })
 }
@@ -116,7 +117,7 @@ pub fn validate_options_of_many(options: &DeleteOptions, dry_run: bool) -> Resul
 fn preconditions(context: &Context, options: &DeleteOptions, old: &Old) -> Result<bool, Refusal> {
     let name = context.request.name();
     let conflict = |why: Conflict| match context.kind.hooks.begin_delete {
-        // For such kinds Kubernetes has its own code with another message.
+        // For these kinds Kubernetes has separate code with another message.
         Some(_) => Refusal::Conflict { subject: context.subject(name), why: Conflict::Precondition(Box::new(why)) },
         None => Refusal::Conflict { subject: context.kind_subject(name), why },
     };
@@ -140,7 +141,7 @@ fn imply_finalizers(options: &DeleteOptions, orphans: bool, document: &mut Docum
         (Some(true), _) | (_, Some("Orphan")) => Some(ORPHAN_FINALIZER),
         (_, Some("Foreground")) => Some(FOREGROUND_FINALIZER),
         (Some(false), _) | (_, Some("Background")) => None,
-        // Without a policy, a finalizer that the object has already decides.
+        // Without a policy, a finalizer that the object already has decides.
         _ if !orphans || meta::finalizers(document).iter().any(|finalizer| ours.contains(finalizer)) => return,
         _ => Some(ORPHAN_FINALIZER),
     };

@@ -1,4 +1,5 @@
-//! What a decision needs from outside: the core names it, the shell carries it out; the core never waits.
+//! The effects that a decision needs from outside. The core names an effect and the engine carries it out, so the core
+//! never waits.
 //!
 //! Judging stops at the first effect whose outcome is not among the answers. The caller carries it out, adds the
 //! outcome and judges again: the same request, stamp and snapshot reach the same effect, and continue after it.
@@ -21,7 +22,7 @@ pub enum Effect {
     Convert(Box<Conversion>),
     /// Calls admission webhooks, all at once.
     Review(Vec<Call>),
-    /// Asks authorization webhooks what a user may do.
+    /// Asks authorization webhooks whether a user may do something.
     Authorize(Vec<Question>),
     /// Sends an ImageReview to the image policy webhook.
     Images(Box<Value>),
@@ -32,7 +33,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// The description in a fault when nobody can carry out the effect.
+    /// The description of the effect in the fault that no implementation can carry it out.
     pub fn what(&self) -> &'static str {
         match self {
             Self::Authorize(_) => "call authorization webhooks",
@@ -49,7 +50,7 @@ impl Effect {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedToken {
     pub token: String,
-    /// The token's audiences: those requested, or the signer's own.
+    /// The token's audiences: the requested audiences, or the signer's own.
     pub audiences: Vec<String>,
 }
 
@@ -71,7 +72,7 @@ pub struct Answers {
     limits: Vec<(Vec<Bucket>, Vec<usize>)>,
     images: Vec<(Value, Result<Value, String>)>,
     outdated: Option<Offset>,
-    /// Where mutating webhooks were interrupted.
+    /// The places at which mutating webhooks were interrupted.
     pub(crate) pauses: Pauses,
     /// Answers of authorization webhooks.
     pub consulted: Consulted,
@@ -97,7 +98,8 @@ impl Answers {
         self.images.iter().find(|(known, _)| known == wanted).map(|(_, answer)| answer)
     }
 
-    /// Notes that the log would store this version in another form now: a write is made even if it changes nothing.
+    /// Records that the log would now store this version in another form: then a write is made even if it changes
+    /// nothing.
     pub fn outdated(&mut self, version: Offset) {
         self.outdated = Some(version);
     }

@@ -16,7 +16,7 @@ use holdfast_value::Value;
 use std::sync::Arc;
 
 /// The largest object: the largest body plus its managed fields. Without a limit, patches could grow an object without
-/// end, and every watcher and every list would carry it.
+/// end, and it would be in every watch and every list.
 const OBJECT_BYTES_MAX: usize = 8 << 20;
 
 /// The decision: a write or a removal of the object, or no write if nothing changes.
@@ -26,7 +26,8 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     let gone = removed || (old.is_some() && meta::is_deleting(fields) && is_released(context, fields));
     let uid = meta::uid(fields).to_owned();
     let expect = old.as_ref().map(|old| old.entry.offset);
-    // Kinds with a grace period always have two phases: a watcher sees the deletion begin before the object is gone.
+    // Kinds with a grace period always have two phases: a watcher gets the beginning of the deletion before the removal
+    // of the object.
     let begins = gone && context.kind.hooks.grace_period.is_some();
     let begins = begins && old.as_ref().is_some_and(|old| !meta::is_deleting(old.fields()));
     // An object that is removed unchanged needs no conversion webhook to be stored.
@@ -82,8 +83,8 @@ fn check_size(write: &Write, old: Option<&Old>) -> Result<(), Refusal> {
 const OF_CLUSTER: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 
 /// Checks the limit on a namespace's stored bytes. In a full namespace objects may still shrink or be removed. Writes
-/// of subresources, by which components and nodes report status, may exceed the limit by an eighth, so that running
-/// workloads go on.
+/// of subresources, with which components and nodes report status, may exceed the limit by an eighth, so that running
+/// workloads continue.
 fn check_room(context: &Context, write: &Write, old: Option<&Old>) -> Result<(), Refusal> {
     let (room, request) = (&context.state.room, context.request);
     // ResourceQuotas may be written in a full namespace too, so that the limit can be raised.

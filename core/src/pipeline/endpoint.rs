@@ -1,4 +1,4 @@
-//! What distinguishes one verb and subresource from another. Everything else is the same for all mutations.
+//! The differences between verbs and subresources. Everything else is the same for all mutations.
 
 use super::candidate::Made;
 use super::{Context, Stop};
@@ -51,7 +51,7 @@ pub(super) enum Rules {
     New,
     /// The rules of metadata only: a status write does not check the spec.
     Metadata,
-    /// None: a stored object may always be deleted, whatever rules were added since.
+    /// No rules: a stored object may always be deleted, even if rules were added later that it violates.
     Nothing,
 }
 
@@ -62,7 +62,7 @@ pub(super) enum Form {
     Scale,
     /// A Status of success, with 201.
     Success,
-    /// The object while it still exists; once it is removed, a Status of success or its last state.
+    /// The object while it still exists; after its removal, a Status of success or its last state.
     Deletion,
 }
 

@@ -1,4 +1,4 @@
-//! The table of endpoints: what each verb and subresource does.
+//! The table of endpoints: the work of each verb and subresource.
 
 use super::candidate::Made;
 use super::endpoint::{Endpoint, Form, Part, Rules};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// The PodDisruptionBudget condition that says whether evictions are allowed.
 const ALLOWED: &str = "DisruptionAllowed";
-/// The most evictions that the controller has not counted yet.
+/// The maximum number of evictions that the controller has not counted yet.
 const DISRUPTED_PODS_MAX: usize = 2000;
 /// The Retry-After for a budget whose status is out of date.
 const BEHIND_RETRY_SECONDS: u32 = 10;
@@ -49,7 +49,7 @@ fn posted(context: &Context) -> Result<Value, Refusal> {
     Ok(eviction)
 }
 
-/// Sets the pod's condition DisruptionTarget, by which its owner can tell an eviction from a failure.
+/// Sets the pod's condition DisruptionTarget. It shows the pod's owner that this is an eviction and no failure.
 fn tell_pod(context: &Context, pod: &mut Document) {
     let condition = json!({
         "type": "DisruptionTarget",
@@ -120,7 +120,7 @@ fn is_ready(pod: &Document) -> bool {
     conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// Whether the budget allows the eviction of unready pods: always, or while enough others are ready.
+/// Whether the budget allows the eviction of unready pods: always, or while enough other pods are ready.
 fn lets_unhealthy_go(budget: &Value) -> bool {
     let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
     let policy = &budget["spec"]["unhealthyPodEvictionPolicy"];
@@ -155,7 +155,7 @@ fn covering(context: &Context, kind: KindId, pod: &Old) -> Result<Option<Budget>
     Ok(budget)
 }
 
-/// Why the budget allows no disruption, as far as its status says.
+/// The reason why the budget allows no disruption, if its status has one.
 fn why_none(status: &Value) -> Withheld {
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
     let conditions = status["conditions"].as_array().into_iter().flatten();

@@ -56,7 +56,7 @@ fn is_respelled(context: &Context, endpoint: &Endpoint, new: &Document, old: &Ol
 fn is_changed(context: &Context, endpoint: &Endpoint, new: &Document, old: &Old) -> bool {
     let beside: &[&str] = match context.kind.generation {
         Generation::Nothing => return false,
-        // Metadata that comes along with a status write, such as a Deployment's revision, is not desired state.
+        // Metadata in a status write, such as a Deployment's revision, is not desired state.
         Generation::Changes { .. } if endpoint.part == Part::Status => &[],
         Generation::Changes { metadata } => metadata,
         Generation::LaterChanges => &[],

@@ -95,7 +95,7 @@ fn update(context: &Context, old: Option<&Value>, new: &mut Value) -> Result<(),
     match missing.take() {
         None => Ok(()),
         // Fields of managers in other versions can only be compared after conversion by webhook. If the webhook fails,
-        // managed fields stay unchanged; nothing else in this write needs it.
+        // managed fields stay unchanged; no other part of this write needs the webhook.
         Some(Stop::Refused(_)) => {
             let owners = old.and_then(|old| old["metadata"].get("managedFields")).cloned();
             super::reset::put(metadata_mut(meta::fields_mut(new)), "managedFields", owners);

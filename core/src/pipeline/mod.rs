@@ -68,7 +68,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one a request, and most are done: a box would cost more")]
 pub enum Judgement {
-    /// The decision or refusal, with warnings and audit annotations; a refusal has these too.
+    /// The decision or refusal, both with warnings and audit annotations.
     Done(Result<Decision, Refusal>, Told),
     /// An effect that must be carried out. With its outcome among the answers the request is judged again.
     Need(Effect),
@@ -116,8 +116,8 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
         Made::Answer(decision) => return Ok(*decision),
     };
     default::to_hub(context, &endpoint, &mut object)?;
-    // Managed fields are recorded before mutating admission, which sees them. So fields that admission or the server
-    // sets have no owner; validation checks them like the client's fields.
+    // Managed fields are recorded before mutating admission, which can read them. So fields that admission or the
+    // server sets have no owner. Validation checks them like the client's fields.
     identity::wipe(&mut object);
     manage::track(context, &mut object)?;
     admit::mutate(context, &endpoint, &mut object)?;
@@ -180,7 +180,7 @@ impl Context<'_> {
         self.admitted.borrow_mut().told.annotations.add(key, value);
     }
 
-    /// The authorizer for checks beyond the request's own verb; it uses the answers of webhooks asked before.
+    /// The authorizer for checks of more than the request's own verb. It uses earlier answers of webhooks.
     fn authorizer(&self) -> Authorizer<'_> {
         self.state.authorizer(&self.chain, &self.answers.consulted)
     }

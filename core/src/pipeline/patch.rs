@@ -127,8 +127,8 @@ impl<'a> Patched<'a> {
         Refusal::Invalid { subject: Subject::default(), causes: cause.into() }
     }
 
-    /// What an error about the result shows: the patch itself if it is strategic, otherwise the whole document before
-    /// pruning, which is computed again for this message.
+    /// The text that an error about the result shows: the patch itself if it is strategic, otherwise the whole document
+    /// before pruning. That document is computed again for this message.
     fn shown(&self) -> String {
         let patch = self.context.request.body.content.json().map(|patch| patch.value).unwrap_or_default();
         if self.is_strategic() {
@@ -247,7 +247,7 @@ fn check_custom_type(context: &Context, patched: &Patched, document: &meta::Docu
     Err(Refusal::Invalid { subject: Subject::new(group, found_kind, context.request.name()), causes })
 }
 
-/// The Scale that results from a patch of the live one. Both contain the managed fields of the replicas.
+/// The Scale that results from a patch of the live Scale. Both contain the managed fields of the replicas.
 pub(super) fn scale(context: &Context, layout: Layout, live: &Value) -> Result<Value, Stop> {
     if context.request.body.format == Format::ApplyPatch {
         let config = apply_body(context, "autoscaling/v1", "Scale")?;
@@ -342,7 +342,8 @@ fn fitted(merged: Value, config: &Value, layout: Layout) -> Result<Value, Refusa
     Ok(merged)
 }
 
-/// The applied configuration: YAML (which includes JSON) of the path's kind. Apply itself checks its types.
+/// The applied configuration: YAML (which includes JSON) of the path's kind. The types of its fields are not checked
+/// here but later, by the apply.
 fn apply_body(context: &Context, api_version: &str, kind: &str) -> Result<Value, Refusal> {
     let body = &context.request.body;
     let bad = |fault: ApplyFault| Refusal::BadRequest(BadRequest::Apply(fault));

@@ -5,7 +5,7 @@ use crate::kinds::structures::in_order;
 use crate::schema::{Message, Schema, Shape, Type};
 use holdfast_value::{Map, Value};
 
-/// The document's JSON. `patched` has the shape of what the patch touched; the document's root is always a map.
+/// The document's JSON. `patched` has the shape of the touched parts; the document's root is always a map.
 pub(super) fn json(schema: &Schema, message: Option<&Message>, document: &Value, patched: &Value) -> String {
     let mut out = String::new();
     Writer { schema, out: &mut out }.value(document, message.map(Of::Message), Some(patched));

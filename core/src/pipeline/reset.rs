@@ -1,7 +1,7 @@
 //! Resets fields that an endpoint may not change, and sets fields that only the server sets.
 //!
 //! Managed fields are computed before this stage. A write of one part never becomes owner of fields that the part
-//! resets; fields of its own part stay the client's even if the server then changes them.
+//! resets. The client stays owner of the fields of its own part, even if the server then changes them.
 
 use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
@@ -30,7 +30,7 @@ pub(super) fn narrow_to_part(context: &Context, endpoint: &Endpoint, object: &mu
         Part::Resize => narrow(new, old, &[&["spec", "containers"], &["spec", "initContainers"]]),
         // Defaults may have filled in the status. Finalize may change everything but the status.
         Part::Replicas | Part::Finalize => put(meta::fields_mut(new), "status", old.get("status").cloned()),
-        // Main resets the status in `prepare`; the candidates of the others change nothing else.
+        // Main resets the status in `prepare`. The candidates of the other two change nothing else.
         Part::Main | Part::Assignment | Part::Deletion => {}
     }
 }
@@ -75,7 +75,7 @@ fn note(context: &Context, object: &mut Candidate) {
     note(&mut object.new, old, &asking);
 }
 
-/// The old object with the new one's status, and with the metadata fields that this kind lets a status write change.
+/// The old object with the new status, and with the metadata fields that a status write of this kind may change.
 fn narrow_to_status(kept: FieldPaths, new: &mut Value, old: &Value) {
     let mut wanted = std::mem::replace(new, old.clone());
     let wanted = meta::fields_mut(&mut wanted);
@@ -104,7 +104,7 @@ impl Context<'_> {
     }
 }
 
-/// The old document with the named fields of the new one, and the new managed fields.
+/// The old document with the named fields of the new document, and the new managed fields.
 fn narrow(new: &mut Value, old: &Value, fields: &[&[&str; 2]]) {
     let mut wanted = std::mem::replace(new, old.clone());
     let new = meta::fields_mut(new);

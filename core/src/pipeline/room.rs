@@ -1,5 +1,5 @@
-//! The writes accepted while the log's disk is nearly full: those that free room, and those that keep the cluster
-//! running. Each is bounded by the objects that exist already, so that they cannot fill the reserve.
+//! The writes that are accepted while the log's disk is nearly full: writes that free room, and writes that keep the
+//! cluster running. The existing objects bound their number, so that they cannot fill the reserve.
 
 use super::Write;
 use crate::event::Actor;
@@ -11,7 +11,7 @@ use crate::state::State;
 const SERVER: &str = "system:apiserver";
 /// No Lease of Kubernetes is nearly as large.
 const LEASE_BYTES_MAX: usize = 8 << 10;
-/// The most bytes that a new field manager or a deletion timestamp adds to an object.
+/// The maximum number of bytes that a new field manager or a deletion timestamp adds to an object.
 const META_BYTES: usize = 1 << 10;
 /// The shortest time between accepted writes of one object, for renewals and deletions.
 const PERIOD_MS: i64 = 1000;
@@ -69,7 +69,8 @@ mod tests {
         const PLAIN: &str = r#"{"namespace": "n"}"#;
         const GOING: &str = r#"{"namespace": "n", "deletionTimestamp": "2026-01-01T00:00:00Z"}"#;
         const NOT_GOING: &str = r#"{"namespace": "n", "labels": {"deletionTimestamp": "x"}}"#;
-        // Resource; metadata and size of the old object; of the new one; milliseconds later; whether accepted.
+        // The resource; metadata and size of the old object, and of the new object; the milliseconds in between;
+        // whether the write is accepted.
         type Row = (&'static str, Option<(&'static str, usize)>, Option<(&'static str, usize)>, i64, bool);
         let rows: [Row; 16] = [
             (MAP, None, Some((PLAIN, 10)), 9000, false),

@@ -53,7 +53,8 @@ pub fn scale_of(paths: &ScalePaths, document: &Value) -> Document {
     out
 }
 
-/// Faults in the fields that a custom resource's scale subresource points to, whatever its schema says.
+/// Faults in the fields that a custom resource's scale subresource points to. They are checked independently of its
+/// schema.
 pub(super) fn causes(kind: &Kind, version: usize, document: &Value) -> Causes {
     let Some(paths) = kind.subresource(version, "scale").and_then(|scale| scale.scale.as_ref()) else {
         return Causes::default();
@@ -168,7 +169,7 @@ pub(super) fn scale(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let fixed = check_scale(context, &old, &wanted)?;
     let mut mutated = Value::Null;
     admit::completed_update(context, SCALE, Operation::Update, wanted, &live, |scale| {
-        // Validating admission sees the Scale of the resulting object.
+        // Validating admission gets the Scale of the resulting object.
         let replicas = scale["spec"]["replicas"].clone();
         mutated = std::mem::replace(scale, live.clone());
         let spec = meta::object_mut(meta::fields_mut(scale), "spec");

@@ -24,7 +24,7 @@ pub struct Settings {
     pub token_key: TokenKey,
     /// How long Events are kept after their last change; `None`: forever.
     pub event_ttl: Option<Duration>,
-    /// How long a deleted namespace's content is left for its client to remove.
+    /// How long the server leaves the content of a deleted namespace for the client to remove.
     pub namespace_grace: Duration,
     /// The audiences of service account tokens whose request names none; empty: the signer's default.
     pub api_audiences: Vec<String>,
@@ -35,15 +35,15 @@ pub struct Settings {
     pub extend_tokens: bool,
     /// Whether a garbage collector runs: a deletion then adds the finalizers of its propagation policy.
     pub garbage_collection: bool,
-    /// The clock that measures the duration of admission. Without one every duration is zero.
+    /// The clock that measures the duration of admission. Without a clock every duration is zero.
     pub ticks: Ticks,
     /// How many objects of a collection are deleted at once.
     pub deletions_max: usize,
-    /// The most bytes of a namespace's objects unless a quota in it sets a limit; `None`: unlimited.
+    /// The maximum number of bytes of a namespace's objects, unless a quota in it sets a limit; `None` for no maximum.
     pub namespace_bytes: Option<u64>,
     /// Whether objects that cannot be read from the store may be deleted unseen, by an option of the request.
     pub unsafe_deletion: bool,
-    /// The disabled feature gates, of those that fields of objects depend on.
+    /// The disabled feature gates on which fields of objects depend.
     pub gates_off: BTreeSet<&'static str>,
 }
 

@@ -60,7 +60,7 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     Ok(Made::Answer(Box::new(decision)))
 }
 
-/// Checks a request, and fills in what it left out.
+/// Checks a request, and fills in missing fields.
 fn complete(context: &Context, layout: Layout, body: &mut Value, account: &Value) -> Result<(), Refusal> {
     if !context.settings.gates_off.contains("TokenRequestServiceAccountUIDValidation") {
         same_uid(context, body, account)?;

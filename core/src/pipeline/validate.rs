@@ -61,7 +61,7 @@ fn of_metadata(kind: &Kind, new: &Document, old: Option<&Document>) -> Causes {
     causes
 }
 
-/// Privileged containers although `--allow-privileged` is off, for every write that the kind's rules judge.
+/// The faults for privileged containers if `--allow-privileged` is off, for every write that the kind's rules judge.
 fn privileged_pods(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Causes {
     let judges = !context.settings.allow_privileged && matches!(endpoint.rules, Rules::Kind | Rules::New);
     let pods_at = context.kind.pods_at.filter(|_| judges);
@@ -115,8 +115,8 @@ fn rules_of_kind(context: &Context, new: &Value, old: Option<&Value>) -> Judged 
     custom.schema().judge(new, old, scale::causes(context.kind, version, new))
 }
 
-/// A create by update or apply needs the permission to create too: the request was authorized only for its own verb,
-/// which does not say whether the object exists.
+/// A create by update or apply also needs the permission to create: the request was authorized only for its own verb,
+/// before it was known whether the object exists.
 fn may_create(context: &Context) -> Result<(), Refusal> {
     let request = context.request;
     if request.verb == Verb::Create {
@@ -142,8 +142,8 @@ fn may_create(context: &Context) -> Result<(), Refusal> {
     Err(Refusal::Forbidden { subject: context.subject(request.name()), why })
 }
 
-/// Refuses a name that is taken. In Kubernetes only the store knows this, so that the other stages have seen the object
-/// before.
+/// Refuses a name that is taken. This stage comes late, because in Kubernetes only the store refuses the name, after
+/// all other stages.
 pub(super) fn is_free(context: &Context, object: &Candidate) -> Result<(), Refusal> {
     if object.old.is_some() {
         return Ok(());

@@ -4,7 +4,7 @@ use super::{Selector, Usage};
 use crate::schema::amount::Amount;
 use holdfast_value::Value;
 
-/// What quotas count for the objects of a kind, in addition to `count/…`.
+/// The amounts that quotas count for the objects of a kind, in addition to `count/…`.
 #[derive(Debug)]
 pub struct Measure {
     /// The older resource name for the number of objects: `secrets`.
@@ -31,7 +31,7 @@ pub const NOTHING_BUT_ITS_NUMBER: Measure = Measure {
     grows_through: &[],
 };
 
-/// A kind as quotas see it.
+/// The properties of a kind that quotas use.
 #[derive(Debug, Clone)]
 pub struct Counted {
     name: std::borrow::Cow<'static, str>,
@@ -40,7 +40,7 @@ pub struct Counted {
 }
 
 impl Measure {
-    /// Whether usage follows from the number of objects alone.
+    /// Whether usage depends only on the number of objects.
     pub fn is_number_alone(&self) -> bool {
         self.usage.is_none()
     }

@@ -1,7 +1,7 @@
 //! ResourceQuota: how much of the limited resources a namespace uses.
 //!
-//! Each kind's [`Measure`] says how much one of its objects uses. A [`Quota`] limits amounts by resource name, for the
-//! objects within its scopes. Sums of [`Usage`] are shown in a quota's status, and admission judges new objects by
+//! Each kind's [`Measure`] computes how much one of its objects uses. A [`Quota`] limits amounts by resource name, for
+//! the objects within its scopes. Sums of [`Usage`] are shown in a quota's status, and admission judges new objects by
 //! them.
 
 mod measure;

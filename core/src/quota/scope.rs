@@ -47,7 +47,7 @@ impl Selector {
         }
     }
 
-    /// Whether the selector matches an object with this value of the scope, or without one.
+    /// Whether the selector matches an object with this value of the scope, or an object without a value.
     pub fn selects(&self, value: Option<&str>) -> bool {
         match self.operator {
             Operator::Exists => value.is_some(),

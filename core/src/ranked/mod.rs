@@ -1,15 +1,16 @@
 //! A persistent ordered map that can count the keys before any point quickly.
 //!
 //! A B+ tree of shared nodes. A clone copies a pointer; a change copies those nodes on its path that others share. Each
-//! branch counts the entries below each child, so that counting a range costs as much as finding its two ends, however
-//! many entries lie between. `imbl::OrdMap` would have to walk over them.
+//! branch counts the entries below each child, so that counting a range costs only as much as finding its two ends.
+//! `imbl::OrdMap` would have to walk over them.
 
 use std::borrow::Borrow;
 use std::iter::FusedIterator;
 use std::sync::Arc;
 
-/// The most entries in a leaf and children in a branch. A write copies one leaf and touches every value its entries
-/// point at, which limits the width from above; each level of a read is a cache miss, which limits it from below.
+/// The maximum number of entries in a leaf, and of children in a branch. A write copies one leaf and touches every
+/// value of its entries, so the width must not be large. Each level of a read is a cache miss, so the width must not be
+/// small.
 const WIDTH: usize = 24;
 /// How much capacity a full node gains when it grows. Doubling would leave half of it empty.
 const ROOM: usize = 4;
@@ -77,7 +78,7 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
     where
         K: Borrow<Q>,
     {
-        // Checked first: removing an absent key must not copy the nodes on its path.
+        // The key is looked up first, because removing an absent key must not copy the nodes on its path.
         self.get(key)?;
         let before = remove(&mut self.root, key);
         while let Node::Branch(children) = &*self.root
@@ -88,8 +89,8 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
         before
     }
 
-    /// The number of keys for which `before` is true. `before` must be true up to some point in key order and false
-    /// from there on.
+    /// The number of keys for which `before` is true. `before` must be true for the first keys in key order, up to some
+    /// key, and false for all others.
     pub fn rank(&self, before: impl Fn(&K) -> bool) -> usize {
         let (mut node, mut rank) = (&self.root, 0);
         loop {
@@ -106,13 +107,13 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
         }
     }
 
-    /// In key order.
+    /// All entries in key order.
     pub fn iter(&self) -> Entries<'_, K, V, WIDE> {
         self.iter_from(|_| false)
     }
 
-    /// In key order, from the first key for which `before` is false. `before` must be true up to some point and false
-    /// from there on.
+    /// The entries in key order, beginning with the first key for which `before` is false. `before` must be true up to
+    /// some key, and false for all others.
     pub fn iter_from(&self, before: impl Fn(&K) -> bool) -> Entries<'_, K, V, WIDE> {
         let (mut node, mut branches) = (&self.root, Vec::new());
         loop {
@@ -133,7 +134,7 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
     }
 }
 
-/// The entries from some point on, in key order.
+/// The entries after some point, in key order.
 pub struct Entries<'a, K, V, const WIDE: usize = WIDTH> {
     /// The children still to visit, for each branch on the path to the leaf.
     branches: Vec<std::slice::Iter<'a, Child<K, V, WIDE>>>,
@@ -236,7 +237,7 @@ fn widen<T>(items: &mut Vec<T>, at: usize, item: T, wide: usize, rightmost: bool
         items.insert(at, item);
         return None;
     }
-    // Appending at the end of the map leaves full nodes behind instead of half-full ones.
+    // Appending at the end of the map leaves full nodes, not half-full ones.
     let middle = if rightmost && at == wide { wide } else { wide / 2 };
     let mut right = Vec::with_capacity((items.len() - middle + ROOM).min(wide));
     right.extend(items.drain(middle..));

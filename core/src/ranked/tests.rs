@@ -10,10 +10,10 @@ type Twin = BTreeMap<u16, u32>;
 #[derive(Debug, Clone)]
 enum Step {
     Insert(u16, u32),
-    /// Appends this many keys in order, from the first number on.
+    /// Appends this many keys in order, beginning with the first number.
     Append(u16, u8),
     Remove(u16),
-    /// Removes this many keys in order, from the first number on.
+    /// Removes this many keys in order, beginning with the first number.
     Clear(u16, u8),
     /// Keeps a clone, which later operations must not change.
     Keep,

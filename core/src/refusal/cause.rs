@@ -4,10 +4,10 @@ use super::cut::{Cut, cut, json_bytes};
 use holdfast_value::Value;
 use std::fmt;
 
-/// The most bytes of one value that are shown.
+/// The maximum number of bytes of one value that are shown.
 pub(crate) const SHOWN_BYTES_MAX: usize = 8 << 10;
 pub(super) const MESSAGE_BYTES_MAX: usize = 12 << 10;
-/// The most bytes of a path that are shown. A user's own names can make it as long as a body.
+/// The maximum number of bytes of a path that are shown. A user's own names can make a path as long as a body.
 pub(crate) const PATH_BYTES_MAX: usize = 4 << 10;
 
 /// One violated rule and the field that violates it.
@@ -16,7 +16,7 @@ pub struct Cause {
     pub reason: CauseReason,
     /// Dotted path from the object's root: `spec.template.spec.containers[0].name`.
     pub field: String,
-    /// What follows `<field>: `, for example `Required value: must be set`.
+    /// The text after `<field>: `, for example `Required value: must be set`.
     pub message: String,
     /// The value in the message as JSON, if Kubernetes may print it in another form: null or a structure.
     value: Option<Box<Value>>,

@@ -4,9 +4,9 @@ use super::cause::{Cause, MESSAGE_BYTES_MAX};
 use super::cut::{cut, json_bytes};
 use std::ops::{Deref, DerefMut};
 
-/// The most entries of a list.
+/// The maximum number of entries of a list.
 const TOLD_MAX: usize = 100;
-/// The most bytes of all entries. An answer contains each twice, in the message and in the details.
+/// The maximum number of bytes of all entries. An answer contains each entry twice, in the message and in the details.
 const TOLD_BYTES_MAX: usize = 20 << 10;
 
 /// The causes of a refusal.
@@ -25,12 +25,12 @@ pub struct Told<T> {
     more: usize,
 }
 
-/// An entry of such a list.
+/// An entry of a bounded list.
 pub trait Tell: Sized {
     /// The entry, cut to its largest size.
     fn cut(self) -> Self;
 
-    /// Its size in an answer, in bytes.
+    /// The size of the entry in an answer, in bytes.
     fn size(&self) -> usize;
 }
 
@@ -129,7 +129,7 @@ impl Texts {
         Texts { told: self.told.into_iter().map(reword).collect(), ..self }
     }
 
-    /// The texts, and a last one with the number of those left out.
+    /// The texts. If some were left out, a last text has their number.
     pub fn into_vec(self) -> Vec<String> {
         let mut told = self.told;
         told.extend(and_more(self.more));

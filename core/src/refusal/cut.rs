@@ -23,7 +23,7 @@ impl Cut {
         cut
     }
 
-    /// Appends a text as far as there is room; returns false if nothing fits any longer.
+    /// Appends a text as far as there is room; returns false if there is no room left.
     pub fn add(&mut self, text: &str) -> bool {
         if self.is_cut {
             return false;

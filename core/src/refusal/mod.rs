@@ -1,4 +1,4 @@
-//! Refusals: expected answers that say no, in Kubernetes' terms.
+//! Refusals: expected negative answers, in Kubernetes' terms.
 //!
 //! The core returns refusals as data. Clients distinguish the variants of [`Refusal`]; [`reasons`] has the causes with
 //! their values. Only `words` makes messages of them, and only the transport makes a `Status`.
@@ -107,7 +107,7 @@ pub enum Refusal {
     /// A fault that Kubernetes reports without a reason: status 500 and the message.
     Unreasoned(Unreasoned),
     Unavailable(Unavailable),
-    /// Objects that cannot be read from the store, each as a cause whose field is the object's key there.
+    /// Objects that cannot be read from the store. Each is a cause whose field is the object's key in the store.
     StoreRead {
         subject: Subject,
         causes: Causes,

@@ -16,7 +16,7 @@ pub enum BadRequest {
         wanted: String,
         why: Unrecognized,
     },
-    /// The body has a kind and version but is malformed, or is not what the endpoint wants.
+    /// The body has a kind and version, but is malformed or of the wrong kind for the endpoint.
     Unfit {
         kind: String,
         version: String,
@@ -111,7 +111,7 @@ pub enum BadRequest {
     },
     /// A connect request with `dryRun`.
     NoDryRun,
-    /// The proxy's destination has no address, or a forbidden one.
+    /// The proxy's destination has no address, or a forbidden address.
     NoAddress,
     /// The connection broke before the whole body was read.
     BrokenBody(String),
@@ -185,7 +185,7 @@ pub enum Unfit {
     Kind(Box<KindFault>),
 }
 
-/// Why an object of one kind is not one of another.
+/// The reason why an object is not of the expected kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum KindFault {
     Unregistered { kind: String, api_version: String },
@@ -228,7 +228,7 @@ pub enum ContinueFault {
     UnknownApi(String),
     NoVersion,
     NoStart,
-    /// Its key is not a clean path.
+    /// The key is not a clean path.
     OddStart(String),
 }
 
@@ -251,7 +251,7 @@ pub enum ForkFault {
     },
 }
 
-/// The user may not do this, or nobody may (403).
+/// The user may not do this, or no user may (403).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Forbidden {
     /// No authorizer allows the request.
@@ -297,7 +297,7 @@ pub struct Denied {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeniedTarget {
     Path(String),
-    /// Empty texts mean absent.
+    /// A resource in the request. Absent parts are empty.
     Resource {
         group: String,
         resource: String,
@@ -396,13 +396,13 @@ pub enum Expired {
     BeforeNamespace { asked: Offset, namespace: String, start: Offset },
     /// The continue token was issued by another server.
     ForeignContinue,
-    /// The version at which a list began is gone; the token continues at the newest one.
+    /// The version at which a list began is no longer available. The token continues at the newest version.
     Inconsistent { continue_token: String },
     /// The message of the log, or of the search for a moment, about a version that the log has let go of.
     Forgotten(String),
 }
 
-/// What a user, or all users, have too much of (429).
+/// The resource of which a user, or all users together, have too much (429).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plenty {
     Requests,
@@ -445,7 +445,7 @@ pub enum Withheld {
     NotSynced {
         why: String,
     },
-    /// The budget's condition, with reason and message if it is known.
+    /// The budget's condition, with its reason and message if these are known.
     Condition {
         told: Option<(String, String)>,
     },
@@ -479,7 +479,7 @@ pub enum Internal {
     NotAuthorizable {
         why: String,
     },
-    /// The audit backend must store every event, and this one failed.
+    /// The audit backend must store every event, and storing this event failed.
     AuditNotStored,
     NoMessage {
         message: String,
@@ -493,7 +493,7 @@ pub enum Internal {
     NoDecision {
         verb: &'static str,
     },
-    /// A decision needs an answer from outside, but nothing is configured to give it.
+    /// A decision needs an answer from outside, and nothing is configured that can give it.
     NobodyToAsk {
         what: &'static str,
     },
@@ -530,7 +530,7 @@ pub struct Unread {
     /// The store's key, and the fault of its value.
     pub place: String,
     pub why: String,
-    /// The keys of further such values in the request's range.
+    /// The keys of further unreadable values in the request's range.
     pub others: Vec<String>,
 }
 

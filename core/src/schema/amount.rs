@@ -71,7 +71,7 @@ impl Amount {
         self.nanos as f64 / other.nanos as f64
     }
 
-    /// Rounded up to a whole number.
+    /// The amount rounded up to a whole number.
     pub fn rounded_up(self) -> Amount {
         let nanos = self.nanos.saturating_sub(self.nanos.rem_euclid(UNIT));
         let more = if self.nanos.rem_euclid(UNIT) == 0 { 0 } else { UNIT };

@@ -35,7 +35,7 @@ pub fn check(schema: &Schema, message: MessageId, document: &mut Value) -> Resul
     check_change(schema, message, document, None)
 }
 
-/// The same for a document derived from one that was checked before: shared parts are skipped.
+/// Like [`check`], for a document that was derived from a checked one: shared parts are skipped.
 pub fn check_change(
     schema: &Schema,
     message: MessageId,
@@ -133,7 +133,7 @@ impl<'a> Walk<'a> {
                 }
             };
             failure = result.err();
-            // A value that Kubernetes reads as empty was made null, and is removed like a null of the client.
+            // A value that Kubernetes reads as empty was replaced by null, and is removed like a null from the client.
             let gone = value.is_null() || message.field(key).is_some_and(|field| vanishes(field, value));
             failure.is_some() || !gone
         });
@@ -370,7 +370,7 @@ fn check_quantity(value: &mut Value) -> Result<(), TypeError> {
     };
     let mut shown = quantity::canonical(&sent).map_err(problem)?;
     if shown != sent {
-        // A binary number that no suffix divides is parsed again as a decimal one.
+        // A binary number that no suffix divides is parsed again as a decimal number.
         shown = quantity::canonical(&shown).map_err(problem)?;
     }
     *value = Value::from(shown);

@@ -7,7 +7,8 @@
 use super::{Field, Message, MessageId, Schema, Shape, Type, Zero};
 use holdfast_value::{Map, Value};
 
-/// The most that defaults may add to one document, in bytes of JSON; it equals the size limit of stored objects.
+/// The maximum size that defaults may add to one document, in bytes of JSON. It equals the size limit of stored
+/// objects.
 pub const ADDED_BYTES_MAX: usize = 8 << 20;
 /// The assumed bytes of each field that a rule's function adds.
 const FIELD_BYTES: usize = 64;
@@ -46,7 +47,7 @@ impl Rule {
         Self { messages, fields: Vec::new(), run: None }
     }
 
-    /// Sets a field to a value if it is unset. The schema says whether an empty value counts as unset: it does where
+    /// Sets a field to a value if it is unset. The schema decides whether an empty value counts as unset: it does if
     /// Kubernetes cannot distinguish the two.
     pub fn set(mut self, field: &'static str, value: impl Into<Value>) -> Self {
         self.fields.push((field, value.into()));
@@ -68,7 +69,7 @@ impl Rule {
 
 /// The work for each message of a schema.
 pub struct Defaults {
-    /// Indexed by [`MessageId`].
+    /// The plans, indexed by [`MessageId`].
     plans: Vec<Plan>,
 }
 
@@ -181,13 +182,13 @@ impl Defaults {
         self.fill(message, document, stored, false, &mut Room(ADDED_BYTES_MAX))
     }
 
-    /// Sets only the zeros that Kubernetes always writes, and writes empty lists and maps as it does. This adds no
-    /// meaning.
+    /// Sets only the zeros that Kubernetes always writes, and writes empty lists and maps like Kubernetes. This does
+    /// not change the meaning.
     pub fn show_zeros(&self, message: MessageId, document: &mut Value, stored: Option<&Value>) -> Result<(), Swollen> {
         self.fill(message, document, stored, true, &mut Room(ADDED_BYTES_MAX))
     }
 
-    /// The same for a stored object, whose size was checked before.
+    /// Like [`Self::show_zeros`], for a stored object, whose size was checked before.
     pub fn show_all_zeros(&self, message: MessageId, document: &mut Value) {
         let _ = self.fill(message, document, None, true, &mut Room(usize::MAX));
     }
@@ -217,8 +218,8 @@ impl Defaults {
         }
         for Shown { field, zero, bytes, is_container } in &plan.zeros {
             match map.get_mut(field) {
-                // Kubernetes' stores do not distinguish an empty list from none, although a client that sends one
-                // becomes its owner.
+                // Kubernetes' stores do not distinguish an empty list from an absent one, although a client that sends
+                // an empty list becomes its owner.
                 Some(value) if zeros_only && *is_container && is_empty_container(value) => *value = Value::Null,
                 Some(_) => {}
                 None => {
@@ -412,7 +413,7 @@ pub(crate) mod testing {
     use crate::schema::schema;
     use expect_test::Expect;
 
-    /// Compares the lines of what defaulting adds to, changes in, and removes from a document.
+    /// Compares the lines that defaulting adds to, changes in, and removes from a document.
     pub(crate) fn check(message: &str, document: Value, expected: Expect) {
         let id = schema().id(&format!("io.k8s.{message}")).unwrap_or_else(|| panic!("no message {message}"));
         let mut filled = document.clone();

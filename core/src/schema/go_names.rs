@@ -6,7 +6,7 @@
 use super::{Field, Message};
 use std::sync::LazyLock;
 
-/// What a row of the table names, by its first word.
+/// The subject of a row of the table, by its first word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Named {
     /// The struct that contains an inlined field.

@@ -42,7 +42,7 @@ impl Layout<'_> {
         self.check_change(document, None)
     }
 
-    /// The same for a document derived from one that was checked before.
+    /// Like [`Self::check`], for a document that was derived from a checked one.
     pub fn check_change(self, document: &mut Value, checked: Option<&Value>) -> Result<Texts, TypeError> {
         match self {
             Layout::Table(schema, message) => check_change(schema, message, document, checked),

@@ -1,4 +1,4 @@
-//! The one table of field types: the layout of every message of the built-in API.
+//! The table of field types: the layout of every message of the built-in API.
 //!
 //! Type checks, pruning, merge keys, list types, Protobuf numbers and OpenAPI all read it. It is parsed once, from the
 //! text that `cargo xtask schema` writes (`core/schema/table.txt`).
@@ -29,9 +29,9 @@ pub struct MessageId(pub u32);
 
 #[derive(Debug)]
 pub struct Schema {
-    /// Ordered by name.
+    /// The messages, ordered by name.
     pub messages: Vec<Message>,
-    /// Ordered by group, version and plural.
+    /// The resources, ordered by group, version and plural.
     pub resources: Vec<Resource>,
     pub(crate) by_name: BTreeMap<String, MessageId>,
 }
@@ -40,8 +40,8 @@ pub struct Schema {
 pub struct Message {
     /// The OpenAPI definition's name: `io.k8s.api.apps.v1.Deployment`.
     pub name: String,
-    /// The fields as in JSON: those of an inlined struct are included, with `inline` giving their Protobuf path.
-    /// Ordered by JSON name.
+    /// The fields as in JSON, ordered by JSON name. Fields of an inlined struct are included; their `inline` has their
+    /// Protobuf path.
     pub fields: Vec<Field>,
     /// `+structType=atomic` on the type itself.
     pub atomic: bool,
@@ -52,7 +52,7 @@ pub struct Message {
 /// A resource as named in the table's sources. Resources of older versions are not listed.
 #[derive(Debug)]
 pub struct Resource {
-    /// Empty for the core group.
+    /// The group; empty for the core group.
     pub group: String,
     pub version: String,
     pub kind: String,
@@ -127,7 +127,7 @@ pub enum Type {
 /// How a zero scalar from Protobuf is shown in JSON (see `facts-zero-values.txt`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Zero {
-    /// By the rule for the field's type.
+    /// The rule for the field's type applies.
     #[default]
     Plain,
     /// A zero on the wire is explicit: it is kept.

@@ -91,8 +91,7 @@ const DECIMAL: [(&str, i32); 10] =
 const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 /// The finest unit is nano.
 const FINEST: i32 = -9;
-/// Larger amounts are cut to this, a whole number of units, so that a huge request counts as huge rather than as
-/// nothing.
+/// Larger amounts are cut to this whole number of units, so that a huge request counts as huge and not as nothing.
 const MOST: i128 = i128::MAX / 1_000_000_000 * 1_000_000_000;
 /// Larger powers of ten are not computed.
 const POWER_MAX: u32 = 1_000;

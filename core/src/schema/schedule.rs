@@ -19,7 +19,7 @@ const DESCRIPTORS: [(&str, &str); 7] = [
 ];
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-/// How many years after the current one are searched for the next time.
+/// How many years after the current year are searched for the next time.
 const YEARS_MAX: i16 = 5;
 
 struct Field {
@@ -70,7 +70,7 @@ impl Values {
 static ZONES: LazyLock<BTreeSet<&str>> =
     LazyLock::new(|| include_str!("../../data/time-zones.txt").lines().filter(|line| !line.starts_with('#')).collect());
 
-/// Checks that Go knows a time zone by this name; otherwise returns Go's error.
+/// Checks that Go has a time zone with this name; otherwise returns Go's error.
 pub fn check_zone(name: &str) -> Result<(), String> {
     let is_known = matches!(name, "" | "UTC" | "Local") || ZONES.contains(name);
     if is_known { Ok(()) } else { Err(format!("unknown time zone {name}")) }
@@ -111,7 +111,7 @@ impl Schedule {
 
     /// The first time after `after` within five years.
     ///
-    /// A local time skipped when clocks go forward is skipped; one that occurs twice fires twice.
+    /// A local time that clocks skip when they go forward is skipped. A local time that occurs twice fires twice.
     pub fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let [minutes, hours, days, months, weekdays] = match &self.times {
             Times::At(values) => values,

@@ -134,7 +134,7 @@ mod tests {
         })
     }
 
-    /// For every field of the table that is or leads to a quantity.
+    /// This holds for every field of the table that is or leads to a quantity.
     #[test]
     fn every_amount_is_compared_by_what_it_comes_to() {
         let mut amounts = 0;

@@ -5,7 +5,7 @@ use super::requirement::{Operator, Requirement, find_label};
 /// A selector's tests by key.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByKey {
-    /// Sorted by key.
+    /// The tests, sorted by key.
     tests: Box<[Test]>,
     /// The number of keys that an object must have.
     needed: usize,
@@ -18,7 +18,7 @@ struct Test {
     first: u32,
     needs: bool,
     forbids: bool,
-    /// Values of which the label must have one, sorted.
+    /// The allowed values of the label, sorted.
     among: Option<Box<[Place]>>,
     /// Values that the label must not have, sorted.
     except: Box<[Place]>,
@@ -26,7 +26,7 @@ struct Test {
     below: Option<i64>,
 }
 
-/// A value: the index of its requirement, and its index there.
+/// The place of a value: the index of its requirement, and its index in the requirement.
 type Place = (u32, u32);
 
 impl ByKey {
@@ -69,7 +69,7 @@ impl ByKey {
 }
 
 impl Test {
-    /// The test for the `count` requirements with one key from `first` on.
+    /// The test for one key, which has `count` requirements that begin at index `first`.
     fn new(all: &[Requirement], first: usize, count: usize) -> Test {
         let number = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         let mut test = Test {

@@ -26,7 +26,7 @@ impl FieldSelector {
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut requirements = Vec::new();
         let mut terms = terms(text);
-        // As in Kubernetes, terms are sorted before parsing, which decides the error reported first.
+        // As in Kubernetes, terms are sorted before parsing. That decides which error is reported first.
         terms.sort_unstable();
         for term in terms.into_iter().filter(|term| !term.is_empty()) {
             let Some((field, equal, value)) = split(term) else {
@@ -34,7 +34,7 @@ impl FieldSelector {
             };
             requirements.push(FieldRequirement { field: field.to_owned(), value: unescape(value)?, equal });
         }
-        // For one field, `=` comes first.
+        // Of the requirements on one field, `=` comes first.
         requirements.sort_by(|one: &FieldRequirement, other| {
             let by_value = || (other.equal, &one.value).cmp(&(one.equal, &other.value));
             one.field.cmp(&other.field).then_with(by_value)

@@ -9,7 +9,7 @@ use holdfast_value::{CompactString, Map, Value};
 use std::fmt;
 use std::sync::Arc;
 
-/// Up to this many requirements are compared in a loop. With more, labels are looked up by key.
+/// If there are at most this many requirements, they are compared in a loop. Otherwise labels are looked up by key.
 const REQUIREMENTS_WALKED: usize = 8;
 
 /// A conjunction of requirements on labels. Clones share their content.
@@ -18,7 +18,7 @@ const REQUIREMENTS_WALKED: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LabelSelector {
     requirements: Arc<[Requirement]>,
-    /// Set for an absent selector object, which matches nothing; an empty one matches everything.
+    /// Set for an absent selector object, which matches nothing. An empty selector object matches everything.
     nothing: bool,
     /// Set if there are many requirements.
     by_key: Option<Arc<ByKey>>,
@@ -115,7 +115,7 @@ impl LabelSelector {
         }
     }
 
-    /// The most label look-ups for an object with this many labels.
+    /// The maximum number of label look-ups for an object with this many labels.
     pub fn looks(&self, labels: usize) -> usize {
         self.requirements.len().min(labels + REQUIREMENTS_WALKED)
     }
@@ -252,7 +252,7 @@ impl<'a> Parser<'a> {
         Ok(values)
     }
 
-    /// One value, or an empty one if the requirement ends here.
+    /// One value, or an empty value if the requirement ends here.
     fn exact_value(&mut self) -> Result<String, String> {
         match self.peek() {
             Token::End | Token::Symbol(",") => Ok(String::new()),

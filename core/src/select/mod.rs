@@ -1,4 +1,4 @@
-//! Label and field selectors: parsing, matching, and one canonical text for each.
+//! Label and field selectors: parsing, matching, and a canonical text.
 //!
 //! A selector is parsed once a request and matched against every object. Equal texts mean equal selectors, so that
 //! watchers with the same selector can share results. Errors have Kubernetes' messages.

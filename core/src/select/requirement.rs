@@ -9,7 +9,7 @@ use std::fmt;
 pub struct Requirement {
     pub key: String,
     pub operator: Operator,
-    /// Sorted and distinct.
+    /// The values, sorted and distinct.
     pub values: Vec<String>,
 }
 

@@ -1,6 +1,6 @@
 //! Splits a label selector's text into tokens.
 
-/// A piece of a label selector. `in` and `notin` are words like any other: the parser decides what they mean.
+/// A piece of a label selector. `in` and `notin` are ordinary words here: the parser decides their meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Token<'a> {
     End,
@@ -10,7 +10,7 @@ pub(super) enum Token<'a> {
 }
 
 impl<'a> Token<'a> {
-    /// As error messages show it.
+    /// The text that error messages show.
     pub(super) fn text(self) -> &'a str {
         match self {
             Self::End => "",

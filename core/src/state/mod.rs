@@ -23,14 +23,14 @@ use imbl::{OrdMap, OrdSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Everything the server knows at one offset. A clone shares all of it.
+/// The whole state of the server at one offset. A clone shares all of it.
 #[derive(Clone)]
 pub struct State {
     /// The last event folded in.
     pub offset: Offset,
     pub registry: Arc<Registry>,
     pub rbac: RbacIndex,
-    /// Webhooks and policies that see writes.
+    /// The webhooks and policies for writes.
     pub registered: Registered,
     /// The last event on a role or binding.
     pub rbac_offset: Offset,
@@ -75,7 +75,7 @@ pub struct Entry {
     /// Canonical JSON in the hub version, `resourceVersion` in place, ended by a newline.
     body: Body,
     pub offset: Offset,
-    /// When its event was accepted, in milliseconds since 1970.
+    /// The time at which the entry's event was accepted, in milliseconds since 1970.
     pub time_ms: i64,
     /// Length of the part before `"metadata"`, which list items leave out.
     head: u32,
@@ -86,22 +86,21 @@ pub struct Entry {
 /// Converted forms of an object, made on first use for one shape of the kind.
 struct Forms {
     since: Offset,
-    /// JSON of every version, then the Protobuf message of every version. Stored like objects themselves: whole or
-    /// packed.
+    /// JSON of every version, then the Protobuf message of every version. They are kept like objects: whole or packed.
     made: Box<[OnceLock<Body>]>,
 }
 
 /// The values that selectors and claims read, extracted once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Index {
-    /// Sorted by key.
+    /// The labels, sorted by key.
     pub labels: Box<[(Box<str>, Box<str>)]>,
     /// Values of the kind's selectable fields, in the kind's order.
     pub fields: Box<[Box<str>]>,
     pub claims: Box<[Arc<str>]>,
 }
 
-/// One event, ready to be folded in.
+/// One event, ready to be folded into a state.
 #[derive(Clone)]
 pub struct Change {
     pub offset: Offset,
@@ -133,8 +132,8 @@ impl State {
         }
     }
 
-    /// Takes over the objects of some kinds from the state of another log. Nothing else in the state may be derived
-    /// from objects of these kinds: see [`Registry::apart`].
+    /// Adds the objects of some kinds from the state of another log. Nothing else in the state may be derived from
+    /// objects of these kinds: see [`Registry::apart`].
     pub fn join(&mut self, other: &State, kinds: &[KindId]) {
         for id in kinds {
             match other.collections.get(id) {
@@ -154,12 +153,12 @@ impl State {
         self.apart.get(&kind).copied().unwrap_or(self.offset)
     }
 
-    /// Whether objects of this kind are in another log than the main one.
+    /// Whether objects of this kind are in another log than the main log.
     pub fn is_apart(&self, kind: KindId) -> bool {
         self.apart.contains_key(&kind)
     }
 
-    /// Builds the node authorizer's graph; events keep it up to date from now on.
+    /// Builds the node authorizer's graph. Later events keep it up to date.
     pub fn follow_nodes(&mut self) {
         let mut graph = NodeGraph::default();
         for (id, objects) in &self.collections {
@@ -358,7 +357,7 @@ impl Collection {
         self.objects.get(key)
     }
 
-    /// In key order.
+    /// The entries in key order.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Entry>)> {
         self.objects.iter()
     }
@@ -411,7 +410,7 @@ impl Entry {
         self.body.len()
     }
 
-    /// The stored bytes as they are kept, whole or packed, for callers that keep them as long as the state does.
+    /// The stored bytes in their kept form, whole or packed, for callers that keep them as long as the state does.
     pub fn body(&self) -> &Body {
         &self.body
     }
@@ -457,7 +456,7 @@ impl Entry {
         self.conversion(kind, version)
     }
 
-    /// The webhook conversion that gives this version, whether or not it was made before.
+    /// The webhook conversion that gives this version, even if it was already made.
     pub fn conversion(&self, kind: &Kind, version: usize) -> Option<Conversion> {
         if !self.is_converted(kind, version) {
             return None;
@@ -475,7 +474,7 @@ impl Entry {
     /// Keeps the object that a conversion webhook returned.
     pub fn keep(&self, kind: &Kind, version: usize, converted: &Document) {
         let draft = Draft::new(&kind.versions[version].api_version(), &kind.kind, converted);
-        // If two calls converted at the same time, either result will do.
+        // If two calls converted at the same time, the first result stays; either result is valid.
         let _ = self.forms(kind).made[version].set(kind.keep(draft.seal(self.offset)));
     }
 
@@ -587,7 +586,7 @@ impl Change {
     }
 }
 
-/// The log holds an object of a kind that this release does not know.
+/// The log has an object of a kind that this release does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownResource {
     pub resource: String,

@@ -14,7 +14,7 @@ const FOOTPRINT_MAX: usize = 40 << 10;
 /// A text this long always has a larger footprint, so large documents need no walk to measure them.
 const BYTES_MAX: usize = 16 << 10;
 
-/// Shared by all states of one log, at any offset.
+/// The documents of recently written objects. All states of one log share them, at any offset.
 #[derive(Default)]
 pub struct Recent {
     kept: OnceLock<Box<[Mutex<Option<Kept>>]>>,
@@ -55,8 +55,8 @@ impl Recent {
     /// The same if it is kept.
     pub fn find(&self, entry: &Arc<Entry>) -> Option<Value> {
         let kept = lock(&self.kept.get()?[place(entry)]);
-        // The pointer is compared rather than the offset, because two forks have different objects at one offset. The
-        // weak pointer keeps the allocation, so no other entry can get its address.
+        // The pointer is compared, not the offset, because two forks have different objects at one offset. The weak
+        // pointer keeps the allocation, so no other entry can get its address.
         kept.as_ref().filter(|kept| kept.entry.as_ptr() == Arc::as_ptr(entry)).map(|kept| kept.document.clone())
     }
 }

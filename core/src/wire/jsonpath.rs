@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 const BYTES_MAX: usize = 4096;
-/// The most nested filters, so that parsing cannot exhaust the stack.
+/// The maximum number of nested filters, so that parsing cannot exhaust the stack.
 const FILTERS_NESTED_MAX: usize = 8;
 
 /// A parsed path, evaluated on many documents.
@@ -24,7 +24,7 @@ enum Step {
     Index(i64),
     Slice(Option<i64>, Option<i64>, usize),
     Wildcard,
-    /// The value and everything below it.
+    /// The value and all values below it.
     Descend,
     Filter(Operand, Option<(Comparison, Operand)>),
     Union(Vec<Step>),
@@ -74,7 +74,7 @@ impl JsonPath {
         self.find_within(document, looks).unwrap_or_default()
     }
 
-    /// `None` once `looks` is used up.
+    /// The values; `None` if `looks` is used up.
     fn find_within<'a>(&self, document: &'a Value, looks: &mut usize) -> Option<Vec<&'a Value>> {
         let mut found = vec![document];
         for step in &self.steps {
@@ -84,7 +84,8 @@ impl JsonPath {
                 step.follow(value, &mut next, looks)?;
             }
             if matches!(step, Step::Descend | Step::Union(_)) {
-                // These steps can reach a value several times; without this a chain of them would grow exponentially.
+                // These steps can reach a value several times. Without this set, a chain of them would grow
+                // exponentially.
                 let mut seen = BTreeSet::new();
                 next.retain(|value| seen.insert(std::ptr::from_ref(*value)));
             }

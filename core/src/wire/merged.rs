@@ -57,7 +57,7 @@ impl Merge<'_> {
         Some(encoded(&list))
     }
 
-    /// This server's groups with the others' versions, in order.
+    /// This server's groups with the versions of other servers, in order.
     fn groups<G: Group>(&self, own: Vec<G>) -> Vec<G> {
         let mut groups: BTreeMap<String, G> = own.into_iter().map(|group| (group.name().to_owned(), group)).collect();
         for remote in self.remotes {
@@ -230,8 +230,8 @@ pub fn openapi_v2_part(document: &Value, served: &GroupVersion) -> Value {
     part
 }
 
-/// `/openapi/v2` with other servers' parts. A definition or parameter whose name is taken by a different one gets a
-/// number appended.
+/// `/openapi/v2` with other servers' parts. If another definition or parameter already has a name, a number is appended
+/// to the name.
 pub fn openapi_v2<'a>(mut own: Value, parts: impl IntoIterator<Item = &'a Value>) -> Value {
     let mut paths = take(&mut own, "paths");
     let mut sections = SECTIONS.map(|section| take(&mut own, section));
@@ -352,7 +352,7 @@ mod tests {
             group("b.io", &["v1", "v2", "v1beta1"]),
         ]);
         assert_eq!(merged["groups"], expected);
-        // In Kubernetes' order of fields, as without other servers.
+        // The fields are in Kubernetes' order, as they are without other servers.
         let head = br#"{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"high.io","versions":["#;
         assert!(text.starts_with(head), "{text:?}");
         let alone = merge.api_group(own.as_bytes(), "a.io").unwrap();

@@ -39,7 +39,7 @@ pub enum IncludeObject {
     Object,
 }
 
-/// Metadata of the table: the list's, or the `resourceVersion` of the one object.
+/// Metadata of the table: the metadata of the list, or the `resourceVersion` of a single object.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListMeta<'a> {
@@ -87,10 +87,10 @@ pub struct Rows {
 /// The bytes after the last row.
 pub const END: &[u8] = b"]}";
 
-/// Limits on the cells of one row: the values visited in the object, and the bytes shown of it.
+/// Limits on the cells of one row: the number of visited values of the object, and the number of shown bytes.
 ///
-/// The limit grows with the object's size and the number of columns, so that a row's cost is bounded by what it is made
-/// of. A path of a few steps takes as many looks; a path through the whole object takes one for each value.
+/// The limit grows with the object's size and the number of columns, so that the cost of a row is proportional to both.
+/// Each step of a path counts as one look; a path through the whole object counts one look for each value.
 const LOOKS_A_BYTE: usize = 4;
 const LOOKS_A_COLUMN: usize = 8;
 
@@ -362,7 +362,7 @@ fn put_partial(out: &mut Vec<u8>, metadata: &[u8], left_out: Option<&str>, versi
     out.push(b'}');
 }
 
-/// The metadata without one annotation; `None` if it does not have it.
+/// The metadata without one annotation; `None` if it does not have the annotation.
 fn without(metadata: &[u8], annotation: &str) -> Option<Document> {
     let mut metadata: Document = serde_json::from_slice(metadata).ok()?;
     let annotations = metadata.get_mut("annotations")?.as_object_mut()?;

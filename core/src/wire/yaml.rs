@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 
 /// Lines are folded at the first space after this column.
 const WIDTH: usize = 80;
-/// A longer key is written on a line of its own.
+/// The maximum length of a key on the line of its value. A longer key is written on a line of its own.
 const KEY_MAX: usize = 128;
 
 /// The whole document.
@@ -34,7 +34,7 @@ struct Writer {
     visible: bool,
 }
 
-/// What precedes a node.
+/// The context that precedes a node.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Root,
@@ -96,7 +96,7 @@ impl Writer {
                 self.line(indent);
             }
             self.put(":");
-            // Items are indented like the key that they belong to.
+            // Items have the same indentation as their key.
             let within = if value.is_array() { indent } else { indent + 2 };
             self.node(value, within, Place::Key);
         }

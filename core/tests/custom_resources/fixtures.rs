@@ -191,8 +191,8 @@ fn good_objects(name: &str) {
     world.check_history();
 }
 
-/// Whether create handled the status correctly: with a status subresource it is dropped, unless the schema's defaults
-/// give it again; without one, the examples have none.
+/// Whether create handled the status correctly: with a status subresource the status is dropped, unless the schema's
+/// defaults set it again. The examples without a status subresource have no status.
 fn has_status_gone(has_status: bool, object: &Value, made: &Value) -> bool {
     match has_status {
         true => made["status"].is_null() || made["status"] == object["status"],
@@ -286,7 +286,8 @@ fn apply_by_two(world: &mut World, at: &str, object: &Value) {
         let mut part = json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": {}});
         part["metadata"]["name"] = object["metadata"]["name"].clone();
         put(&mut part, &pointer, value.clone());
-        // Required fields beside the shared one come from the object, since the merged object is validated as a whole.
+        // Required fields other than the shared field come from the object, because the merged object is validated as a
+        // whole.
         let shared = world.apply(at, &part, "two").unwrap_or_else(|refusal| panic!("{at} shared: {}", words(&refusal)));
         assert_eq!(shared["spec"], made["spec"], "{at}");
         let other = match value {

@@ -100,7 +100,7 @@ fn names_belong_to_the_first_and_are_freed_when_it_goes() {
     held(&second, "Established", "False NotAccepted: not all names are accepted");
     assert_eq!(second["status"]["acceptedNames"], json!({"plural": "gadgets", "kind": ""}));
     assert!(world.target(&things("v1", "gadgets")).is_none());
-    // Of two waiting definitions, one gets the names that both want.
+    // One of two waiting definitions gets the names that both want.
     let third = definition("gizmos", "Gizmo", &["g", "w"], &[colored()]);
     held(
         &world.create(DEFINITIONS, &third).good(),
@@ -120,7 +120,7 @@ fn names_belong_to_the_first_and_are_freed_when_it_goes() {
     assert_eq!(condition(&third, "NamesAccepted").expect("a condition").0, "False");
     world.create(&things("v1", "gadgets"), &thing("v1", "Widget", "a", &json!({"color": "red"}))).good();
 
-    // A definition that no longer wants the other's names need not wait.
+    // A definition that no longer has the other definition's names need not wait.
     world.merge(&of("gizmos"), &json!({"spec": {"names": {"shortNames": ["gz"]}}})).good();
     world.create(&things("v1", "gizmos"), &thing("v1", "Gizmo", "a", &json!({}))).good();
     world.check_history();
@@ -176,7 +176,7 @@ fn who_is_established_keeps_the_names_that_it_has() {
     world.check_history();
 }
 
-/// Whoever applied the last owned fields of the metadata may remove them; the object keeps its name.
+/// The applier of the last owned fields of the metadata may remove them; the object keeps its name.
 #[test]
 fn the_last_field_of_the_metadata_can_be_taken_back() {
     let mut world = World::new();
@@ -265,7 +265,7 @@ fn versions_that_objects_are_stored_in_stay() {
     world.create(&old, &thing("v1", "Widget", "a", &json!({"color": "red", "size": 1}))).good();
     let moved = world.merge(&of("widgets"), &json!({"spec": {"versions": versions(1)}})).good();
     assert_eq!(moved["status"]["storedVersions"], json!(["v1", "v2"]));
-    // Stored in one version, served in both.
+    // The object is stored in one version and served in both.
     assert_eq!(world.get(&format!("{old}/a")).good()["spec"], json!({"color": "red", "size": 1}));
     let shown = world.get(&format!("{new}/a")).good();
     assert_eq!(shown["spec"], json!({"color": "red"}));
@@ -312,7 +312,7 @@ fn a_new_default_shows_at_once_and_is_stored_with_the_next_write() {
     let written = world.update(&format!("{path}/a"), &read).good();
     assert_eq!((&written["spec"], world.events), (&read["spec"], 1));
     assert_eq!(written["metadata"]["generation"], 1, "what everybody saw has not changed");
-    // Once the default is removed, only objects that were written with it have it.
+    // After the default is removed, only objects that were written with it have it.
     world.merge(&of("widgets"), &json!({"spec": {"versions": with(Some("green"))}})).good();
     assert_eq!(world.get(&format!("{path}/a")).good()["spec"]["color"], "blue");
     assert_eq!(world.get(&format!("{path}/b")).good()["spec"]["color"], "green");
@@ -405,7 +405,7 @@ fn a_definition_says_which_generation_was_seen_while_its_gate_is_on() {
     let names = |short: &str| json!({"spec": {"names": {"shortNames": [short]}}});
     let changed = world.merge(&of("widgets"), &names("w")).good();
     assert_eq!((&changed["metadata"]["generation"], seen(&changed)), (&json!(2), json!(2)));
-    // The server does not change conditions that others set.
+    // The server does not change conditions of other programs.
     let mut status = json!({"status": changed["status"].clone()});
     let own = json!({"type": "Theirs", "status": "True", "observedGeneration": 1});
     status["status"]["conditions"].as_array_mut().expect("conditions").push(own.clone());

@@ -160,7 +160,7 @@ proptest! {
                 prop_assert_eq!(&read, &first);
                 let again = world.update(&format!("{one}/a"), &read).expect("no change");
                 prop_assert_eq!((&again, world.events), (&read, 0));
-                // Written back in the other version, then read in the first.
+                // The object is written back in the other version, then read in the first.
                 let there = world.get(&format!("{two}/a")).expect("an object");
                 prop_assert_eq!(there.get("spec"), first.get("spec"));
                 world.update(&format!("{two}/a"), &there).expect("no change");
@@ -320,8 +320,8 @@ proptest! {
         let created = world.create(path, &bad);
         if let Err(Refusal::Invalid { causes, .. }) = &created {
             for cause in causes {
-                // Pruned or defaulted parts are in no document that the client has seen, so each cause must be about
-                // the sent object or about its defaults.
+                // The client never receives pruned or defaulted parts, so each cause must be about the sent object or
+                // about its defaults.
                 prop_assert!(is_about(&bad, cause) || is_about(&fixtures::with_defaults(path, &world, &bad), cause),
                     "{} in {}", cause, bad);
             }
@@ -353,7 +353,7 @@ proptest! {
         let mut world = EMPTY.clone();
         if let Err(Refusal::Invalid { causes, .. }) = world.create(DEFINITIONS, &bad) {
             for cause in &causes {
-                // The server derives these fields from others.
+                // The server derives these fields from other fields.
                 let filled = ["status.", "metadata.name", "spec.names.singular", "spec.names.listKind"];
                 let named = filled.iter().any(|field| cause.field.starts_with(field));
                 prop_assert!(named || is_about(&bad, cause), "{}", cause);

@@ -262,7 +262,7 @@ fn fingerprint(state: &State) -> String {
     for (id, kind) in kinds {
         let fields: Vec<&str> = kind.selectable.iter().map(|field| field.field.as_str()).collect();
         let versions: Vec<String> = kind.versions.iter().map(|version| version.api_version()).collect();
-        // The offset `since` may be too high, which only makes readers check once more.
+        // The offset `since` may be too high. Then readers only check once more than necessary.
         let custom = kind.custom.as_ref().map(|custom| (custom.identity(), custom.webhook.clone()));
         let _ = writeln!(
             out,

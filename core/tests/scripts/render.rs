@@ -28,7 +28,7 @@ impl Renderer {
         self.short(document["metadata"]["uid"].as_str().unwrap_or(""))
     }
 
-    /// The short name of a UID: `<u1>` for the first one.
+    /// The short name of a UID: `<u1>` for the first UID.
     pub fn short(&self, uid: &str) -> String {
         let mut uids = self.uids.borrow_mut();
         let at = uids.iter().position(|known| known == uid).unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! The text of a script: paragraphs of a command, a body and what is expected.
+//! The text of a script: paragraphs of a command, a body and the expected output.
 
 /// `update configmaps default/a manager=kubectl brief`.
 pub struct Line {
@@ -7,7 +7,7 @@ pub struct Line {
     options: Vec<(String, String)>,
 }
 
-/// Bare words that control how a command runs or what it shows.
+/// Bare words that control how a command runs, or its output.
 const FLAGS: [&str; 7] = ["answer", "as-json", "brief", "continue", "dry", "managed", "raw"];
 
 pub struct Paragraph {

@@ -1,4 +1,4 @@
-//! Kinds whose objects are in logs of their own, as Events in an etcd of their own.
+//! Kinds whose objects are in logs of their own, such as Events in a separate etcd.
 //!
 //! Each such log has an engine of its own, a part, beside the main engine. Versions are those of the part's log, so
 //! lists, watches and reads of the past of these kinds go to the part. Requests are judged on all objects: each
@@ -19,7 +19,7 @@ use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Entry, State};
 use std::sync::{Arc, Weak};
 
-/// A log of some kinds.
+/// A log that has only some kinds.
 pub struct Apart {
     pub kinds: Vec<KindId>,
     pub log: Arc<dyn Log>,
@@ -47,7 +47,7 @@ impl Engine {
         for Apart { kinds, log, sealing } in logs {
             let Some(first) = kinds.first().copied() else { continue };
             let engine = self.open_beside(log, sealing)?;
-            // A new engine has no place yet.
+            // A new engine has no family yet, so this succeeds.
             let _ = engine.family.set(Family::Part(Arc::downgrade(self), first));
             parts.push(KindsApart { kinds, engine });
         }
@@ -110,7 +110,7 @@ impl Engine {
     }
 
     /// Waits until all objects on which a request of this engine is judged are as new as at the time of the call. If
-    /// another part's log does not answer, the request is judged on what this server knows of it.
+    /// another part's log does not answer, the request is judged on the state of it that this server has.
     pub(crate) async fn catch_up_to_judge(&self) -> Result<(), Refusal> {
         self.catch_up().await?;
         let main = match self.family.get() {

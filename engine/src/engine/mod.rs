@@ -48,7 +48,7 @@ mod apart;
 pub use apart::Apart;
 use apart::Family;
 
-/// The most decisions that wait for the writer; with more, the server answers that it is busy.
+/// The maximum number of decisions that wait for the writer; with more, the server answers that it is busy.
 const QUEUE_COMMANDS_MAX: usize = 4096;
 /// The same for a fork. A fork waits for no disk, and a process may have hundreds of forks with a queue each.
 const FORK_COMMANDS_MAX: usize = 1024;
@@ -80,7 +80,7 @@ impl Options {
     }
 }
 
-/// Effects that a decision needs from outside the core, such as webhook calls; the server carries them out.
+/// Effects outside the core that a decision needs, such as webhook calls; the server carries them out.
 #[async_trait]
 pub trait Outside: Send + Sync + 'static {
     /// The objects in the version asked for, in the same order. `webhook` is the definition's
@@ -261,7 +261,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The versions from which on forks need the history.
+    /// The versions at which forks begin: the forks need the history after these.
     pub fn holds(&self) -> &Holds {
         &self.holds
     }
@@ -333,8 +333,8 @@ impl Engine {
         self.options.clock.as_ref()
     }
 
-    /// Runs `work` for a user; its time grows with `bytes`. With few bytes it runs on the calling worker, otherwise on
-    /// a thread of its own once it is the user's turn.
+    /// Runs `work` for a user; its time grows with `bytes`. With few bytes it runs on the calling worker. With many it
+    /// waits for the user's turn and runs on a thread of its own.
     pub async fn by_size<T: Send>(&self, user: &str, bytes: usize, work: impl FnOnce() -> T + Send) -> T {
         match self.large.turn(user, bytes).await {
             Some(_place) => aside(work),
@@ -350,10 +350,10 @@ impl Engine {
         &self.turns
     }
 
-    /// Sets the implementation of effects outside the core. It is set after construction because it needs the engine
-    /// itself.
+    /// Sets the implementation of effects outside the core. The implementation is set after construction because it
+    /// needs the engine.
     pub fn set_outside(&self, outside: Arc<dyn Outside>) {
-        // Only the first call counts; a server makes one.
+        // Only the first call has an effect; a server makes one call.
         let _ = self.outside.set(outside);
     }
 
@@ -386,8 +386,8 @@ impl Engine {
         receiver.await.unwrap_or_else(stopped)
     }
 
-    /// Fetches the encryption keys that the writes need. This happens before the writes go to the writer, which must
-    /// not wait.
+    /// Fetches the encryption keys that the writes need. This happens before the writes go to the writer, because the
+    /// writer must not wait.
     async fn prepare_values(&self, sealing: &dyn Sealing, writes: &[Write]) -> Result<(), Rejection> {
         let prepared: Vec<Prepared> = {
             let state = self.own_snapshot();
@@ -404,7 +404,7 @@ impl Engine {
         &self.options.settings.token_key
     }
 
-    /// The view that a list reads. `from` is the place where an earlier page ended.
+    /// The view that a list reads. `from` is the continue token of the page before.
     pub async fn view_for(self: &Arc<Self>, freshness: Freshness, from: Option<&Continue>) -> Result<View, Refusal> {
         self.view_by(&Reader::SERVER, freshness, from).await
     }

@@ -28,16 +28,16 @@ use waiting::Waiting;
 
 mod waiting;
 
-/// The most events that wait for one watcher before it has to read from the log.
+/// The maximum number of events that wait for one watcher; with more, it has to read from the log.
 const QUEUE_EVENTS_MAX: usize = 256;
-/// The most watches of one user.
+/// The maximum number of watches of one user.
 const WATCHES_OF_ONE_MAX: usize = 10_000;
-/// The most bytes of selectors in the watches of one user, and in those of all users. Every user may have
-/// `SELECTOR_BYTES_OF_EACH`, even when the bound for all is reached.
+/// The maximum number of bytes of selectors in the watches of one user, and of all users. Every user may have
+/// `SELECTOR_BYTES_OF_EACH`, even when the bound for all users is reached.
 const SELECTOR_BYTES_OF_ONE_MAX: usize = 64 << 20;
 const SELECTOR_BYTES_MAX: usize = 512 << 20;
 const SELECTOR_BYTES_OF_EACH: usize = 1 << 20;
-/// The most labels that the writer compares for the watchers of one event.
+/// The maximum number of labels that the writer compares for the watchers of one event.
 const LOOKS_MAX: usize = 200_000;
 
 /// A committed event for watchers, with its frames, each encoded once for all watchers.
@@ -137,8 +137,8 @@ impl Event {
         }
     }
 
-    /// The object as the event shows it. If it left a selection, its last state in that selection with the event's
-    /// version.
+    /// The object as the event shows it. If the object left the selection, this is its last state in the selection,
+    /// with the event's version.
     pub fn shown(&self, change_type: ChangeType) -> &Arc<Entry> {
         match &self.previous {
             Some(previous) if change_type == ChangeType::Deleted && !self.change.deleted => {
@@ -162,7 +162,7 @@ pub fn frame(change_type: &str, json: &Bytes) -> Bytes {
 }
 
 pub struct Hub {
-    /// The most events that wait for one watcher.
+    /// The maximum number of events that wait for one watcher.
     queue_events_max: usize,
     topics: Mutex<HashMap<KindId, Topic>>,
     /// Every event up to this offset is in the queues of the watchers that it concerns.
@@ -197,7 +197,8 @@ struct Topic {
     all: Groups,
     by_namespace: HashMap<String, Groups>,
     by_object: HashMap<String, Groups>,
-    /// By the index of the field among the kind's selectable fields, and the field's value.
+    /// The groups of a field selector. The keys are the index of the field among the kind's selectable fields, and the
+    /// field's value.
     by_field: HashMap<usize, HashMap<String, Groups>>,
     next_id: u64,
 }
@@ -230,7 +231,7 @@ struct Groups {
     by_label: HashMap<String, HashMap<String, Vec<Arc<Wanted>>>>,
 }
 
-/// By the number of the subscription, so that one member is removed quickly from a large group.
+/// The members by the numbers of their subscriptions, so that one member is removed quickly from a large group.
 type Group = BTreeMap<u64, Member>;
 
 struct Member {
@@ -238,7 +239,7 @@ struct Member {
     waiting: Arc<Waiting>,
 }
 
-/// A watcher's membership of the hub. Dropping it leaves the hub.
+/// A watcher's membership of the hub. The watcher leaves the hub when this value is dropped.
 pub struct Subscription {
     hub: Arc<Hub>,
     kind: KindId,
@@ -251,7 +252,7 @@ pub struct Subscription {
     pub since: Offset,
 }
 
-/// A watch's slot among those of its user. Dropping it frees the slot.
+/// A watch's slot among those of its user. The slot is free when this value is dropped.
 pub struct Place {
     hub: Arc<Hub>,
     user: Arc<str>,
@@ -321,7 +322,7 @@ impl Hub {
         self.users.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Adds a watcher. From here on every event that concerns the selection is queued.
+    /// Adds a watcher. Every later event that concerns the selection is queued for it.
     pub fn subscribe(self: &Arc<Self>, kind: &Kind, selection: &Selection) -> Subscription {
         let (sender, queue) = mpsc::channel(self.queue_events_max);
         let scope = Scope::of(kind, selection);
@@ -391,9 +392,8 @@ impl Hub {
         self.lock().get(&kind).is_some_and(|topic| topic.by_object.contains_key(key))
     }
 
-    /// How many watchers a write to this object may wake, before their label and field selectors are evaluated.
-    /// Watchers whose selection pins down a field are not counted. With an empty `name`: for an object that has no name
-    /// yet.
+    /// How many watchers a write to this object may wake, without evaluating label and field selectors. Watchers that
+    /// are grouped by a field's value are not counted. An empty `name` stands for an object that has no name yet.
     pub fn watchers_of(&self, kind: KindId, namespace: Option<&str>, name: &str) -> usize {
         let topics = self.lock();
         let Some(topic) = topics.get(&kind) else { return 0 };
@@ -540,7 +540,7 @@ impl Groups {
         let states = [Some(&event.change.entry), event.previous.as_ref()];
         let labels = states.into_iter().flatten().flat_map(|entry| entry.index.labels.iter());
         let found = labels.filter_map(|(label, value)| self.by_label.get(&**label)?.get(&**value));
-        // A group that matches both the old labels and the new ones gets the event once.
+        // A group that matches both the old and the new labels gets the event once.
         let mut found: Vec<&Arc<Wanted>> = found.flatten().collect();
         found.sort_unstable();
         found.dedup();
@@ -568,8 +568,8 @@ fn deliver_to(wanted: &Wanted, group: &mut Group, kind: &Kind, event: &Arc<Event
     };
     *left = rest;
     let Some(change_type) = event.seen_by(kind, &wanted.selection) else { return };
-    // A member whose queue is full is dropped, and its sender with it. So the watcher notices after the last event in
-    // its queue, and reads on from the log.
+    // A member whose queue is full is dropped, and its sender with it. So the watcher reads the events in its queue,
+    // then notices, and continues from the log.
     let bytes = event.bytes;
     group.retain(|_, member| {
         let delivery = Delivery { event: event.clone(), change_type };
@@ -595,7 +595,7 @@ impl Subscription {
         self.queue.try_recv().inspect(|delivery| self.took(delivery))
     }
 
-    /// Counts events that wait from now on with this charge.
+    /// Counts events that are queued later with this charge.
     pub(crate) fn count_with(&self, charge: Charge) {
         self.waiting.count_with(charge);
     }

@@ -1,26 +1,27 @@
-//! The bytes that wait for one watcher: a few are not counted, more count as the watcher's, up to a bound.
+//! The bytes that wait for one watcher. A few bytes are not counted; more count as the watcher's user's, up to a bound.
 
 use crate::read_memory::Charge;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The most bytes of objects in the events that wait for one watcher.
+/// The maximum number of bytes of objects in the events that wait for one watcher.
 pub(super) const BYTES_MAX: usize = 4 << 20;
-/// Up to this many bytes are not counted: a watcher that keeps up seldom has more waiting, and counting takes a lock.
+/// Fewer waiting bytes are not counted: counting takes a lock, and a watcher that keeps up seldom has more bytes
+/// waiting.
 const UNCOUNTED_BYTES: usize = 16 << 10;
 
 /// Shared by the watcher and the hub, which fills its queue.
 #[derive(Default)]
 pub(super) struct Waiting {
     bytes: AtomicUsize,
-    /// The bytes that the charge covers at present. Up to here no lock is needed.
+    /// The bytes that the charge covers at present. No lock is needed while fewer bytes wait.
     counted: AtomicUsize,
     /// The charge that counts the bytes; `None` for the server's own watches.
     charge: Mutex<Option<Charge>>,
 }
 
 impl Waiting {
-    /// Counts waiting bytes with this charge from now on.
+    /// Counts bytes that wait later with this charge.
     pub fn count_with(&self, charge: Charge) {
         *self.charge() = Some(charge);
     }
@@ -38,7 +39,7 @@ impl Waiting {
         let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         if before == bytes && self.counted.load(Ordering::Relaxed) > 0 {
             let mut charge = self.charge();
-            // An event may have come meanwhile: then its bytes stay counted, or are counted with the next event.
+            // An event may have come in between: then its bytes stay counted, or are counted with the next event.
             if self.bytes.load(Ordering::Relaxed) == 0 {
                 self.counted.store(0, Ordering::Relaxed);
                 if let Some(charge) = charge.as_mut() {
@@ -48,7 +49,7 @@ impl Waiting {
         }
     }
 
-    /// Counts up to the next power of two, so that this seldom runs.
+    /// Rounds the counted bytes up to the next power of two, so that this seldom runs.
     fn count(&self, bytes: usize) -> bool {
         let most = bytes.next_power_of_two();
         let fits = self.charge().as_mut().is_none_or(|charge| charge.fits_now(most as u64));

@@ -10,12 +10,12 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 pub enum Fault {
     #[error("the disk under the log is full ({operation})")]
     Full { operation: &'static str },
-    /// Another program or the disk changed or lost data of the log. The cause says what, and where.
+    /// Another program or the disk changed or lost data of the log. The cause names the data and its place.
     #[error(transparent)]
     Damaged(Cause),
     #[error("too old resource version: {asked} ({oldest})")]
     Forgotten { asked: Offset, oldest: Offset },
-    /// No error: the kind was redefined or deleted, so that watches must begin anew.
+    /// Not an error: the kind was redefined or deleted, so that watches must begin again.
     #[error("the kind was redefined or deleted")]
     Redefined,
     #[error("{what}")]
@@ -39,7 +39,7 @@ impl Fault {
         Fault::Io { operation, cause: Box::new(cause) }
     }
 
-    /// A damaged event, in a log that has nothing else to report about it.
+    /// A damaged event, for a log that has no cause of its own to report.
     pub fn damaged(offset: Offset, damage: Damage) -> Fault {
         Fault::Damaged(Box::new(DamagedEvent { offset, damage }))
     }
@@ -49,7 +49,7 @@ impl Fault {
     }
 }
 
-/// An event whose bytes are no longer those that were written.
+/// An event whose bytes differ from the written ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the log's event {offset} is damaged: {damage}")]
 pub struct DamagedEvent {

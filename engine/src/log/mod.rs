@@ -1,4 +1,4 @@
-//! The log, of which all other state is a projection, as the engine needs it.
+//! The engine's interface to the log. All other state is a projection of the log.
 //!
 //! [`LogRead`] has the reads of every log; [`Log`] adds the operations of this process's single writer. Other processes
 //! may append to the same log: then an append may return [`Append::Behind`], and their events come by [`Log::tail`].
@@ -22,17 +22,17 @@ use std::sync::Arc;
 /// How many records are read at a time.
 const PIECE: usize = 1024;
 
-/// The kind of lack of room on the disk, and why.
+/// How short the room on the disk is, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lack {
-    /// There is little room, but some. Namespaces that fill the disk are refused first. `left`: how many thousandths
-    /// are left of the room in which only they are refused.
+    /// There is still some room. Only writes of namespaces that fill the disk are refused. `left` is how many
+    /// thousandths are left of the room in which only these are refused.
     Soon { left: u64, why: String },
     /// There is no room: all writes are refused except those that make room.
     Now { why: String },
 }
 
-/// A durable sequence of records in the order of their offsets, to read.
+/// The reads of a durable sequence of records, which are in the order of their offsets.
 ///
 /// Every backend passes the same suite. The trait has only what every backend can do.
 pub trait LogRead: Send + Sync + 'static {
@@ -120,7 +120,7 @@ pub trait LogRead: Send + Sync + 'static {
         Ok(())
     }
 
-    /// From this version on the log has all events; zero if none was ever forgotten.
+    /// The log has all events from this version to its end; zero if none was ever forgotten.
     fn oldest(&self) -> Result<Offset, Fault>;
 
     /// The size of the log, and of what was forgotten. The default reads the whole log.
@@ -141,7 +141,7 @@ pub trait LogRead: Send + Sync + 'static {
         Ok(Identity::default())
     }
 
-    /// Gaps up to this version were left by a repair, which reported them; zero if there was none, and
+    /// A repair left gaps in the events up to this version, and reported them. Zero if there was no repair, and
     /// [`NUMBERED_ELSEWHERE`] if gaps mean nothing.
     fn repaired(&self) -> Result<Offset, Fault> {
         Ok(Offset::ZERO)
@@ -204,7 +204,7 @@ impl Changes<'_> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changed {
     pub offsets: Vec<Offset>,
-    /// Up to here there are no other matching events.
+    /// `offsets` has all matching events up to this version.
     pub through: Offset,
 }
 
@@ -231,7 +231,7 @@ impl Changes<'_> {
 /// Collects the first few of many events that come in no order.
 pub struct First {
     limit: usize,
-    /// A heap with the latest on top.
+    /// A heap with the latest event on top.
     offsets: BinaryHeap<Offset>,
     is_cut: bool,
 }
@@ -283,8 +283,8 @@ pub trait Log: LogRead {
     }
 
     /// Calls `done` once with the [`last`](LogRead::last) offset at some time after this call, from any thread. Neither
-    /// this call nor `done` may block: a log that asks over the network has the answer later. A log that is closed
-    /// drops `done`.
+    /// this call nor `done` may block: a log that asks over the network calls `done` when it has the answer. A log that
+    /// is closed drops `done`.
     fn find_last(&self, done: LastFound) {
         done(self.last());
     }
@@ -302,8 +302,8 @@ pub trait Log: LogRead {
         Vec::new()
     }
 
-    /// Deletes an object whose value cannot be read, if it still has the version at which it could not. Returns whether
-    /// it had. `actor` is the user who deletes it.
+    /// Deletes an object whose value cannot be read, if it still has the version at which reading failed. Returns
+    /// whether it had that version. `actor` is the user who deletes it.
     fn delete_unreadable(&self, object: &Unreadable, actor: Actor, time_ms: i64) -> Result<bool, Fault> {
         let _ = (object, actor, time_ms);
         Ok(false)
@@ -314,8 +314,8 @@ pub trait Log: LogRead {
         Vec::new()
     }
 
-    /// Registers `wake`, which the log calls from any thread whenever another server has appended. It calls it again
-    /// for events that come while the writer reads the [`tail`](Self::tail), so that no event stays unread.
+    /// Registers `wake`, which the log calls from any thread whenever another server has appended. The log calls it
+    /// again for events that come while the writer reads the [`tail`](Self::tail), so that no event stays unread.
     fn wake_by(&self, wake: Wake) {
         drop(wake);
     }
@@ -335,7 +335,7 @@ pub trait Log: LogRead {
         Ok(())
     }
 
-    /// Whether there is too little room for a batch of so many bytes that does not make room; `None` if there is
+    /// Whether there is too little room for a batch of `bytes` bytes that does not make room; `None` if there is
     /// enough. A batch that makes room is written after [`take_reserve`](Self::take_reserve).
     fn lacks_room(&self, bytes: u64) -> Option<Lack> {
         let _ = bytes;
@@ -349,7 +349,8 @@ pub trait Log: LogRead {
         Ok(())
     }
 
-    /// Whether room is so short that history must be forgotten before its time. Reads the state of the disk.
+    /// Whether room is so short that history must be forgotten earlier than the retention says. Reads the state of the
+    /// disk.
     fn is_short_of_room(&self) -> bool {
         false
     }
@@ -361,8 +362,8 @@ pub trait Log: LogRead {
 
     /// Makes the log writable again after a fault, if the cause is gone.
     ///
-    /// After success the outcome of earlier commits is certain: what they stored comes by the [`tail`](Self::tail), and
-    /// nothing else of them will ever be in the log.
+    /// After success the outcome of earlier commits is certain: their stored events come by the [`tail`](Self::tail),
+    /// and no other event of theirs will ever be in the log.
     fn recover(&self) -> Result<(), Fault>;
 }
 
@@ -375,9 +376,9 @@ pub type Wake = Arc<dyn Fn() + Send + Sync>;
 /// The disk space of a log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Without forgotten events, even if their space is not freed yet.
+    /// The bytes without those of forgotten events, even if the space of these is not freed yet.
     pub bytes: u64,
-    /// Since the log was opened.
+    /// The number of events that were forgotten since the log was opened.
     pub let_go_events: u64,
     pub let_go_bytes: u64,
 }
@@ -395,6 +396,6 @@ pub struct Identity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     pub id: Option<String>,
-    /// Both logs have the same events up to this one.
+    /// Both logs have the same events up to this version.
     pub version: Offset,
 }

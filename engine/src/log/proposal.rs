@@ -20,11 +20,11 @@ pub struct Decision {
     /// The indexes of its records in the proposal. Each record requires that the event it [replaces](Record::replaces)
     /// is the newest event of its object, or that there is no such object.
     pub records: Range<usize>,
-    /// The other versions that it requires.
+    /// The other versions that the decision requires.
     pub expects: Vec<Expected>,
     /// Claims that no other object may hold, each with the index of the record whose object is to hold it.
     pub claims: Vec<(usize, Arc<str>)>,
-    /// The claims that its objects held before, in the same form.
+    /// The claims that the decision's objects held before, in the same form.
     pub had: Vec<(usize, Arc<str>)>,
 }
 
@@ -39,30 +39,30 @@ pub struct Expected {
 /// The outcome of a proposal.
 #[derive(Debug)]
 pub enum Append {
-    /// All of it is durable, under its numbers.
+    /// The whole proposal is durable, under its numbers.
     Appended,
     /// Another server appended first, and nothing of the proposal is in the log. Its events come by
     /// [`Log::tail`](super::Log::tail).
     Behind,
-    /// The log numbers events itself: the outcome of each decision, in their order. The tail has all events up to the
-    /// last of these, and those of other servers that were faster.
+    /// The log numbers events itself. These are the outcomes of the decisions, in their order. The tail has all events
+    /// up to the last of these, including those of other servers that were faster.
     Numbered(Vec<Receipt>),
 }
 
 /// The outcome of one decision.
 #[derive(Debug)]
 pub enum Receipt {
-    /// It is durable. Its events have these offsets, in the order of its records; the log may have them in another
-    /// order.
+    /// The decision is durable. Its events have these offsets, in the order of its records; the log may have them in
+    /// another order.
     At(Vec<Offset>),
-    /// A version that it required has changed. Nothing of it is in the log; or, in a log that stores one object after
-    /// the other, its last record is not.
+    /// A version that the decision required has changed. Nothing of the decision is in the log; or, in a log that
+    /// stores one object after the other, its last record is not.
     Overtaken,
-    /// Nothing of it is in the log, because another object holds this claim. The request is judged again.
+    /// Nothing of the decision is in the log, because another object holds this claim. The request is judged again.
     Taken(Arc<str>),
-    /// Nothing of it is in the log, for another reason.
+    /// Nothing of the decision is in the log, for another reason.
     Refused(Fault),
-    /// It was sent, and got no answer.
+    /// The decision was sent, and got no answer.
     Unknown,
 }
 

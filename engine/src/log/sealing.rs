@@ -13,12 +13,12 @@ pub trait Sealing: Send + Sync + 'static {
     /// Whether values of some resources are stored encrypted. Readers of the log get them decrypted.
     fn encrypts(&self) -> bool;
 
-    /// Work to await before an event of the resource can be appended; `None` if there is none: a key may have to be
+    /// Work to await before an event of the resource can be appended; `None` if there is none. A key may have to be
     /// fetched, and an append must not wait for that. A fault refuses only this write.
     fn prepare(&self, resource: &str) -> Option<Prepared>;
 
-    /// Whether an event's value is stored in another form than it would be now. Then the next write of its object is
-    /// carried out even if it changes nothing.
+    /// Whether an event's value is stored in another form than a new value would be. Then the next write of its object
+    /// is carried out even if it changes nothing.
     fn is_outdated(&self, offset: Offset) -> Result<bool, Fault>;
 }
 

@@ -3,8 +3,8 @@
 use holdfast_core::event::Offset;
 use std::fmt;
 
-/// An object of a log to which other programs write, whose value cannot be read. It is not part of the state, and is
-/// never overwritten.
+/// An object whose value cannot be read, in a log to which other programs write. The object is not part of the state,
+/// and is never overwritten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
     pub resource: String,
@@ -18,9 +18,9 @@ pub struct Unreadable {
 /// Why a value cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flaw {
-    /// It cannot be decrypted.
+    /// The value cannot be decrypted.
     Locked(String),
-    /// It is no object of its resource.
+    /// The value is no object of its resource.
     Malformed(String),
 }
 

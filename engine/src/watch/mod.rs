@@ -1,6 +1,6 @@
-//! One watcher: catches up from the log, then follows the hub, and returns to the log when it falls behind.
+//! One watcher. It catches up from the log, then follows the hub, and returns to the log when it falls behind.
 //!
-//! The position is the last event that the watcher was given or that did not concern it. Joining the hub yields an
+//! The position is the last event that the watcher has received or that did not concern it. Joining the hub yields an
 //! offset: later events come by the hub, and the log fills the gap between the position and that offset.
 
 use crate::engine::Engine;
@@ -27,9 +27,9 @@ use tokio::sync::mpsc::error::TryRecvError;
 /// Where a watch begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchStart {
-    /// With the current objects, as ADDED events.
+    /// The watch begins with the current objects, as ADDED events.
     Now,
-    /// After this version.
+    /// The watch begins after this version.
     After(Offset),
 }
 
@@ -37,10 +37,10 @@ pub struct Watch {
     engine: Arc<Engine>,
     selection: Selection,
     source: Source,
-    /// Events from the log or the snapshot that were not given out yet.
+    /// Events from the log or the snapshot that the watch has not returned yet.
     pending: VecDeque<Delivery>,
     position: Offset,
-    /// A read of the log under way. Meanwhile nothing is pending, and the position stays.
+    /// A read of the log under way. While it runs nothing is pending, and the position stays.
     reading: Option<Reading>,
     /// The offsets that earlier look-ups found and that are yet to be read.
     ahead: Ahead,
@@ -48,11 +48,11 @@ pub struct Watch {
     reader: Reader,
     /// Counts the pending events that were made for this watcher alone as the reader's.
     charge: Option<Charge>,
-    /// The version whose objects are the first events; `None` once the end of these was reported.
+    /// The version whose objects are the first events; `None` after the end of these events was reported.
     initial: Option<Offset>,
     /// The first events that are yet to be made.
     beginning: Option<Beginning>,
-    /// This watch's slot among those of its user.
+    /// This watch's slot among the watches of its user.
     place: Option<Place>,
 }
 
@@ -108,13 +108,13 @@ impl Begun {
     }
 }
 
-/// Where events come from once the log has been read.
+/// The source of the events that follow those of the log.
 enum Source {
     Hub(Subscription),
-    /// None: a watch of a past version ends at that version.
+    /// No source: a watch of a past version ends at that version.
     Still(Arc<State>),
-    /// None any more: the kind was redefined since the selection was made, or an object can no longer be read. A client
-    /// that watches again gets the reason.
+    /// No further source: the kind was redefined after the selection was made, or an object can no longer be read. A
+    /// client that watches again gets the reason.
     Redefined,
 }
 
@@ -128,8 +128,8 @@ impl Source {
         }
     }
 
-    /// Joins the hub. If the kind is deleted before the watcher joins, the hub never tells the watcher; if it is
-    /// deleted later, the hub does. So a snapshot taken after joining shows whether the kind still exists.
+    /// Joins the hub. If the kind is deleted after the watcher joined, the hub drops the watcher. If the kind is
+    /// deleted before, it does not, so a snapshot that is taken after joining shows whether the kind still exists.
     fn join(engine: &Arc<Engine>, selection: &Selection, before: &State) -> (Source, Arc<State>) {
         let Some(kind) = before.registry.serves(selection.kind).then(|| before.kind(selection.kind)) else {
             return (Source::Redefined, engine.own_snapshot());
@@ -165,11 +165,11 @@ impl Watch {
             }
             WatchStart::After(offset) => watch.position = offset,
             WatchStart::Now => {
-                // Taken after joining, so it contains every event that was delivered before.
+                // The snapshot is taken after joining, so it contains every event that was delivered before.
                 watch.position = snapshot.offset;
                 watch.initial = Some(snapshot.offset);
                 watch.beginning = Some(Beginning::Picked(Begun::Own(snapshot), None));
-                // The state was just taken, so it cannot have been dropped.
+                // The state was read just now, so it cannot have been dropped.
                 let _ = watch.begin_on();
             }
         }
@@ -243,7 +243,7 @@ impl Watch {
         self.source.since().0.saturating_sub(self.position.0) > NEAR
     }
 
-    /// Whether the last returned event is already counted as the reader's.
+    /// Whether the last returned event already counts as the reader's.
     pub fn is_counted(&self) -> bool {
         self.charge.is_some()
     }
@@ -253,7 +253,7 @@ impl Watch {
         self.initial.is_some()
     }
 
-    /// The version of the initial state, once all its events were returned; only once.
+    /// The version of the initial state. It is returned once, after all events of the initial state.
     pub fn initial_events_ended(&mut self) -> Option<Offset> {
         if self.pending.is_empty() && self.beginning.is_none() { self.initial.take() } else { None }
     }
@@ -298,7 +298,8 @@ impl Watch {
                 self.begin_on()?;
                 continue;
             }
-            // The caller asks for the next event only after it has handled the last one, which no longer counts.
+            // The caller asks for the next event only after it has handled the last one, so the last one no longer
+            // counts.
             self.charge = None;
             if self.position < self.source.since() {
                 match self.poll_catch_up(&mut Context::from_waker(Waker::noop())) {
@@ -324,7 +325,7 @@ impl Watch {
         }
     }
 
-    /// Puts back the last returned event: it is the next one again.
+    /// Puts back the last returned event: the next call returns it again.
     pub fn put_back(&mut self, delivery: Delivery) {
         self.pending.push_front(delivery);
     }

@@ -115,7 +115,7 @@ async fn the_writer_waits_for_who_is_on_the_way() {
     let waiting = tokio::spawn(engine.expect(std::future::pending::<()>()));
     let (first, second) = (begin("a"), begin("b"));
     let first = tokio::spawn(first);
-    // A writer that does not wait would be done long before.
+    // A writer that does not wait would be done by now.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(sizes.lock().unwrap().is_empty());
     second.await.unwrap();
@@ -275,7 +275,7 @@ fn the_next_write_of_an_object_need_not_read_it() {
     assert_eq!(state.recent.find(state.get(kind, "default/a").expect("the pod")), None);
 }
 
-/// With the writer's thread this time: many clients at once, and no write is lost or doubled.
+/// This test runs the writer's thread: with many clients at once no write is lost or doubled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_clients_count_together() {
     let log = Arc::new(MemoryLog::default());

@@ -27,12 +27,12 @@ fn each_fault_is_told_and_survived() {
             Planned::Full => assert!(matches!(refusal, Refusal::InsufficientStorage(_)), "{refusal:?}"),
             _ => assert!(matches!(refusal, Refusal::Internal(_)), "{refusal:?}"),
         }
-        // Readers see the state before; no watch is told of events that may not be stored.
+        // Readers see the state before the write, and no watch gets events that may not be stored.
         assert_eq!(stage.engine.snapshot().offset, before.offset, "{fault:?}");
         assert_eq!(drain(&mut watch), Vec::<String>::new(), "{fault:?}");
         assert_eq!(log.last().unwrap(), Offset(if durable { 3 } else { 2 }), "{fault:?}");
 
-        // The next write recovers the log. Events that had become durable nevertheless come first.
+        // The next write recovers the log. Events that became durable in spite of the fault come first.
         stage.must(&config_map("c"));
         let expected: &[&str] =
             if durable { &["MODIFIED default/a@3", "ADDED default/c@4"] } else { &["ADDED default/c@3"] };
@@ -135,8 +135,8 @@ fn a_failed_write_may_be_tried_again() {
     let mut stage = Stage::new(log.clone());
     log.plan(Planned::Unacknowledged);
     assert!(matches!(stage.mutate(&config_map("a")), Err(Refusal::Internal(_))));
-    // The request is judged on the published state, in which the object does not exist. By the time of the commit the
-    // writer knows that it does.
+    // The request is judged on the published state, in which the object does not exist. At the commit the writer has
+    // the state in which it exists.
     let engine = stage.engine.clone();
     let again = config_map("a");
     let mut future = Box::pin(engine.mutate(&again));

@@ -1,4 +1,4 @@
-//! A writer that dies is reported, and one that lives reports whether the log takes writes.
+//! A writer that dies is reported. A writer that lives reports whether the log accepts writes.
 
 use super::stage::{Stage, config_map, options};
 use holdfast_core::Refusal;

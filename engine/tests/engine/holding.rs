@@ -85,8 +85,8 @@ impl Log for Counting {
     }
 }
 
-/// Two namespaces beside the default one. In `mine` one object is made first and another one last; in `theirs` one
-/// object is changed `changes` times, to texts of `bytes` bytes.
+/// Makes two namespaces. In `mine` one object is made first and another one last; in `theirs` one object is changed
+/// `changes` times, to texts of `bytes` bytes.
 fn stage(changes: usize, bytes: usize) -> (Stage, Arc<Counting>) {
     let log = Arc::new(Counting::default());
     let mut stage = Stage::new(log.clone());
@@ -168,7 +168,8 @@ fn a_watch_whose_beginning_was_let_go_of_is_told_so() {
     let mut slow = watch(&stage, "mine", WatchStart::Now, "jane");
     assert!(slow.next_ready().expect("no fault").is_some());
     assert!(memory.told().bytes > 0);
-    // Objects that are changed meanwhile stay in memory for this watch alone, up to the bound of its user.
+    // Objects that change before the watch has read its first events stay in memory for this watch alone, up to the
+    // bound of its user.
     memory.set_bytes_max(8 << 20);
     let (mut changes, mut renewed) = (0, Vec::new());
     while memory.told().gave_way == 0 {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// The records that another server makes of a request, judged on the current state.
+/// The records that another server writes for a request, judged on the current state.
 fn records_of_other(stage: &Stage, request: &Request) -> Vec<Record> {
     let snapshot = stage.engine.snapshot();
     let (command, _) = stage.decide(&snapshot, request);
@@ -160,7 +160,7 @@ fn what_cannot_be_read_of_others_stops_writes_and_says_why() {
     let log = Arc::new(MemoryLog::default());
     let mut stage = Stage::new(log.clone());
     let mut records = records_of_other(&stage, &config_map("a"));
-    // A resource of no built-in kind, and no name that a custom one could have.
+    // No built-in kind has this resource, and no custom kind could have this name.
     records[0].resource = "unheard-of".into();
     let (command, mut answer) = stage.decide(&stage.engine.snapshot(), &config_map("b"));
     log.be_overtaken(move |_| records);

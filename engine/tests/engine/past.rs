@@ -60,7 +60,7 @@ fn a_past_version_is_what_it_was() {
     let states = history(&mut stage);
     let services = states[0].registry.by_storage("services/specs").unwrap();
     for engine in [stage.engine.clone(), stage.restart(&log).engine] {
-        // In any order: no read may spoil a later one.
+        // The versions are read in both orders: no read may change the result of a later one.
         for was in states.iter().rev().chain(&states) {
             let found = exact(&engine, was.offset.0).unwrap();
             assert_eq!(found.offset, was.offset);
@@ -170,7 +170,7 @@ fn a_moment_is_a_version_a_time_or_a_time_ago() {
             other => panic!("{text}: {other:?}"),
         }
     }
-    // If the log begins with a deletion, moments before it are not resolved to its version.
+    // If the log begins with a deletion, moments before the deletion do not resolve to its version.
     stage.clock.now_ms.store(5 * 60_000, Ordering::Relaxed);
     stage.must(&delete("configmaps", "default", "a3"));
     stage.clock.now_ms.store(9 * 60_000, Ordering::Relaxed);

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 static LONG: Mutex<Option<(Sender<()>, Receiver<()>)>> = Mutex::new(None);
 static IS_LONG: AtomicBool = AtomicBool::new(false);
 
-/// Admission reads the clock before anything else: here that call takes as long as an expression may.
+/// Admission reads the clock first. Here that call takes as long as an expression may take.
 fn ticks() -> u64 {
     if IS_LONG.swap(false, Ordering::Relaxed)
         && let Some((begun, end)) = LONG.lock().unwrap().take()

@@ -1,4 +1,4 @@
-//! Reads of the log that wait for a disk hold up no other request, and many run at once.
+//! A read of the log that waits for the disk delays no other request, and many such reads run at the same time.
 
 use super::stage::{Stage, config_map, create, options, patch, selection, set, told};
 use holdfast_core::event::{Offset, Record};
@@ -127,7 +127,7 @@ async fn while_reads_of_the_log_wait_others_are_served() {
         assert_eq!(told(&first), "ADDED default/a@2");
         first.event.change.offset
     });
-    // All six reads are in progress at once, and other requests are served meanwhile.
+    // All six reads are in progress at once, and other requests are served at the same time.
     let served = async {
         while log.waiting() < 6 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -173,7 +173,7 @@ fn what_has_not_changed_for_a_while_is_read_as_it_was_written() {
     // The newest objects are unpacked, and so are those that watches show.
     assert_eq!(in_pieces(&stage), 1100 - 1024 - 1);
     assert_eq!(in_pieces(&stage.restart(&log)), 1100 - 1);
-    // A patch of a packed object changes only what it says.
+    // A patch of a packed object changes only the patched fields.
     let past = stage.engine.snapshot();
     stage.must(&patch("configmaps", "default", "map-1", json!({"data": {"own": "other"}})));
     let (kind, key) = (past.registry.find("", "v1", "configmaps").unwrap().0, "default/map-1");

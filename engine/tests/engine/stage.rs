@@ -53,7 +53,7 @@ pub fn options(clock: &Arc<TestClock>) -> Options {
 }
 
 impl Stage {
-    /// On an empty log, in which the namespace `default` is then event 1.
+    /// A stage on an empty log. Event 1 creates the namespace `default`.
     pub fn new(log: Arc<dyn Log>) -> Stage {
         let mut stage = Stage::on(log, Hub::default());
         stage.must(&create("namespaces", "", json!({"metadata": {"name": "default"}})));
@@ -95,7 +95,7 @@ impl Stage {
         self.writer.commit(&mut batch);
     }
 
-    /// Judges on a snapshot, and leaves it to the caller to commit.
+    /// Judges the request on a snapshot; the caller commits the decision.
     pub fn decide(&self, state: &State, request: &Request) -> (Command, oneshot::Receiver<Outcome>) {
         let stamp = self.clock.stamp();
         let decision = pipeline::decide(state, self.engine.settings(), request, stamp).unwrap();

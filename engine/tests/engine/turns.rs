@@ -42,7 +42,7 @@ fn is_done(mutation: &mut Mutation) -> bool {
     }
 }
 
-/// Runs rounds in each of which a new writer is faster than the slow one. Returns how many rounds the slow one needed,
+/// Runs rounds. In each round a new writer is faster than the slow one. Returns how many rounds the slow one needed,
 /// and the requests that still wait.
 fn rounds(stage: &mut Stage, slow: &mut Mutation, max: usize) -> (Option<usize>, Vec<Mutation>) {
     let mut fast = Vec::new();
@@ -136,7 +136,7 @@ impl Outside for SlowWebhook {
         let own_write = self.own_write.lock().unwrap().clone();
         if let Some((engine, write)) = own_write {
             let engine = engine.upgrade().unwrap();
-            // Another value each time, since an unchanged object gets no new version.
+            // The value differs each time, because an unchanged object gets no new version.
             let value = self.asked.load(Ordering::Relaxed);
             let body = patch("configmaps", "default", "one", json!({"spec": {"own": value}})).body;
             engine.mutate(&Request { body, ..write }).await?;

@@ -27,7 +27,7 @@ impl Dice {
     }
 }
 
-/// Counts of what happened in a run, so that a test can demand that each thing did.
+/// Counts of the events of a run, so that a test can demand that each kind of event happened.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Seen {
     pub behind: u64,
@@ -45,7 +45,7 @@ type Place = (String, String);
 pub struct Store {
     dice: Dice,
     events: BTreeMap<u64, Record>,
-    /// The last number that was used, by an event or by something else in the store (a gap).
+    /// The last number that an event or something else in the store (a gap) has used.
     newest: u64,
     objects: BTreeMap<Place, Held>,
     servers: Vec<Server>,
@@ -63,7 +63,7 @@ struct Held {
 
 #[derive(Default)]
 struct Server {
-    /// The tail of this server has the events up to here.
+    /// The tail of this server has the events up to this number.
     through: u64,
     cut_off: bool,
     wake: Option<Wake>,

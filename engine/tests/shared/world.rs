@@ -1,7 +1,7 @@
 //! Two engines on one log, clients of both, and a world in which the log is late, silent or unreachable: all from one
 //! seed, on one thread.
 //!
-//! Linearizability is checked against the shared log itself, whose order is what really happened. For each request the
+//! Linearizability is checked against the shared log, whose order is the real order of the events. For each request the
 //! test notes the log's last offset when the request was sent and when it was answered. The answer must agree with the
 //! state at one of the offsets between the two.
 
@@ -25,16 +25,16 @@ const STEPS: usize = 400;
 
 /// The answer that a client got.
 enum Told {
-    /// To a write: the version, where one was shown.
+    /// The answer to a write: the version, if the answer has one.
     Done(Option<u64>),
-    /// To a read: the version of the object.
+    /// The answer to a read: the version of the object.
     Found(u64),
-    /// To a list: its version, and those of the objects.
+    /// The answer to a list: its version, and the versions of the objects.
     Listed(u64, Vec<u64>),
     Absent,
     Exists,
     Conflict,
-    /// The write conflicts with what other objects hold.
+    /// The write is refused for another reason, such as a claim that another object holds.
     Refused,
     /// The request was not carried out.
     Unavailable,
@@ -64,7 +64,7 @@ struct World {
     counts: BTreeMap<String, (usize, usize)>,
 }
 
-/// Runs one seed. Returns the first mistake, if there was one, and what happened.
+/// Runs one seed. Returns the first mistake, if there was one, and the counts of the run.
 pub fn run(seed: u64) -> (Result<(), String>, Seen) {
     let _time = timeless().enter();
     let store = Store::new(seed, SERVERS);

@@ -1,6 +1,7 @@
-//! Descriptions of the API with the other servers' parts merged in.
+//! Discovery and OpenAPI documents into which the parts of other servers are merged.
 //!
-//! A merged document is kept with this server's own one, and made again when that or the table has changed.
+//! A merged document is kept with this server's own document, and made again when that document or the table has
+//! changed.
 
 use super::{Table, whole};
 use crate::paths;
@@ -20,14 +21,14 @@ use http::header::{ACCEPT, HeaderValue};
 use http::{HeaderMap, Method};
 use std::sync::{Arc, PoisonError};
 
-/// A merged document, and what it was made from.
+/// A merged document, and the values from which it was made.
 pub(super) struct Merged {
     own: Bytes,
     generation: u64,
     document: Bytes,
 }
 
-/// The requested document, if other servers may have a part in it.
+/// A requested document that may have parts of other servers.
 enum MergedDocument<'a> {
     Groups(Option<Aggregated>),
     Group(&'a str),
@@ -35,7 +36,7 @@ enum MergedDocument<'a> {
     OpenApiV3Index,
 }
 
-/// Answers a path whose document other servers have a part in; `None` when the document is only this server's.
+/// Answers a path whose document has parts of other servers; `None` if the document has none.
 pub async fn answer(
     transport: &Arc<Transport>,
     user: &Arc<User>,

@@ -33,7 +33,7 @@ use tokio::time::Instant;
 
 /// How often an available server is checked.
 const PERIOD: Duration = Duration::from_secs(30);
-/// How soon a server is checked again after a first failure; the wait doubles with each failure, up to the period.
+/// How soon a server is checked again after a first failure. The wait doubles with each failure, up to `PERIOD`.
 const RETRY_MIN: Duration = Duration::from_millis(250);
 /// How long a server may take to answer a check.
 const ASK_MAX: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ const ATTEMPTS: usize = 5;
 /// The user that the checks act as.
 const USER: &str = "system:kube-aggregator";
 
-/// When to check which APIService.
+/// The times at which APIServices are checked.
 #[derive(Default)]
 struct Agenda {
     due: BTreeMap<String, Instant>,
@@ -74,7 +74,7 @@ impl Agenda {
         due
     }
 
-    /// A check has ended.
+    /// Called when a check has ended.
     fn done(&mut self, name: &str, outcome: Outcome) {
         let again = self.busy.remove(name).unwrap_or(false);
         let wait = match outcome {
@@ -99,7 +99,7 @@ impl Agenda {
 }
 
 enum Outcome {
-    /// Nothing to check again.
+    /// The APIService need not be checked again.
     Settled,
     Well,
     Ill,
@@ -198,12 +198,12 @@ impl Aggregator {
         }
     }
 
-    /// Notes an APIService's newest state. Returns whether it is to be checked.
+    /// Records an APIService's newest state. Returns whether the APIService is to be checked.
     fn note(&self, name: &str, entry: Option<&Entry>) -> bool {
         let Some(served) = GroupVersion::of_name(name) else { return false };
         let table = self.table.load_full();
         let before = table.servers.get(&served);
-        // APIServices that this server keeps for itself need no check.
+        // APIServices that this server keeps for its own APIs need no check.
         let kept = entry.is_some_and(|entry| entry.index.label(LABEL).is_some());
         let service = entry.and_then(|entry| {
             let remote = memchr::memmem::find(&entry.json(), b"\"service\":").is_some();
@@ -240,7 +240,7 @@ impl Aggregator {
         moved || !same_priorities || backend.is_none()
     }
 
-    /// Changes the table, if `edit` returns that it did.
+    /// Replaces the table if `edit` returns that it changed it.
     fn change(&self, edit: impl FnOnce(&mut Table) -> bool) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut table = Table::clone(&self.table.load());
@@ -282,8 +282,8 @@ impl Aggregator {
         }
     }
 
-    /// Reads what the server behind an APIService serves, before the APIService becomes available. Returns whether the
-    /// server has just answered.
+    /// Reads the discovery documents of the server behind an APIService, before the APIService becomes available.
+    /// Returns whether the server has just answered.
     async fn refresh(&self, service: &ApiService, answers: bool) -> bool {
         let Some(server) = self.table.load().servers.get(&service.served).cloned() else { return false };
         let stale = || Discovered { fresh: false, ..server.told.clone() };
@@ -293,7 +293,7 @@ impl Aggregator {
         };
         let fresh = told.fresh;
         self.change(|table| match table.servers.get_mut(&service.served) {
-            // Unless the backend has changed meanwhile.
+            // The result counts only if the backend is still the same.
             Some(now) if now.backend == server.backend && now.told != told => {
                 Arc::make_mut(now).told = told;
                 true
@@ -331,7 +331,7 @@ impl Aggregator {
         Condition::unanswered(last)
     }
 
-    /// Reads what the server serves.
+    /// Reads the server's discovery documents.
     async fn listen(&self, server: &Server) -> Discovered {
         let stale = || Discovered { fresh: false, ..server.told.clone() };
         let Some(resources) = self.resources(server).await else { return stale() };

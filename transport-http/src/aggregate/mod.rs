@@ -1,5 +1,5 @@
 //! API aggregation: parts of the API that other servers serve. Their APIServices are followed, their availability is
-//! checked, requests are forwarded to them, and discovery shows their resources beside this server's own.
+//! checked, requests are forwarded to them, and discovery shows their resources together with this server's own.
 //!
 //! Start at [`Aggregator`]. `keeper` follows and checks, `proxy` forwards requests, `documents` merges descriptions.
 
@@ -28,7 +28,7 @@ pub struct Settings {
     pub routing: Routing,
     /// Whether redirects of other servers are refused instead of passed on.
     pub reject_redirects: bool,
-    /// The client certificate by which this server proves that it may act for users.
+    /// The client certificate with which this server proves that it may act for users.
     pub identity: Option<Arc<Identity>>,
     /// Servers in this process.
     pub inside: Insiders,
@@ -48,12 +48,12 @@ pub struct Aggregator {
     slices: Arc<RwLock<Slices>>,
     settings: Settings,
     table: ArcSwap<Table>,
-    /// Held while the table changes.
+    /// The lock that is held while the table changes.
     changing: Mutex<()>,
     merged: Mutex<HashMap<String, documents::Merged>>,
 }
 
-/// What is known of the other servers' parts of the API. Replaced as a whole when something changes.
+/// The known parts of the API that other servers serve. The table is replaced as a whole when something changes.
 #[derive(Clone, Default)]
 struct Table {
     servers: BTreeMap<GroupVersion, Arc<Server>>,
@@ -71,7 +71,7 @@ pub(crate) struct Server {
     told: Discovered,
 }
 
-/// What a server last said about its resources.
+/// The last discovery documents of a server.
 #[derive(Clone, Default, PartialEq)]
 struct Discovered {
     resources: Vec<ResourceDiscovery>,
@@ -103,14 +103,14 @@ impl Aggregator {
         }
     }
 
-    /// The aggregator of a fork: it reaches other servers in the same way, and starts with what is known of them.
+    /// The aggregator of a fork. It reaches other servers in the same way, and starts with the same table.
     pub fn beside(&self, engine: Arc<Engine>) -> Aggregator {
         let aggregator = Aggregator::new(engine, self.settings.clone());
         aggregator.table.store(self.table.load_full());
         aggregator
     }
 
-    /// The client for all outgoing calls; webhooks use it, too.
+    /// The client for all outgoing calls, also to webhooks.
     pub fn outbound(&self) -> &Arc<Outbound> {
         &self.outbound
     }

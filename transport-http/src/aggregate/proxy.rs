@@ -45,7 +45,7 @@ const OF_CONNECTION: &[&str] = &[
     "upgrade",
 ];
 
-/// Forwards an authorized request of this user, under the request id that it has here.
+/// Forwards an authorized request of this user, with its request id.
 pub async fn forward<B, D, E>(
     transport: &Arc<Transport>,
     server: &Server,
@@ -76,8 +76,9 @@ where
     let mut headers = wire.headers;
     strip(&mut headers, upgrade.is_some());
     headers.remove(header::HOST);
-    // The other server believes the headers that name the user, because this server's certificate vouches for them. So
-    // the client's own credentials and such headers are removed before the user's are added.
+    // The other server trusts the headers that name the user, because this server sends its certificate. So the
+    // client's credentials, and headers of this kind that the client sent, are removed before the user's headers are
+    // added.
     headers.remove(header::AUTHORIZATION);
     let impersonating: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
@@ -135,14 +136,14 @@ where
     }
 }
 
-/// Whether the response may take any time.
+/// Whether the response may last for any time.
 fn is_patient(route: &Route) -> bool {
     let Route::Resource { verb, path } = route else { return false };
     *verb == Some(Verb::Watch)
         || matches!(path.subresource.as_str(), "log" | "attach" | "exec" | "portforward" | "proxy")
 }
 
-/// A server's response, piece by piece as it arrives; one that may go on for ever ends when this server stops.
+/// A server's response, piece by piece as it arrives. A response that may last for ever ends when this server stops.
 pub fn passed_on(
     response: http::Response<Incoming>,
     reject_redirects: bool,
@@ -175,8 +176,8 @@ pub fn passed_on(
     answer
 }
 
-/// Sets the headers that name the user, and removes the client's own ones. A value that cannot
-/// be sent as a header is an error with the header's name: without it, another server would see another user.
+/// Sets the headers that name the user, and removes the client's own ones. A value that cannot be sent as a header is
+/// an error with the header's name. If the header were left out, the other server would see another user.
 pub fn identify(headers: &mut HeaderMap, user: &User) -> Result<(), String> {
     let said: Vec<HeaderName> = headers
         .keys()

@@ -1,4 +1,4 @@
-//! Bootstrap tokens: a Secret of the cluster says that the holder of its token may join.
+//! Bootstrap tokens: the holder of a token may join the cluster if a Secret has that token.
 
 use crate::secrets;
 use holdfast_core::authz::User;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";
 const GROUP: &str = "system:bootstrappers";
-/// The longest name of an extra group, without the common prefix.
+/// The maximum length of an extra group's name, without the common prefix.
 const EXTRA_MAX: usize = 256;
 
 /// The user of a token `abcdef.0123456789abcdef`, if a Secret allows it.
@@ -54,7 +54,7 @@ fn decoded(value: &Value) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|text| !text.is_empty())
 }
 
-/// An expiration that is no valid time counts as passed.
+/// Whether the token has expired. An expiration that is no valid time counts as passed.
 fn has_expired(expiration: Option<&str>) -> bool {
     expiration.is_some_and(|text| match text.parse::<jiff::Timestamp>() {
         Ok(end) => end <= jiff::Timestamp::now(),

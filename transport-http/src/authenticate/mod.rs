@@ -19,7 +19,7 @@ use http::HeaderMap;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Tries each method in turn; a credential that is present but wrong is refused, not ignored.
+/// Tries each method in turn. A wrong credential is refused, not ignored.
 #[derive(Default)]
 pub struct Authenticator {
     pub anonymous: Anonymous,
@@ -29,7 +29,7 @@ pub struct Authenticator {
     pub service_accounts: Option<Arc<ServiceAccountTokens>>,
     /// Whether Secrets of the cluster can be bootstrap tokens.
     pub bootstrap_tokens: bool,
-    /// Verifies tokens that are not known here.
+    /// Verifies tokens that this server cannot verify itself.
     pub elsewhere: Option<Arc<dyn Elsewhere>>,
     /// The headers in which a proxy names the user; they can be changed at run time.
     pub request_headers: Arc<ArcSwap<RequestHeaders>>,
@@ -41,7 +41,7 @@ pub enum Anonymous {
     #[default]
     Never,
     Always,
-    /// Only on exactly one of these paths.
+    /// Requests without credentials are accepted only for exactly these paths.
     Paths(Vec<String>),
 }
 
@@ -85,7 +85,7 @@ impl Authenticator {
             if let Some(user) = self.request_headers.load().user(headers) {
                 return Ok(Some(Arc::new(user)));
             }
-            // A proxy that names no user makes the request as itself.
+            // If a proxy names no user, the request is the proxy's own.
             peer = proxy;
         }
         if let Peer::Certificate(user) | Peer::Internal(user) = peer {
@@ -103,7 +103,8 @@ impl Authenticator {
         }
     }
 
-    /// The user of a token, for one of these audiences or the server's own; or why there is none.
+    /// The user of a token that is for one of these audiences, or for the server's own; or the reason why there is no
+    /// user.
     async fn find(
         &self,
         state: &State,
@@ -132,7 +133,7 @@ impl Authenticator {
         })
     }
 
-    /// The same without calling another server.
+    /// Like [`Self::find`], without calling another server.
     fn find_here(
         &self,
         state: &State,
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn token_files_read_or_say_which_line() {
-        // Spaces are kept, and no line is a comment.
+        // Spaces are kept, and there are no comment lines.
         let tokens = static_tokens("t1,jane,7\n#note, x,y\nt2,joe,8,\"a, b\"\nt3,jim,9,\n").unwrap();
         assert_eq!(tokens["t1"].groups, ["system:authenticated"]);
         assert_eq!(tokens["#note"].name, " x");

@@ -10,7 +10,8 @@ use tokio::io::{AsyncReadExt, join};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-/// How long a client may read nothing: a pager may have stopped it. As long as a stream may be idle in Kubernetes.
+/// How long a client may read nothing: for example, a pager may have stopped it. It is the time that a stream may be
+/// idle in Kubernetes.
 const UNREAD_MAX: Duration = Duration::from_secs(4 * 3600);
 
 /// Waits for the upgrade.

@@ -11,7 +11,7 @@ pub struct Connections {
     /// The speed limit of one connection, in bytes a second in each direction.
     pub bytes_a_second: Option<u64>,
     pub(super) gates: KubeletGates,
-    /// A place for each open connection, so that no user keeps others from their nodes.
+    /// A place for each open connection, so that one user cannot block the connections of others.
     pub(super) places: Shares,
     pub(crate) counts: Counts,
 }
@@ -21,9 +21,9 @@ pub struct Connections {
 pub struct KubeletGates {
     /// WebSockets of protocol version 5 are translated to SPDY for kubelets without WebSockets.
     pub translates: bool,
-    /// SPDY in a WebSocket is unpacked for such kubelets.
+    /// SPDY in a WebSocket is unpacked for kubelets without WebSockets.
     pub tunnels: bool,
-    /// Kubelets that declare support for both get the requests as clients send them.
+    /// Kubelets that declare support for both get the clients' requests unchanged.
     pub passes_on: bool,
     /// A client that reads a log may ask not to verify the kubelet's certificate.
     pub may_trust_any: bool,
@@ -46,7 +46,7 @@ impl Default for Connections {
 }
 
 impl Connections {
-    /// At most `most` connections at a time, of which no user has more than a fair share.
+    /// At most `most` connections at a time. No user has more than a fair share of them.
     pub fn new(kubelets: Arc<Kubelets>, bytes_a_second: Option<u64>, most: u64) -> Connections {
         let (places, gates) = (Shares::new(most), KubeletGates::default());
         Connections { kubelets, bytes_a_second, gates, places, counts: Counts::default() }

@@ -1,7 +1,7 @@
 //! Rewrites the links of pages from servers within the cluster, so that they lead through this server, like the page's
 //! own address.
 //!
-//! A page passes through piece by piece. Only an incomplete tag is kept back, up to a bound. A larger tag, and content
+//! A page passes through piece by piece. Only an incomplete tag is held back, up to a bound. A larger tag, and content
 //! other than HTML, passes unchanged.
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use std::io::Write as _;
 const TAG_BYTES_MAX: usize = 64 << 10;
 /// How much of a compressed page is read at once: it may expand to a thousand times as much.
 const COMPRESSED_BYTES: usize = 512;
-/// Attributes that are links, with the elements in which they are.
+/// Attributes that are links, each with the elements that have it.
 const LINKS: &[(&str, &[&str])] = &[
     ("action", &["form"]),
     ("background", &["body"]),
@@ -32,7 +32,7 @@ const LINKS: &[(&str, &[&str])] = &[
     ("src", &["audio", "embed", "frame", "iframe", "img", "input", "script", "source", "track", "video"]),
     ("usemap", &["img", "input", "object"]),
 ];
-/// Elements whose content is text, even if it looks like tags.
+/// Elements whose content is text, even if it contains tags.
 const TEXTS: [&str; 4] = ["script", "style", "textarea", "title"];
 
 /// The rewriting of links to a server.
@@ -47,8 +47,8 @@ pub struct Way {
 }
 
 impl Way {
-    /// The link rewritten to lead to the same place through this server; `None` if it does so already, is relative, or
-    /// leads to another host.
+    /// The link, rewritten so that it leads to the same place through this server; `None` if it is relative, leads to
+    /// another host, or already leads through this server.
     pub fn lead_back(&self, link: &str) -> Option<String> {
         // Without a scheme, this parser finds no authority in `//host/path`.
         let (scheme, rest) = match link.strip_prefix("//") {
@@ -180,11 +180,11 @@ impl Reader {
 /// Rewrites the links of a page that comes in pieces.
 struct Rewriter {
     way: Way,
-    /// The beginning of a tag whose end has not come yet.
+    /// The beginning of a tag whose end has not arrived yet.
     held: Vec<u8>,
     /// How far `held` was scanned, and the quote within which that position is.
     looked: (usize, Option<u8>),
-    /// The end of the text or comment that the page is within.
+    /// The end mark of the current text or comment.
     until: Option<&'static str>,
 }
 
@@ -208,7 +208,7 @@ impl Rewriter {
                 }
                 continue;
             }
-            // This begins a new tag, so the bytes before it are none.
+            // This byte begins a new tag, so the bytes before it are not part of a tag.
             if byte == b'<' && (self.until.is_some() || self.held.len() == 1) {
                 out.append(&mut self.held);
                 continue;
@@ -227,7 +227,7 @@ impl Rewriter {
     /// Scans the last byte of `held`, and moves bytes that need no rewriting to `out`.
     fn look(&mut self, out: &mut Vec<u8>) {
         if let Some(until) = self.until {
-            // Within text, only its end matters.
+            // Within text, only the end of the text matters.
             let known = self.held.len().min(until.len());
             if !self.held[..known].eq_ignore_ascii_case(&until.as_bytes()[..known]) {
                 out.append(&mut self.held);
@@ -294,7 +294,7 @@ fn is_begin(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || matches!(byte, b'/' | b'!' | b'?')
 }
 
-/// The next attribute with a value in a tag, from a position on: the ranges of its name and its value.
+/// The first attribute with a value at or after a position in a tag: the ranges of its name and its value.
 fn attribute(tag: &str, mut from: usize) -> Option<(std::ops::Range<usize>, std::ops::Range<usize>)> {
     let bytes = tag.as_bytes();
     let skip = |mut at: usize, skipped: &dyn Fn(u8) -> bool| {

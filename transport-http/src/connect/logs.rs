@@ -20,7 +20,7 @@ use hyper::body::Incoming;
 use tokio_util::io::StreamReader;
 use warp::Reply as _;
 
-/// The most of a kubelet's error text that is passed on.
+/// The maximum number of bytes of a kubelet's error text that are passed on.
 const WORDS_BYTES_MAX: usize = 50_000;
 
 pub async fn answer(mut outing: Outing<'_>) -> Result<Answered, Refusal> {
@@ -83,7 +83,7 @@ fn until_stopped(
     let mut stopping = outing.transport.stopping.subscribe();
     let stopped = Box::pin(async move { drop(stopping.wait_for(|stopping| *stopping).await) });
     body.into_data_stream().take_until(stopped).inspect(move |_| {
-        // Dropped with the stream.
+        // The values are dropped with the stream.
         let _ = &kept;
     })
 }

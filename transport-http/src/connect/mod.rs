@@ -1,9 +1,9 @@
-//! Answers from behind the API: from a node's kubelet, a pod or a Service. The service has authorized the call and
+//! Answers of servers behind the API: a node's kubelet, a pod or a Service. The service has authorized the call and
 //! found the destination; this module connects to it.
 //!
-//! `logs` reads a container's log. `upgrade` joins the client's connection with a kubelet's, `translate` does so if they
-//! speak different protocols, and `relay` copies the bytes between them. `proxy` forwards ordinary requests, and `links`
-//! rewrites the links of pages. `paced` limits the speed of connections.
+//! `logs` reads a container's log. `upgrade` joins the client's connection with a kubelet's. If the two speak different
+//! protocols, `translate` does so. `relay` copies the bytes between them. `proxy` forwards ordinary requests, and
+//! `links` rewrites the links of pages. `paced` limits the speed of connections.
 
 mod client;
 pub(crate) mod connections;
@@ -89,10 +89,10 @@ where
     }
 }
 
-/// An answer that may go on for long.
+/// An answer that may last for long.
 struct Answered {
     response: Response,
-    /// Takes the request's audit trail, if the answer goes on after its head.
+    /// Receives the request's audit trail, if the answer continues after its head.
     ends: Option<tokio::sync::oneshot::Sender<Box<Trail>>>,
 }
 
@@ -101,7 +101,7 @@ impl Answered {
         Answered { response, ends: None }
     }
 
-    /// Records in the audit trail that the answer has begun, and when it ends.
+    /// Records the beginning of the answer in the audit trail, and later its end.
     async fn told(self, trail: Option<Box<Trail>>) -> Response {
         let Answered { response, ends } = self;
         if let Some(mut trail) = trail {
@@ -123,11 +123,11 @@ struct Kept {
     _place: Arc<Share>,
 }
 
-/// The same answer, which keeps `kept` until its body has ended or is dropped.
+/// The same answer. It keeps `kept` until its body has ended or is dropped.
 fn keeping(response: Response, kept: Kept) -> Response {
     let (parts, body) = response.into_parts();
     let pieces = body.into_data_stream().inspect(move |_| {
-        // Dropped with the stream.
+        // The values are dropped with the stream.
         let _ = &kept;
     });
     let (_, body) = warp::reply::stream(pieces).into_response().into_parts();
@@ -164,10 +164,11 @@ fn not_upgraded(refusal: NotUpgraded) -> Response {
     Response::from_parts(parts, text.into())
 }
 
-/// How long a failure's text may take to come.
+/// How long the server waits for the body of a kubelet's error answer.
 const WORDS_TIME: Duration = Duration::from_secs(10);
 
-/// The first bytes of a kubelet's answer, as many as come in time. It may go on without end, or stop in the middle.
+/// The first bytes of a kubelet's answer: at most `bytes_max`, and only the bytes that arrive in time. The answer may
+/// have no end, or stop in the middle.
 async fn beginning(body: hyper::body::Incoming, bytes_max: usize) -> Bytes {
     let (mut pieces, mut all) = (body.into_data_stream(), BytesMut::new());
     let reading = async {
@@ -185,7 +186,7 @@ fn without_body() -> OutBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A request without a body to a server behind the API. `headers` are those for that server.
+/// A request without a body to a server behind the API, with these headers.
 fn request(method: http::Method, target: &str, headers: HeaderMap) -> Result<Request<OutBody>, Refusal> {
     let mut request = Request::new(without_body());
     *request.method_mut() = method;
@@ -209,7 +210,7 @@ impl Outing<'_> {
         &self.transport.connections.counts
     }
 
-    /// The client's headers without those that are for this server alone.
+    /// The client's headers without the headers that are only for this server.
     fn headers(&self) -> HeaderMap {
         let mut headers = self.head.headers.clone();
         headers.remove(http::header::HOST);

@@ -25,7 +25,7 @@ impl<S> Paced<S> {
 /// One direction.
 struct Pace {
     bytes_a_second: u64,
-    /// When all bytes so far would have passed at exactly this rate.
+    /// The time at which all bytes so far would have passed at exactly this rate.
     due: Instant,
     sleep: Pin<Box<Sleep>>,
 }
@@ -36,7 +36,7 @@ impl Pace {
         Pace { bytes_a_second: bytes_a_second.max(1), due: now, sleep: Box::pin(sleep_until(now)) }
     }
 
-    /// How many bytes may pass now; waits until it is more than none.
+    /// Waits until bytes may pass, and returns how many.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<usize> {
         if let Some(until) = self.waits(Instant::now()) {
             self.sleep.as_mut().reset(until);
@@ -46,7 +46,7 @@ impl Pace {
         Poll::Ready(usize::try_from(most).unwrap_or(usize::MAX).max(1))
     }
 
-    /// Until when nothing may pass.
+    /// The time until which nothing may pass.
     fn waits(&self, now: Instant) -> Option<Instant> {
         (self.due > now + BURST).then(|| self.due - BURST)
     }
@@ -107,7 +107,7 @@ mod tests {
         pace.passed(900, start);
         assert_eq!(pace.waits(start), Some(start + Duration::from_millis(900)));
         assert_eq!(pace.waits(start + Duration::from_millis(900)), None);
-        // Unused time gives no credit beyond the burst.
+        // Unused time gives no more credit than the burst.
         let later = start + Duration::from_secs(60);
         pace.passed(500, later);
         assert_eq!(pace.waits(later), Some(later + Duration::from_millis(400)));

@@ -60,7 +60,7 @@ where
         return upgrade::pass(outing, link, &target, Some(&host)).await;
     }
     if rest.is_empty() && matches!(outing.head.method, Method::GET | Method::HEAD) {
-        // Without the slash, relative links of a page would miss the `proxy` segment.
+        // Without the slash at the end, relative links of a page would lose the `proxy` segment.
         let mut response = super::empty(StatusCode::MOVED_PERMANENTLY);
         if let Ok(place) = HeaderValue::from_str(&format!("{}/{query}", outing.head.path)) {
             response.headers_mut().insert(LOCATION, place);
@@ -132,7 +132,7 @@ fn cut(path: &str, is_cluster: bool) -> (&str, &str) {
     }
 }
 
-/// The client's request as it is forwarded.
+/// The client's request in the form that is forwarded.
 fn asked<B, D, E>(
     outing: &Outing<'_>,
     goal: &Goal<'_>,

@@ -11,23 +11,23 @@ use tokio_util::sync::CancellationToken;
 /// The time limits of a relay.
 #[derive(Clone, Copy)]
 struct RelayLimits {
-    /// How long the last bytes may take to be delivered after one side has ended.
+    /// How long the delivery of the last bytes may take after one side has ended.
     drain: Duration,
-    /// How long nothing may be transferred in either direction. After one such time without a byte, the next ends the
-    /// relay.
+    /// The interval at which the relay checks whether bytes were transferred in either direction. It ends after an
+    /// interval without any.
     idle: Duration,
 }
 
 pub const DRAIN_MAX: Duration = Duration::from_secs(10);
 const LIMITS: RelayLimits = RelayLimits { drain: DRAIN_MAX, idle: Duration::from_secs(4 * 3600) };
 
-/// Copies both ways until both sides have ended, or until [`DRAIN_MAX`] after the first has.
+/// Copies both ways until both sides have ended, but at most [`DRAIN_MAX`] longer after the first side has ended.
 pub async fn relay(client: impl AsyncRead + AsyncWrite, server: impl AsyncRead + AsyncWrite) {
     relay_within(LIMITS, client, server).await;
 }
 
-/// A socket that is closed while bytes to read are left in it resets its connection, and the other side may lose what is
-/// under way to it. So each side is read to its end, also when the other side no longer takes the bytes.
+/// A socket that is closed with unread bytes resets its connection, and the other side may lose bytes that are on their
+/// way. So each side is read to its end, even when the other side no longer accepts the bytes.
 async fn relay_within(limits: RelayLimits, client: impl AsyncRead + AsyncWrite, server: impl AsyncRead + AsyncWrite) {
     let ((from_client, to_client), (from_server, to_server)) = (split(client), split(server));
     let (ending, moved) = (CancellationToken::new(), AtomicBool::new(true));
@@ -53,14 +53,14 @@ async fn pass(
     ending: &CancellationToken,
 ) {
     if copy(&mut source, &mut target).await.is_err() {
-        // The target takes no more.
+        // The target accepts no more bytes.
         _ = copy(&mut source, &mut sink()).await;
     }
     ending.cancel();
     _ = target.shutdown().await;
 }
 
-/// Reads an error as an end, so that `copy` writes all that it has read before.
+/// Reads an error as an end, so that `copy` writes all bytes that it has read before the error.
 struct Source<'a, S> {
     inner: S,
     /// Set when bytes have come.
@@ -87,7 +87,7 @@ mod tests {
     const INPUT_BYTES: usize = 200_000;
     const SHORT: RelayLimits = RelayLimits { drain: Duration::from_millis(20), idle: Duration::from_millis(20) };
 
-    /// Relays between two sockets; `client` and `server` are what each of them does.
+    /// Relays between two sockets; `client` and `server` use the other ends.
     async fn between<C: Future, S: Future>(
         client: impl FnOnce(DuplexStream) -> C,
         server: impl FnOnce(DuplexStream) -> S,
@@ -106,7 +106,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_gets_all_that_a_client_sent_before_it_left() {
-        // The server first reads, first writes what nobody reads, or does both at a time.
+        // The server first reads, first writes bytes that the client does not read, or does both at a time.
         let reads = async |mut socket: DuplexStream| {
             let mut all = Vec::new();
             socket.read_to_end(&mut all).await.expect("read");
@@ -130,7 +130,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_gets_all_that_a_server_sent_before_it_left() {
         let patient = async |mut socket: DuplexStream| {
-            // Input that nobody reads any more is under way the other way.
+            // Input that the server no longer reads is on its way in the other direction.
             _ = socket.write_all(&[b'x'; 5000]).await;
             let mut all = Vec::new();
             socket.read_to_end(&mut all).await.expect("read");
@@ -146,7 +146,7 @@ mod tests {
         client.write_all(&[b'x'; 500]).await.expect("sent");
         drop(client);
         relay_within(SHORT, near, server_near).await;
-        // The end of a client is not noticed while the server takes none of its bytes.
+        // The relay does not notice the end of a client while the server accepts none of its bytes.
         let ((client, near), (server_near, _server)) = (duplex(INPUT_BYTES), duplex(1000));
         hasty(client).await;
         relay_within(SHORT, near, server_near).await;

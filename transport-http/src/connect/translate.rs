@@ -23,12 +23,12 @@ use tokio::time::timeout;
 /// How often a kubelet is pinged. Pings keep proxies from dropping the connection, and show that a kubelet has
 /// vanished.
 const PING_PERIOD: Duration = Duration::from_secs(30);
-/// The longest outcome of a command that a kubelet may send.
+/// The maximum length of the outcome of a command, which a kubelet sends.
 const OUTCOME_BYTES_MAX: u64 = 1 << 20;
-/// The most of a refusal's text that is passed on.
+/// The maximum number of bytes of a refusal's text that are passed on.
 const WORDS_BYTES_MAX: usize = 50_000;
 
-/// The WebSocket is accepted first; errors behind it are sent on it.
+/// The WebSocket is accepted first. Later errors are sent on it.
 pub async fn answer(mut outing: Outing<'_>, machine: &Machine, target: &str) -> Result<Answered, Refusal> {
     let protocol = "v5.channel.k8s.io";
     let answer = match upgrade::websocket_answer(&outing.head.headers, protocol) {
@@ -57,7 +57,7 @@ pub async fn answer(mut outing: Outing<'_>, machine: &Machine, target: &str) -> 
         let mut running = pin!(run(session, way, wanted));
         tokio::select! {
             () = &mut running => {}
-            // The node still gets the input that the client sent before it left.
+            // The node still gets the input that the client sent before it disconnected.
             () = gone.cancelled() => if stdin {
                 _ = timeout(DRAIN_MAX, running).await;
             }
@@ -94,7 +94,7 @@ impl Behind {
     }
 }
 
-/// Passes all streams on, and sends the outcome when all output has been sent.
+/// Passes on all streams. Sends the outcome after all output.
 async fn run(mut session: Session, behind: Behind, wanted: Wanted) {
     let (remote, version) = match behind.open(wanted).await {
         Ok(opened) => opened,

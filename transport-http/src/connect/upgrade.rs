@@ -20,7 +20,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use warp::Reply as _;
 
-/// The most of a refusal that is passed on.
+/// The maximum number of bytes of a refusal that are passed on.
 const REFUSAL_BYTES_MAX: usize = 1 << 20;
 
 pub async fn answer(outing: Outing<'_>, machine: &Machine, path: &str, query: &str) -> Result<Answered, Refusal> {
@@ -88,7 +88,8 @@ async fn refused(response: http::Response<Incoming>) -> Result<Answered, Refusal
     Ok(Answered::now(Response::from_parts(parts, words.into())))
 }
 
-/// Joins both connections. As in Kubernetes, the first side to end ends both; its last bytes are delivered before.
+/// Joins both connections. As in Kubernetes, both connections end when the first side ends; its last bytes are
+/// delivered first.
 fn joined(
     outing: &Outing<'_>,
     mut response: http::Response<Incoming>,

@@ -25,20 +25,20 @@ pub struct Entry<B> {
     is_head: bool,
     upload: Option<Upload>,
     pub work: Work<B>,
-    /// Since when data of the response waits for the client to read.
+    /// The time since which data of the response waits for the client to read.
     pub unread: Option<Instant>,
 }
 
-/// What makes the response at present. Dropping it ends the work.
+/// The work that makes the response at present. The work ends when this value is dropped.
 pub enum Work<B> {
-    /// Nothing yet.
+    /// No work has begun.
     None,
     /// A request with little work that waits, polled in this task when it is woken.
     Waiting(Making<B>),
     /// A task.
     Task(#[expect(dead_code, reason = "dropping it ends the task")] Task),
-    /// Nothing until the client has read the data so far: then the body is asked for more, in this task if `here`, else
-    /// by another.
+    /// No work until the client has read the data so far. Then the body is polled for more, in this task if `here`,
+    /// otherwise in another task.
     Body { body: B, here: bool },
     /// The response is made. The body is kept until the client has read the rest, because it may hold memory that
     /// counts as used until then.
@@ -98,7 +98,7 @@ where
     }
 
     fn ask(&mut self, stream: StreamId, head: Request<()>) {
-        // The client has cancelled the request meanwhile.
+        // The client may have cancelled the request.
         let Some(entry) = entry_of(&mut self.entries, stream) else { return };
         let body = entry.upload.as_ref().map_or_else(Received::nothing, |upload| Received::Http2(upload.reader()));
         let is_quick = (self.is_quick)(&head);
@@ -119,8 +119,8 @@ where
         }
     }
 
-    /// Polls the future of a request with little work. If it waits, so do requests of the same connection for the same
-    /// event, as for an answer of a shared log: polled here, they are answered together.
+    /// Polls the future of a request with little work. If it waits, other requests of the connection often wait for the
+    /// same event, such as an answer of a shared log. They are polled here too, so that they are answered together.
     fn make_here(&mut self, stream: StreamId, mut future: Making<B>) {
         let Some(entry) = entry_of(&mut self.entries, stream) else { return };
         let waker = waker(&mut self.wakers, &self.wakes, stream);
@@ -145,7 +145,7 @@ where
         remove(&mut self.entries, stream);
     }
 
-    /// Sends the head of a response, and what is ready of its short body.
+    /// Sends the head of a response, and the pieces of its short body that are ready.
     fn begin(&mut self, stream: StreamId, head: Parts, body: B) {
         if self.send_head(stream, head, &body) {
             self.set_work(stream, Work::Body { body, here: true });
@@ -153,7 +153,7 @@ where
         }
     }
 
-    /// Sends the head of a response. False when no body follows, or the stream is gone.
+    /// Sends the head of a response. False if no body follows, or if the stream no longer exists.
     fn send_head(&mut self, stream: StreamId, mut head: Parts, body: &B) -> bool {
         let Some(entry) = entry_of(&mut self.entries, stream) else { return false };
         let is_end = entry.is_head || body.is_end_stream();
@@ -181,7 +181,7 @@ where
         }
     }
 
-    /// Asks a body for more, unless earlier data still waits to be sent.
+    /// Polls a body for more data, unless earlier data still waits to be sent.
     fn go_on(&mut self, stream: StreamId) {
         let mut waker_of_stream = None;
         while let Some(entry) = entry_of(&mut self.entries, stream)
@@ -207,7 +207,7 @@ where
         }
     }
 
-    /// Has a task make more of a body.
+    /// Starts a task that makes more of a body.
     fn send_away(&mut self, stream: StreamId) {
         let Some(entry) = entry_of(&mut self.entries, stream) else { return };
         if let Work::Body { body, .. } = std::mem::replace(&mut entry.work, Work::None) {
@@ -217,7 +217,7 @@ where
         }
     }
 
-    /// Sends a piece. False when it waits for the client, or for its turn.
+    /// Sends a piece. False if the piece waits for the client or for its turn.
     fn send(&mut self, stream: StreamId, data: Bytes, is_end: bool) -> bool {
         let all_gone = self.http.send(stream, data, is_end);
         self.sent(stream, all_gone, is_end)
@@ -250,7 +250,7 @@ where
         all_gone
     }
 
-    /// Makes frames of waiting data, and has bodies make more, while the output has room.
+    /// Makes frames of waiting data, and polls bodies for more, while the output has room.
     pub(super) fn fill(&mut self) {
         loop {
             let has_filled = self.http.fill();
@@ -263,7 +263,7 @@ where
         }
     }
 
-    /// All data of a response so far was sent.
+    /// Called when all data of a response so far was sent.
     fn drained(&mut self, stream: StreamId) {
         let Some(entry) = entry_of(&mut self.entries, stream) else { return };
         entry.unread = None;
@@ -273,7 +273,7 @@ where
         }
     }
 
-    /// Takes what tasks have made.
+    /// Takes the results of tasks.
     pub(super) fn open_mail(&mut self) {
         for Letter { stream, content } in self.mailbox.open() {
             if entry_of(&mut self.entries, stream).is_none() {
@@ -311,7 +311,7 @@ where
         }
     }
 
-    /// Looks at a stream that was woken: its response body has more, or its request body was read.
+    /// Continues a stream that was woken: its response body has more, or its request body was read.
     pub(super) fn look_at(&mut self, slot: usize) {
         let Some(entry) = self.entries.get_mut(slot).and_then(Option::as_mut) else { return };
         let stream = entry.stream;

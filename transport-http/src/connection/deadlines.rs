@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use tokio::time::{Instant, Sleep};
 
-/// What must happen, or is done, by the deadline.
+/// The event that must happen, or the action that is taken, at the deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Deadline {
@@ -43,7 +43,8 @@ const ALL: [Deadline; 8] = [
 pub struct Deadlines {
     at: [Option<Instant>; ALL.len()],
     timer: Pin<Box<Sleep>>,
-    /// The time of the timer: no later than the first deadline. When a deadline moves to a later time the timer stays.
+    /// The time of the timer: no later than the first deadline. When a deadline moves to a later time, the timer is not
+    /// changed.
     set_to: Instant,
     waker: Waker,
 }
@@ -82,7 +83,8 @@ impl Deadlines {
         self.at[deadline as usize] = None;
     }
 
-    /// Takes the passed deadlines. The caller may set them anew, and must then call [`Deadlines::rearm`].
+    /// Removes and returns the passed deadlines. The caller may set them again, and must then call
+    /// [`Deadlines::rearm`].
     pub fn take_passed(&mut self, now: Instant) -> impl Iterator<Item = Deadline> + use<> {
         let passed = ALL.map(|deadline| {
             let has_passed = self.at(deadline).is_some_and(|at| at <= now);

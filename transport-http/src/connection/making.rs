@@ -1,8 +1,8 @@
 //! Response bodies: where the next piece is made, and the tasks that make pieces.
 //!
-//! A short body is made where it is sent. A long one may take work, so a task makes one batch of pieces at a time
-//! beside the connection. A body that has once waited is a watch, and is polled by its connection from then on: when an
-//! event comes, all watches of the connection have it at the same time, and their frames are written together.
+//! A short body is made where it is sent. A long body may take much work, so a separate task makes one batch of pieces
+//! at a time. A body that has waited once is a watch, and its connection polls it from then on. When an event comes,
+//! all watches of the connection get it at the same time, and their frames are written together.
 
 use crate::connection::wakes::{Cause, Wakes};
 use bytes::Bytes;
@@ -37,7 +37,7 @@ pub enum Next {
     Fails,
 }
 
-/// Polls a body. tokio's budget does not apply, so that it is not put off however many others were polled before.
+/// Polls a body. tokio's budget does not apply, so that a body is not delayed because many others were polled before.
 pub fn next<B: Body<Data = Bytes> + Unpin>(body: &mut B, context: &mut Context<'_>) -> Next {
     let frame = guarded(|| {
         let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context));
@@ -54,12 +54,12 @@ pub fn next<B: Body<Data = Bytes> + Unpin>(body: &mut B, context: &mut Context<'
     }
 }
 
-/// Runs code of a service or body; `None` when it panics. The stream ends then, and the connection goes on.
+/// Runs code of a service or body; `None` when it panics. Then the stream ends, and the connection continues.
 pub fn guarded<R>(work: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-/// What a task has made of a body.
+/// The part of a body that a task has made.
 #[derive(Debug)]
 pub struct Made<B> {
     pub body: B,
@@ -69,7 +69,7 @@ pub struct Made<B> {
 
 #[derive(Debug)]
 pub enum Then {
-    /// There is more to make.
+    /// The body has more pieces.
     Goes,
     Waits,
     Ends(Option<HeaderMap>),
@@ -138,7 +138,7 @@ impl Drop for Task {
     }
 }
 
-/// What tasks send to their connection.
+/// The messages of tasks to their connection.
 #[derive(Debug)]
 pub struct Mailbox<B> {
     letters: Mutex<Vec<Letter<B>>>,
@@ -178,7 +178,8 @@ impl<B> Mailbox<B> {
     }
 }
 
-/// A letter to be written by a task. Dropping it sends one, too, so that the connection learns of a panic.
+/// Lets a task send one letter. When it is dropped unused, it sends a letter without a result, so that the connection
+/// notices a panic.
 pub struct Pen<B> {
     mailbox: Arc<Mailbox<B>>,
     stream: StreamId,

@@ -1,9 +1,10 @@
-//! The task of one HTTP/2 connection: it reads, has requests answered, and writes; `holdfast-http2` has the protocol.
+//! The task of one HTTP/2 connection. It reads, gets requests answered, and writes. The protocol is in
+//! `holdfast-http2`.
 //!
-//! Requests with little work are answered where they are read, and all requests read together are answered before
-//! anything is written. Other requests, and long bodies, run in tasks of their own, which send the connection what they
-//! have made. Watches are polled by the connection's task once they wait (`making.rs`). So the connection writes
-//! seldom, and much at a time.
+//! Requests with little work are answered in this task, and all requests that were read together are answered before
+//! anything is written. Other requests, and long bodies, run in tasks of their own, which send their results to the
+//! connection. Watches are polled by the connection's task once they wait (`making.rs`). So the connection writes
+//! rarely, and writes much at a time.
 
 mod answers;
 mod date;
@@ -38,13 +39,13 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// The bytes that a client may send of one body, and of all bodies, before they are read.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// With this many bytes of output nothing is read, and no body is asked for more.
+/// If the output has this many bytes, nothing is read and no body is polled.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
-/// The most requests that are read before they are answered.
+/// The maximum number of requests that are read before they are answered.
 const ARRIVALS_MAX: usize = 64;
-/// The most slices of the output in one write.
+/// The maximum number of slices of the output in one write.
 const SLICES: usize = 16;
-/// With more stream slots than this, the slots are freed when there is no stream.
+/// If there are more stream slots than this, their memory is freed when no stream is open.
 const SLOTS_KEPT: usize = 8;
 
 /// The task of one connection.
@@ -54,11 +55,11 @@ pub struct Connection<T, S, B> {
     service: S,
     /// Whether a request's response takes so little work that it is made in this task.
     is_quick: fn(&Request<()>) -> bool,
-    /// By the slots of their streams.
+    /// The requests, by the slots of their streams.
     entries: Vec<Option<Entry<B>>>,
     /// The wakers that streams wake this task with, by slot.
     wakers: Vec<Waker>,
-    /// Requests that were read and not yet looked at.
+    /// Requests that were read and are not begun yet.
     arrivals: Vec<(StreamId, Request<()>)>,
     wakes: Arc<Wakes>,
     mailbox: Arc<Mailbox<B>>,
@@ -67,17 +68,17 @@ pub struct Connection<T, S, B> {
     bounds: Bounds,
     /// Ready when the server stops.
     stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// The number of frames received at the last look.
+    /// The number of received frames when the deadlines were last updated.
     frames: u64,
-    /// Whether there was a request since the last look.
+    /// Whether there was a request since the connection was last idle.
     was_busy: bool,
     /// Whether the socket may have something to read.
     is_readable: bool,
     /// Whether written bytes may still be in TLS's buffers.
     is_unflushed: bool,
-    /// Whether something that was waited for, as what a task has made, is not written yet.
+    /// Whether something that the connection waited for, such as the result of a task, is not written yet.
     has_mail: bool,
-    /// Whether other tasks, which may have something to send as well, have had their turn since.
+    /// Whether other tasks, which may also have something to send, have had their turn after that.
     gave_way: bool,
 }
 
@@ -110,7 +111,7 @@ where
         deadlines.set(Deadline::Period, now + bounds.ping_period);
         deadlines.set(Deadline::Ping, now + bounds.ping_period);
         deadlines.set(Deadline::Idle, now + bounds.idle);
-        // `stopped` is polled once at first, and wakes the task from then on.
+        // `stopped` is polled first because of this wake; later it wakes the task itself.
         wakes.wake(Cause::Stop);
         Connection {
             io,
@@ -136,7 +137,7 @@ where
         }
     }
 
-    /// The stream, for work after the end of the connection.
+    /// The underlying stream, for work after the end of the connection.
     pub fn into_io(self) -> T {
         self.io
     }
@@ -226,7 +227,7 @@ where
         written.map_err(Into::into)
     }
 
-    /// Looks at everything that has woken the task.
+    /// Handles all causes that have woken the task.
     fn look(&mut self) -> Result<(), Failure> {
         self.http.release(self.uploads.take_read());
         let wakes = self.wakes.clone();
@@ -281,7 +282,7 @@ where
         Ok(())
     }
 
-    /// Ends responses that were not read for too long.
+    /// Ends responses that the client has not read for too long.
     fn let_unread_go(&mut self, now: Instant) {
         let unread_max = self.bounds.unread;
         let late = |entry: &&Entry<B>| entry.unread.is_some_and(|since| since + unread_max <= now);

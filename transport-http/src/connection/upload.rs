@@ -1,7 +1,7 @@
 //! The body of a request between its connection and its reader.
 //!
-//! The connection appends what arrives and the reader takes it. Only then may the client send as much again, so that no
-//! more waits here than the windows of flow control allow.
+//! The connection appends the arriving data, and the reader takes it. Only then may the client send as much again, so
+//! that no more data waits here than the windows of flow control allow.
 
 use crate::connection::wakes::{Cause, Wakes};
 use bytes::{Bytes, BytesMut};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-/// From this many read bytes on the connection is woken to widen the window: of one body, and of all.
+/// The connection is woken to widen a window when this many bytes were read: of one body, and of all bodies.
 const READ_OF_ONE_BYTES: usize = 64 << 10;
 const READ_OF_ALL_BYTES: usize = 256 << 10;
 
@@ -57,10 +57,10 @@ struct State {
     data: BytesMut,
     /// Bytes that were read, and for which the stream's window was not widened yet.
     read: usize,
-    /// `None` while more may come.
+    /// How the body ended; `None` while more data may come.
     end: Option<Result<(), Cut>>,
     reader: Option<Waker>,
-    /// Whether the reader is gone.
+    /// Whether the reader was dropped.
     is_dropped: bool,
 }
 
@@ -70,7 +70,7 @@ impl Shared {
     }
 }
 
-/// The connection's end. Dropping it cuts the body off.
+/// The connection's end. When it is dropped, the body is cut off.
 #[derive(Debug)]
 pub struct Upload(Arc<Shared>);
 
@@ -84,7 +84,7 @@ pub struct Download(Arc<Shared>);
 pub struct Cut(Reason);
 
 impl Upload {
-    /// For the stream in this slot.
+    /// An upload for the stream in this slot.
     pub fn new(uploads: &Arc<Uploads>, slot: usize) -> Upload {
         Upload(Arc::new(Shared { uploads: uploads.clone(), slot, state: Mutex::default() }))
     }

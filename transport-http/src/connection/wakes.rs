@@ -1,14 +1,14 @@
-//! What has woken a connection's task, so that the task looks only at that.
+//! The causes that have woken a connection's task, so that the task handles only these.
 //!
-//! Each stream has a waker of its own that marks the stream. Marking wakes the task, unless it runs or is about to: the
-//! task finds marks that are made while it runs before it rests.
+//! Each stream has a waker of its own that marks the stream. Marking wakes the task, unless the task runs or is about
+//! to run. The task finds marks that are made while it runs, because it checks them before it rests.
 
 use futures_util::task::AtomicWaker;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 
-/// A cause, beside the socket, that wakes a connection.
+/// A cause that wakes a connection, other than the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     Timer,
@@ -57,18 +57,19 @@ impl Wakes {
         if !self.is_awake.swap(true, Ordering::SeqCst)
             && let Some(task) = self.task.take()
         {
-            // During a delivery of events to many watches, the task is woken only once all of them have theirs.
+            // During a delivery of events to many watches, the task is woken after all watches have their events.
             holdfast_engine::wakes::wake(&task);
         }
     }
 
-    /// The task begins to run.
+    /// Called when the task begins to run.
     pub fn begin(&self, task: &Waker) {
         self.task.register(task);
         self.is_awake.store(true, Ordering::SeqCst);
     }
 
-    /// The task rests. False when something was marked since it looked: then it must run again.
+    /// Called when the task is about to rest. Returns false if a cause was marked in the meantime: then the task must
+    /// run again.
     pub fn rest(&self, task: &Waker) -> bool {
         // The flag is lowered before the marks are read. A waker sets its mark before it reads the flag: so either the
         // waker wakes the task, or the mark is seen here.

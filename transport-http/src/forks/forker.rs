@@ -7,7 +7,7 @@ use holdfast_core::refusal::{BadRequest, Expired, ForkFault, Internal};
 use holdfast_engine::moment::Unknown;
 use std::path::Path;
 
-/// Makes forks of the engine's log on the disk. It may take as long as linking the log's files.
+/// Makes forks of the engine's log on the disk. That may take as long as linking the log's files.
 pub trait Forker: Send + Sync + 'static {
     /// Makes a fork in a folder that is new or empty; without a moment, of the newest version.
     fn fork(&self, at: Option<Moment>, folder: &Path) -> Result<Forked, Unmade>;
@@ -22,7 +22,7 @@ pub struct Forked {
     pub version: Offset,
 }
 
-/// Why no fork was made. Nothing of it is left.
+/// The reason why no fork was made. Its files are removed.
 #[derive(Debug)]
 pub enum Unmade {
     Moment(Unknown),

@@ -3,8 +3,8 @@
 //! `POST` with `{"at": "-15m", "idleSeconds": 60}` makes a fork in memory, which is served below the `path` in the
 //! response (see [`live`]); `GET` lists the forks, and `DELETE` of `/holdfast/v1/forks/NAME` ends one. With `"folder":
 //! "/abs/path"` the fork is made on the disk, for another server. Without `at` it begins with the newest version. A
-//! fork contains everything that was ever stored, so only users that may use the path and read everything can make one:
-//! cluster-admin may.
+//! fork contains everything that was ever stored. So only users that may use the path and read everything can make one,
+//! for example cluster-admin.
 
 pub(crate) mod forker;
 
@@ -76,7 +76,7 @@ fn wanted(body: &[u8]) -> Result<Wanted, Refusal> {
         return Ok(Wanted::default());
     }
     let undecodable = |why: String| Refusal::BadRequest(BadRequest::Fork(ForkFault::Undecodable(why)));
-    // Parsed as an object first, because a struct could also be read from a list.
+    // The body is parsed as an object first, because serde would also read a struct from a list.
     let object = serde_json::from_slice(body).map(Value::Object);
     object.and_then(holdfast_value::from_value).map_err(|error| undecodable(error.to_string()))
 }

@@ -35,12 +35,12 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 use tower::{Service, ServiceExt};
 
-/// How long, and how many bytes, are read from a client after its last response was sent.
+/// After the last response was sent: how long input is still read from the client, and how many bytes of it.
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES_MAX: usize = 4 << 20;
 
-/// The most unsent bytes in the system's buffer. While the client does not read, no more of a response than this is
-/// made, encrypted and kept.
+/// The maximum number of unsent bytes in the system's buffer. While the client does not read, no more of a response is
+/// made, encrypted and kept than this.
 const UNSENT_BYTES: u32 = 128 << 10;
 
 /// Limits the warnings about connections that could not be accepted.
@@ -63,9 +63,9 @@ pub struct Listener<S> {
     /// Whether a request's response takes so little work that the connection's task makes it at once.
     pub is_quick: fn(&Request<()>) -> bool,
     pub guests: Arc<Guests>,
-    /// Called with the time for which the client's certificate is still valid.
+    /// Called with the remaining validity of the client's certificate.
     pub certified: Arc<dyn Fn(Duration) + Send + Sync>,
-    /// Becomes true when the server stops.
+    /// Whether the server stops.
     pub stopping: signal::Receiver<bool>,
 }
 
@@ -84,7 +84,7 @@ where
                 accepted = listener.accept() => match accepted {
                     Ok(accepted) => accepted,
                     Err(error) => {
-                        // Most likely there are no file descriptors left: wait until a connection ends.
+                        // Probably no file descriptors are left: wait until a connection ends.
                         if UNACCEPTED.line().is_some() {
                             tracing::warn!(%error, "a connection could not be accepted");
                         }
@@ -115,13 +115,13 @@ where
 
     async fn serve(self, stream: TcpStream, guest: Guest) -> Result<(), Failure> {
         let bounds = &self.guests.bounds;
-        // A client that sends nothing takes no turn of a handshake.
+        // A client that sends nothing must not take a turn for a handshake.
         tokio::time::timeout(bounds.handshake, stream.readable()).await??;
         poll_fn(|context| guest.place.poll_turn(context)).await;
         let tls = self.tls.current();
         let acceptor = TlsAcceptor::from(tls.config(stream.local_addr().ok().map(|local| local.ip())).clone());
         let stream = {
-            // Boxed, so that what it needs goes with it.
+            // Boxed, so that the memory of the handshake is freed with it.
             let mut handshake = Box::pin(acceptor.accept(stream));
             let steps = poll_fn(|context| {
                 ready!(guest.place.poll_turn(context));
@@ -134,8 +134,8 @@ where
         self.serve_http(stream, tls, guest).await
     }
 
-    /// Boxed, so that connections that wait for their turn hold little memory, and no larger than the connection's HTTP
-    /// needs.
+    /// Boxed, so that connections that wait for their turn hold little memory, and other connections only the memory
+    /// that their version of HTTP needs.
     fn serve_http(
         self,
         stream: TlsStream<TcpStream>,
@@ -184,8 +184,8 @@ where
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(bounds.head).max_buf_size(bounds.head_bytes_max as usize);
         let wire = Wire::new(stream, bounds.unread, Some(place));
-        // A client that is answered before it has sent everything is told that the rest is not read. (HTTP/2 resets the
-        // stream.)
+        // If a client is answered before it has sent its whole body, the response says that the rest is not read.
+        // (HTTP/2 resets the stream.)
         let unread = Arc::new(AtomicBool::new(false));
         let seen = unread.clone();
         let service = service.map_request(|request: Request<Incoming>| request.map(Received::Http1));

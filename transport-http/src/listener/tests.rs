@@ -239,7 +239,7 @@ async fn continued_headers_end() {
     let server = Server::start(bounds()).await;
     let mut connection = server.begin(1 << 16).await;
     connection.write_all(&frame(HEADERS, 0, 1, GET)).await.unwrap();
-    // A header that is new each time, so that no table has it.
+    // The header differs each time, so that no compression table has it.
     let header = [&b"\x00\x01a\x7f\x81\x00"[..], &[b'x'; 256]].concat();
     while connection.write_all(&frame(CONTINUATION, 0, 1, &header)).await.is_ok() {}
     server.ended().await;
@@ -269,7 +269,8 @@ async fn an_idle_connection_ends() {
     let mut busy = server.begin(1 << 16).await;
     busy.write_all(&[get(1, "/wait"), get(3, "/never")].concat()).await.unwrap();
     assert_eq!(wait_for(&mut busy, HEADERS).await.0, 1);
-    // While the other connection waits for its responses, this one becomes idle, as the other would without requests.
+    // While the other connection waits for its responses, this connection becomes idle, as the other one would without
+    // requests.
     let mut connection = server.begin(1 << 16).await;
     wait_for(&mut connection, GOAWAY).await;
     busy.write_all(&get(5, "/")).await.unwrap();
@@ -359,7 +360,7 @@ async fn who_is_answered_before_the_body_was_read_is_told_and_gets_the_answer() 
     let server = Server::start(bounds()).await;
     let mut connection = server.connect("http/1.1").await.unwrap();
     connection.write_all(b"POST /refused HTTP/1.1\r\nhost: a\r\ncontent-length: 2000000\r\n\r\n").await.unwrap();
-    // The server has closed its side before all of this has arrived.
+    // The server may close its side before all bytes have arrived.
     let _ = connection.write_all(&[b'x'; 1_999_999]).await;
     let mut answer = Vec::new();
     connection.read_to_end(&mut answer).await.unwrap();

@@ -11,7 +11,7 @@ use holdfast_value::Value;
 const LEEWAY_SECONDS: i64 = 60;
 const INVALIDATED: &str = "service account token has been invalidated";
 
-/// Returns why the token is not valid, if it is not.
+/// Returns an error with the reason if the token is not valid.
 pub(super) fn check(state: &State, claims: &Claims, now: i64) -> Result<(), String> {
     if claims.exp < now - LEEWAY_SECONDS {
         return Err("service account token has expired".into());
@@ -34,7 +34,7 @@ pub(super) fn check(state: &State, claims: &Claims, now: i64) -> Result<(), Stri
     if has_gone(&found, now) {
         return Err(format!("service account {namespace}/{} has been deleted", account.name));
     }
-    // In a pod's token the node is information only: the pod decides.
+    // A pod's token names the node only for information: its validity depends on the pod.
     let node = bound.node.as_ref().filter(|_| bound.pod.is_none());
     let objects = [
         ("secret", known::SECRET, Some(namespace), bound.secret.as_ref()),

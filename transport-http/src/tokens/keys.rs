@@ -1,4 +1,4 @@
-//! The keys of service account tokens, in all forms in which they may be given.
+//! The keys of service account tokens, read from all supported forms.
 
 use super::signatures::install;
 use base64::Engine;
@@ -21,7 +21,7 @@ pub struct Verifying {
     pub algorithm: Algorithm,
     pub id: String,
     pub key: DecodingKey,
-    /// The key as a JWK, as it is published.
+    /// The key as a JWK, which is the published form.
     pub published: Value,
 }
 
@@ -85,7 +85,7 @@ impl Public {
         let curve = match self.algorithm {
             Algorithm::RS256 => {
                 if let Ok((_, key)) = RSAPublicKey::from_der(&self.key) {
-                    // A leading zero only says that the number is not negative.
+                    // A leading zero byte only means that the number is not negative.
                     let plain = |bytes: &[u8]| bytes.strip_prefix(&[0]).unwrap_or(bytes).to_vec();
                     say("n", &plain(key.modulus));
                     say("e", &plain(key.exponent));
@@ -96,7 +96,7 @@ impl Public {
             Algorithm::ES256 => "P-256",
             _ => "P-384",
         };
-        // The point is uncompressed: a byte that says so, and both coordinates.
+        // The point is uncompressed: a byte that marks this form, and both coordinates.
         let (x, y) = self.key.split_at_checked(self.key.len() / 2 + 1).unwrap_or_default();
         say("x", x.get(1..).unwrap_or_default());
         say("y", y);

@@ -16,7 +16,7 @@ use jsonwebtoken::Header;
 use serde::Deserialize;
 
 pub(super) const ISSUER: &str = "kubernetes/serviceaccount";
-/// An automatic token that was unused for long is marked with this label and no longer valid; it is deleted later.
+/// This label marks an automatic token that was unused for long. The token is no longer valid, and is deleted later.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 const ADVICE: &str = "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated \
                       secret-based tokens.";
@@ -37,7 +37,7 @@ struct Claims {
 
 /// Signs such a token with the first private key in a PEM text.
 pub fn sign(pem: &str, claims: &Value) -> Result<String, String> {
-    // A controller manager signs without a server that would have called this.
+    // A controller manager signs tokens in a process in which no server has called this.
     super::signatures::install();
     let (algorithm, id, key) = signing_key(pem)?;
     let mut header = Header::new(algorithm);
@@ -46,7 +46,7 @@ pub fn sign(pem: &str, claims: &Value) -> Result<String, String> {
     jsonwebtoken::encode(&header, claims, &key).map_err(|error| error.to_string())
 }
 
-/// What records the use of a token.
+/// The places where the use of a token is recorded.
 pub(super) struct Heard<'a> {
     pub uses: &'a Uses,
     pub used: &'a Used,
@@ -54,7 +54,8 @@ pub(super) struct Heard<'a> {
     pub told: &'a mut Told,
 }
 
-/// The user of such a token, if its Secret holds it and its account still has the uid that it was made for.
+/// The user of a token in a Secret, if the Secret has the token and the account still has the uid for which the token
+/// was made.
 pub(super) fn verify(keys: &[Verifying], state: &State, token: &str, heard: Heard) -> Result<User, String> {
     let Claims { sub, namespace, secret: name, account, uid } = proved::<Claims>(keys, token)?;
     for (claim, value) in [

@@ -30,8 +30,8 @@ const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 pub struct ServiceAccountTokens {
     keys: Arc<Keys>,
     pub audiences: Vec<String>,
-    /// For a fork: its log's name, after those of the forks that it was made of. A token signed in a fork is valid
-    /// there and in its forks, and nowhere else, although all have the same keys.
+    /// For a fork: the name of its log, after the names of the forks from which it was made. A token that is signed in
+    /// a fork is valid only in that fork and its forks, although all have the same keys.
     forks: Vec<String>,
     remembered: Remembered,
     /// The counts of the server and all its forks.
@@ -47,7 +47,7 @@ pub struct Published {
 }
 
 struct Keys {
-    /// The first one is used for signing; all are accepted.
+    /// The issuers. New tokens have the first one; all are accepted.
     issuers: Vec<String>,
     signing: Option<Signing>,
     verifying: Vec<Verifying>,
@@ -55,7 +55,7 @@ struct Keys {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Claims {
-    /// The audiences; without any, the token is for the server that signed it.
+    /// The audiences. A token without audiences is for the server that signed it.
     #[serde(default)]
     pub aud: Audience,
     pub exp: i64,
@@ -63,7 +63,7 @@ pub struct Claims {
     pub iss: String,
     #[serde(default)]
     pub jti: String,
-    /// The fork that signed.
+    /// The fork that signed the token.
     #[serde(rename = "holdfast.dev/fork", default, skip_serializing_if = "Option::is_none")]
     pub fork: Option<String>,
     #[serde(rename = "kubernetes.io")]
@@ -142,8 +142,8 @@ impl ServiceAccountTokens {
         self.keys.issuers.first().map_or("", String::as_str)
     }
 
-    /// The documents by which others verify tokens signed here: the issuer's configuration, and its keys. `None` if the
-    /// issuer is no HTTPS URL, where these could be read.
+    /// The documents with which other servers verify tokens of this server: the issuer's configuration, and its keys.
+    /// `None` if the issuer is no HTTPS URL, from which they could be read.
     pub fn published(&self, keys_url: &str) -> Option<Published> {
         let issuer = self.issuer();
         let url: http::Uri = issuer.parse().ok()?;
@@ -172,7 +172,7 @@ impl ServiceAccountTokens {
     pub fn issue(&self, claims: &TokenClaims) -> Option<Result<SignedToken, String>> {
         let audiences = if claims.audiences.is_empty() { self.audiences.clone() } else { claims.audiences.clone() };
         let reference = |bound: &BoundTo| Reference { name: bound.name.clone(), uid: bound.uid.clone() };
-        // Only a token that is for this server alone may be valid for longer than its client is told.
+        // Only a token that is just for this server may be valid for longer than the expiration that its client gets.
         let extended = claims.extends && audiences.iter().all(|audience| self.audiences.contains(audience));
         let written = Claims {
             aud: Audience::Many(audiences.clone()),
@@ -204,9 +204,9 @@ impl ServiceAccountTokens {
         Some(jsonwebtoken::encode(&header, claims, key).map_err(|error| error.to_string()))
     }
 
-    /// The user of a token that is signed here, current, for one of these audiences, and whose account still exists;
-    /// with those of the audiences that it is for. `None` if another issuer signed it, an error if it is no longer
-    /// valid. `told` gets the warnings for the client and the audit annotations.
+    /// The user of a token, and those of these audiences that the token is for. The token must be signed by this
+    /// issuer, be current, and be for one of the audiences, and its account must still exist. `None` if another issuer
+    /// signed it, an error if it is no longer valid. `told` gets the warnings for the client and the audit annotations.
     pub fn verify(
         &self,
         state: &State,
@@ -216,7 +216,7 @@ impl ServiceAccountTokens {
     ) -> Result<Option<Reviewed>, String> {
         let issuer = unproved_issuer(token);
         if issuer.as_deref() == Some(legacy::ISSUER) {
-            // Such a token names no audience: it is for this server.
+            // A token that names no audience is for this server.
             let audiences: Vec<String> =
                 audiences.iter().filter(|asked| self.audiences.contains(asked)).cloned().collect();
             if audiences.is_empty() {

@@ -4,9 +4,10 @@ use super::Claims;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most remembered tokens.
+/// The maximum number of remembered tokens.
 const TOKENS_MAX: usize = 4096;
-/// The most remembered tokens of one account, so that an account with many does not displace all others'.
+/// The maximum number of remembered tokens of one account, so that an account with many tokens does not displace those
+/// of all others.
 const OF_ACCOUNT_MAX: usize = TOKENS_MAX / 16;
 
 #[derive(Default)]
@@ -15,7 +16,7 @@ pub struct Remembered(Mutex<Kept>);
 #[derive(Default)]
 struct Kept {
     tokens: HashMap<Arc<str>, Arc<Claims>>,
-    /// The oldest first.
+    /// The tokens of each account, the oldest first.
     of_accounts: HashMap<String, VecDeque<Arc<str>>>,
 }
 

@@ -1,7 +1,7 @@
 //! The signatures of tokens, made and checked by `ring`, which TLS already uses.
 //!
 //! `jsonwebtoken` offers two other libraries: one would be a second C library beside `ring`, the other has an RSA
-//! implementation that leaks keys by its timing (RUSTSEC-2023-0071). It accepts a third in their place.
+//! implementation that leaks keys by its timing (RUSTSEC-2023-0071). It accepts a third library in their place.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwkUtils, JwtSigner, JwtVerifier};
 use jsonwebtoken::errors::{Error, ErrorKind};
@@ -10,8 +10,8 @@ use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind, Enc
 use ring::rand::SystemRandom;
 use ring::signature as rings;
 
-/// Makes `ring` the library for signing and verifying tokens. Every reader of a key calls it, because not only servers
-/// have keys: a controller manager signs with its own.
+/// Makes `ring` the library for signing and verifying tokens. All code that reads a key calls this, because not only
+/// servers have keys: a controller manager signs with a key of its own.
 pub fn install() {
     static PROVIDER: CryptoProvider = CryptoProvider {
         signer_factory: signer,

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     Valid,
-    /// The token is valid for longer than its client was told, and that time has passed.
+    /// The token is valid for longer than the expiration that its client got, and this expiration has passed.
     Stale,
     /// A token in a Secret.
     Legacy,
     /// A token in a Secret that a user made, or that the cluster made automatically for every account.
     LegacyManual,
     LegacyAuto,
-    /// An automatic one that is marked as invalid.
+    /// An automatic token that is marked as invalid.
     InvalidLegacyAuto,
 }
 

@@ -1,9 +1,10 @@
 //! Forks in memory: each is a cluster of its own behind this socket, below `/forks/NAME`.
 //!
 //! A fork shares the state and the history up to its beginning, and keeps later writes to itself; making one needs no
-//! file, no port and no handshake. It begins with the users, keys and roles of then, and has its own from there on. Its
-//! requests use the places, the body memory and the response memory of the server that it is in, so that forks multiply
-//! no bound. A fork ends when it is deleted, when it was idle for long enough, and with the fork that it was made of.
+//! file, no port and no handshake. It begins with the users, keys and roles of its first version, and later has its
+//! own. Its requests use the places, the body memory and the response memory of its server, so that forks multiply no
+//! bound. A fork ends when it is deleted, when it was idle for long enough, or when the fork ends from which it was
+//! made.
 
 use super::Transport;
 use holdfast_core::Refusal;
@@ -19,14 +20,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// The most bytes of events that all forks hold in memory.
+/// The maximum number of bytes of events that all forks hold in memory.
 const BYTES_MAX: u64 = 1 << 30;
 /// The longest chain of forks made of forks: reads of the past go through all of them.
 const DEPTH_MAX: usize = 32;
-/// How long a fork may be idle by default, and at most.
+/// How long a fork may be idle: by default, and at most.
 const IDLE_DEFAULT: Duration = Duration::from_secs(5 * 60);
 const IDLE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// How often idle forks are looked for.
+/// How often idle forks are searched for and ended.
 const GLANCE: Duration = Duration::from_secs(1);
 /// How many characters of a name are logged: the whole name is a secret, with which a client can address the fork.
 const SHOWN: usize = 6;
@@ -45,16 +46,16 @@ struct Fork {
     version: Offset,
     idle: Duration,
     used: Mutex<Instant>,
-    /// The tasks of the fork. They end with it.
+    /// The tasks of the fork, which end when it ends.
     _tasks: JoinSet<()>,
     _place: Share,
 }
 
-/// The fork that a server is, if it is one.
+/// The identity of a server that is a fork.
 #[derive(Clone)]
 pub struct ForkLine {
     pub name: Arc<str>,
-    /// The forks that it was made of, the oldest first.
+    /// The forks from which the fork was made, the oldest first.
     pub of: Vec<Arc<str>>,
 }
 
@@ -65,7 +66,7 @@ pub struct Wanted {
 }
 
 impl Live {
-    /// Room for `forks_max` forks; for none, if it is zero.
+    /// An empty set with room for `forks_max` forks, which may be zero.
     pub fn new(forks_max: u32) -> Live {
         Live { places: Shares::new(forks_max.into()), forks_max, room: Room::new(BYTES_MAX), forks: Mutex::default() }
     }
@@ -201,13 +202,13 @@ impl Transport {
 }
 
 impl ForkLine {
-    /// The forks that a fork of this one is made of.
+    /// The forks from which a fork of this server would be made.
     fn line(&self) -> Vec<Arc<str>> {
         self.of.iter().cloned().chain([self.name.clone()]).collect()
     }
 }
 
-/// A name that cannot be guessed: a client that knows it was told by a user that may read everything.
+/// A name that cannot be guessed. A client that knows it got it from a user that may read everything.
 fn name(engine: &Engine) -> Arc<str> {
     let bytes = engine.token_key().derived("name").0;
     bytes[..16].iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()

@@ -33,19 +33,19 @@ use tokio_util::task::TaskTracker;
 pub struct Transport {
     pub(crate) service: Arc<Service>,
     pub(crate) authenticator: Arc<Authenticator>,
-    /// What OpenID discovery publishes.
+    /// The documents that OpenID discovery publishes.
     pub(crate) issuer: Option<Arc<Published>>,
     pub(crate) features: Features,
     pub(crate) bodies: Bodies,
     pub(crate) answers: Answers,
     /// The parts of the API that other servers serve.
     pub(crate) aggregator: Arc<Aggregator>,
-    /// The trust that other servers are told.
+    /// The authorities for client certificates that other servers are to trust.
     pub(crate) trust: Option<Arc<Trust>>,
-    /// The connections to nodes and to what runs in the cluster.
+    /// The connections to nodes, pods and Services in the cluster.
     pub(crate) connections: Arc<Connections>,
     pub(crate) documents: Library,
-    /// Makes forks of a log on a disk.
+    /// Makes forks on the disk; `None` if the log is not on a disk.
     pub(crate) forker: Option<Arc<dyn Forker>>,
     pub(crate) components: Option<Components>,
     pub(crate) images: Option<Arc<dyn Images>>,
@@ -53,7 +53,7 @@ pub struct Transport {
     pub(crate) checks: Arc<[Arc<dyn HealthCheck>]>,
     /// The forks in memory, of this server and of its forks.
     pub(crate) live: Arc<live::Live>,
-    /// The fork that this server is, if it is one.
+    /// The identity of this server as a fork; `None` if it is no fork.
     pub(crate) place: Option<live::ForkLine>,
     pub(crate) manners: Arc<Manners>,
     /// The minor release that the server emulates, and the oldest minor release with which it is compatible.
@@ -64,9 +64,9 @@ pub struct Transport {
     /// Filters the text of `/metrics` before it is shown.
     pub(crate) shown_metrics: Option<ShownMetrics>,
     pub(crate) started: Instant,
-    /// The server will stop, and serves as before until then.
+    /// Set when the server will stop soon; it still serves as before.
     pub(crate) leaving: AtomicBool,
-    /// New requests are refused.
+    /// Set when new requests are refused.
     pub(crate) refusing: AtomicBool,
     /// Becomes true when the server stops: watches end.
     pub(crate) stopping: signal::Sender<bool>,
@@ -78,24 +78,24 @@ pub struct Transport {
     pub(crate) requests: TaskTracker,
     /// Upgraded connections: the server waits for them when it stops.
     pub(crate) sockets: TaskTracker,
-    /// Becomes true when everything that a new server makes exists.
+    /// Becomes true when all objects exist that a new server makes.
     pub(crate) ready: signal::Sender<bool>,
 }
 
-/// Something that the server's health depends on.
+/// A check on which the server's health depends.
 pub trait HealthCheck: Send + Sync {
     /// The name of the check in paths.
     fn name(&self) -> &str;
     fn check(&self) -> BoxFuture<'_, Result<(), String>>;
 }
 
-/// Starts components beside a server; they end with the tasks.
+/// Starts components in the process of a server. They end with the tasks.
 pub type Components = Arc<dyn Fn(&Arc<Transport>, &mut JoinSet<()>) + Send + Sync>;
 
 /// Turns the text of all metrics into the text that is shown.
 pub type ShownMetrics = Arc<dyn Fn(String) -> String + Send + Sync>;
 
-/// The features that gates turn off or on.
+/// The features that feature gates turn on or off.
 #[derive(Debug, Clone, Copy)]
 pub struct Features {
     pub list_chunking: bool,
@@ -150,18 +150,18 @@ impl Transport {
         self.service.engine()
     }
 
-    /// Marks the server as ready: everything that clients count on exists.
+    /// Marks the server as ready: all objects exist on which clients rely.
     pub fn be_ready(&self) {
         self.ready.send_replace(true);
     }
 
-    /// Makes the APIServices of what is served here, and keeps them and everything about other servers while the tasks
-    /// run.
+    /// Makes the APIServices of the APIs that this server serves. Keeps them, and the state of other servers, while the
+    /// tasks run.
     pub async fn keep_registered(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Result<(), Refusal> {
         let service = &self.service;
         self.aggregator.prime(service.engine());
         tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::Now));
-        // At the same time, so that all writes share a few fsyncs.
+        // Both run at the same time, so that all writes share a few fsyncs.
         let flow_control = async {
             if let Some(fairness) = service.fairness() {
                 housekeeping::flow_control::ensure(service, fairness).await;
@@ -177,7 +177,7 @@ impl Transport {
         Ok(())
     }
 
-    /// Runs the tasks of a fork. They continue from the state of the server that was forked, so at first there is
+    /// Runs the tasks of a fork. They continue from the state of the server that was forked, so at first they have
     /// nothing to do.
     pub fn keep_fork(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
         let (service, begin) = (&self.service, self.engine().snapshot().offset);
@@ -189,7 +189,7 @@ impl Transport {
         self.start_components(tasks);
     }
 
-    /// Starts the components that run in this process beside the server.
+    /// Starts the components that run in the process of this server.
     pub fn start_components(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
         if let Some(components) = &self.components {
             components(self, tasks);

@@ -21,7 +21,7 @@ pub struct Configuration {
     pub tolerations: Value,
 }
 
-/// How long pods tolerate a node that is not ready or unreachable unless they say otherwise, in seconds.
+/// How long pods without a setting of their own tolerate a node that is not ready or unreachable, in seconds.
 #[derive(Debug, Clone, Copy)]
 pub struct TolerationSeconds {
     pub not_ready: i64,

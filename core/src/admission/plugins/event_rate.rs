@@ -1,6 +1,7 @@
 //! EventRateLimit: limits how fast Events are written.
 //!
-//! The fill of the rate limiters is not part of the state: the shell keeps it, and an effect takes one token from each.
+//! The tokens of the rate limiters are not part of the state: the engine keeps them, and an effect takes one token from
+//! each limiter.
 
 use crate::admission::call::Bucket;
 use crate::admission::plugins::Configuration;
@@ -20,7 +21,7 @@ pub struct EventLimit {
     keys_max: usize,
 }
 
-/// The most rate limiters of a limit, unless configured.
+/// The default maximum number of rate limiters of a limit.
 const KEYS_MAX: usize = 4096;
 
 pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {

@@ -71,5 +71,5 @@ pub(super) fn provide(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Which of the stamp's UIDs a new namespace gets: the first ones are the object's.
+/// The index of the stamp's UID for a new namespace. The first UIDs are for the object.
 const NAMESPACE_UID: u64 = 7;

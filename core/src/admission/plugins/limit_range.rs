@@ -183,7 +183,7 @@ fn beyond(bound: &str, name: &str, sort: &str, amount: Amount, what: &str, found
     format!("{bound} {name} usage per {sort} is {amount}, but {what} is {found}")
 }
 
-/// The pod's total. Init containers run one after another, beside the sidecars started before them.
+/// The pod's total. Init containers run one after another, at the same time as the sidecars that started before them.
 fn sum(pod: &Value, part: &str) -> Usage {
     let spec = &pod["spec"];
     let own = |container: &Value| Usage::of(&container["resources"][part]);

@@ -39,9 +39,9 @@ use crate::pipeline::effect::Stop;
 /// One admission plug-in.
 pub struct Plugin {
     pub name: &'static str,
-    /// Enabled by default.
+    /// Whether the plug-in is enabled by default.
     pub is_default: bool,
-    /// Enabled even in a server without configuration: inside a test, or for looking at the past.
+    /// Whether the plug-in is enabled even without configuration, as in tests and for reads of the past.
     pub is_vital: bool,
     pub(super) mutate: Option<Step>,
     pub(super) validate: Option<Step>,

@@ -65,7 +65,7 @@ fn give(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// There may be several for a moment; the one with the lowest value counts.
+/// There may be several default classes for a moment; the class with the lowest value counts.
 fn default_class(attributes: &Attributes) -> Option<Value> {
     let classes = attributes
         .all_with(PRIORITY_CLASS, "\"globalDefault\":true")

@@ -1,8 +1,8 @@
 //! ResourceQuota: refuses writes that exceed a namespace's quotas.
 //!
-//! The usage of a write is added to the quotas' `status.used` by writes made together with it, which name the versions
-//! seen here. If two requests take the last of a quota at once, the writer returns one as stale; judged again, it is
-//! refused.
+//! The usage of a write is added to the quotas' `status.used` by writes that are made together with it and require the
+//! versions read here. If two requests take the rest of a quota at once, the writer returns one as stale. It is judged
+//! again, and refused.
 
 use crate::admission::plugins::Configuration;
 use crate::admission::{Attributes, Operation};
@@ -90,7 +90,7 @@ fn quotas(attributes: &Attributes) -> Vec<(Arc<str>, Arc<Entry>)> {
     attributes.state.scan(kind, &prefix, None).map(|(key, entry)| (key.clone(), entry.clone())).collect()
 }
 
-/// What a namespace's quotas say about an object.
+/// The quotas of a namespace that concern an object.
 struct Pertinent {
     /// The quotas that limit its kind and cover the object.
     charged: Vec<Charged>,
@@ -196,7 +196,7 @@ fn charge(attributes: &mut Attributes, quota: Charged, more: &Usage) -> Result<(
 }
 
 pub(super) fn configure(configuration: &mut Configuration, document: &Reader) {
-    // The kind was in its own group before.
+    // Earlier the kind was in a group of its own.
     let is_old = document.text("apiVersion").is_some_and(|version| version.starts_with(OLD_GROUP));
     let (group, kind) = if is_old { (OLD_GROUP, "Configuration") } else { (GROUP, "ResourceQuotaConfiguration") };
     super::configuration::check(document, group, kind);

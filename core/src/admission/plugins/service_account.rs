@@ -104,7 +104,7 @@ fn mirror(attributes: &Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Adds the token volume, and mounts it at the usual path in each container that has nothing mounted there.
+/// Adds the token volume, and mounts it at the usual path in each container that has no mount at that path.
 fn mount_token(spec: &mut meta::Document, suffix: &str) {
     let prefix = format!("{VOLUME}-");
     let volumes = spec.get("volumes").and_then(Value::as_array).into_iter().flatten();

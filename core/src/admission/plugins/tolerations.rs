@@ -58,7 +58,7 @@ pub(super) fn taint_node(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Both lists, without tolerations that others of them imply.
+/// Both lists together, without tolerations that other tolerations in them imply.
 pub(super) fn merged(first: &Value, second: &Value) -> Vec<Value> {
     let all: Vec<&Value> = list(first).chain(list(second)).collect();
     let mut merged: Vec<&Value> = Vec::new();
@@ -72,7 +72,7 @@ pub(super) fn merged(first: &Value, second: &Value) -> Vec<Value> {
     merged.into_iter().cloned().collect()
 }
 
-/// Whether `more` tolerates everything that `less` does.
+/// Whether `more` tolerates every taint that `less` tolerates.
 pub(super) fn is_superset(more: &Value, less: &Value) -> bool {
     if more == less {
         return true;
@@ -94,7 +94,7 @@ pub(super) fn is_superset(more: &Value, less: &Value) -> bool {
     exists || (less["operator"] != "Exists" && text(more, "value") == text(less, "value"))
 }
 
-/// Whether each toleration is implied by an allowed one.
+/// Whether an allowed toleration implies each of the tolerations.
 pub(super) fn are_within(tolerations: &Value, allowed: &Value) -> bool {
     list(tolerations).all(|toleration| list(allowed).any(|more| is_superset(more, toleration)))
 }

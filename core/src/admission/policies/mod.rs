@@ -25,8 +25,8 @@ use std::sync::Arc;
 /// The cost limit for the expressions of one policy with one binding and parameter, and for one mutation.
 const COST_MAX: u64 = 10_000_000;
 
-/// The cost limit for all policies in one half of a write. It is needed because the users whom a policy restricts may
-/// be able to create any number of parameters.
+/// The cost limit for all policies in one half of a write. It is needed because users that a policy restricts may be
+/// able to create any number of parameters.
 const COST_OF_ALL_MAX: u64 = 10 * COST_MAX;
 
 /// A policy with a binding, and with a parameter if it has any.
@@ -47,7 +47,7 @@ struct Parameter<'a> {
 const PARAMETER_COST: u64 = 1_000;
 
 impl Parameter<'_> {
-    /// Parsing takes time as expressions do, and the size is up to those who create parameters, so it counts as cost:
+    /// Parsing takes time like expressions do, and the authors of parameters choose their size. So it counts as cost:
     /// one unit a byte.
     fn document(&self, attributes: &Attributes) -> Result<Value, Stop> {
         attributes.spend(PARAMETER_COST.saturating_add(self.entry.size() as u64), &Budget::new(0))?;
@@ -56,8 +56,8 @@ impl Parameter<'_> {
 }
 
 impl Attributes<'_> {
-    /// Adds the used part of a budget to the total. Above the total limit the write is refused whatever the failure
-    /// policy says; otherwise many parameters of one policy could make another policy be skipped.
+    /// Adds the used part of a budget to the total. Above the total limit the write is refused, even if the failure
+    /// policy is to ignore faults. Otherwise many parameters of one policy could cause another policy to be skipped.
     pub(super) fn spend(&self, whole: u64, rest: &Budget) -> Result<(), Stop> {
         self.spent.set(self.spent.get().saturating_add(whole.saturating_sub(rest.left)));
         match self.spent.get() > COST_OF_ALL_MAX {
@@ -68,14 +68,14 @@ impl Attributes<'_> {
     }
 }
 
-/// Why a policy or one of its bindings cannot be evaluated.
+/// The reason why a policy or one of its bindings cannot be evaluated.
 struct Misconfigured {
     binding: Option<Arc<str>>,
     message: String,
 }
 
-/// Policies do not apply to policies and bindings, so that nobody can lock everybody out, nor to the server's own
-/// requests.
+/// Policies do not apply to policies and bindings, so that a policy cannot lock all users out. They do not apply to the
+/// server's own requests either.
 fn is_exempt(attributes: &Attributes) -> bool {
     let is_webhook = |registers| matches!(registers, Registers::MutatingWebhooks | Registers::ValidatingWebhooks);
     attributes.kind.registers.is_some_and(|registers| !is_webhook(registers)) || attributes.is_upkeep()
@@ -145,7 +145,7 @@ impl<'v> Evaluation<'v> {
         self.eval_before(expression, self.policy.variables.len(), true)
     }
 
-    /// Evaluates an expression that sees the first `count` variables.
+    /// Evaluates an expression that can use the first `count` variables.
     fn eval_before(
         &mut self,
         expression: &'v Expression,
@@ -158,7 +158,7 @@ impl<'v> Evaluation<'v> {
                 continue;
             }
             let value = self.eval_before(of, at, false).unwrap_or_else(|fault| {
-                // A variable that fails makes only those expressions fail that use it.
+                // If a variable fails, only the expressions that use it fail.
                 CelValue::opaque(Failure(format!(
                     "composited variable \"{name}\" fails to evaluate: {}",
                     fault.cause()
@@ -182,7 +182,7 @@ fn key<'v>(name: &'v str) -> Key<'v> {
     Key::String(name.into())
 }
 
-/// The declarations for an expression that sees the first `count` variables.
+/// The declarations for an expression that can use the first `count` variables.
 fn known(policy: &Policy, count: usize) -> Known {
     let typed = policy.variables[..count].iter().enumerate().filter_map(|(at, (name, expression))| {
         let program = expression.program(|| known(policy, at));

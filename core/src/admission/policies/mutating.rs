@@ -1,4 +1,4 @@
-//! MutatingAdmissionPolicy: policies run one after another, each on the result of those before.
+//! MutatingAdmissionPolicy: policies run one after another, each on the result of the policies before it.
 
 use super::super::asked::Shown;
 use super::super::observed::error_type;
@@ -105,7 +105,8 @@ fn run(attributes: &mut Attributes, all: &[Due], denials: &mut Vec<Denial>) -> R
         }
     }
     if has_run {
-        // As in Kubernetes, a policy that wants reinvocation is run again even if only its own change is the reason.
+        // As in Kubernetes, a policy with reinvocation runs again even if only the policy itself has changed the
+        // object.
         attributes.reinvocation.policies.changed();
         attributes.reinvocation.is_wanted = true;
     }
@@ -121,7 +122,7 @@ impl Due<'_> {
     }
 }
 
-/// Applies one mutation. Returns whether it changed the object, or why it failed.
+/// Applies one mutation. Returns whether it changed the object, or the reason why it failed.
 fn change(
     attributes: &mut Attributes,
     due: &Due,

@@ -15,7 +15,7 @@ use holdfast_value::{Map, Value};
 pub(super) enum Outcome {
     /// The changed object, and the patch.
     Changed(Value, Value),
-    /// A `test` operation failed, by which a patch can decide to change nothing.
+    /// A `test` operation failed. With such an operation a patch can decide to change nothing.
     Same,
     /// The failure policy decides.
     Fault(String),

@@ -12,7 +12,7 @@ use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Longer messages from message expressions, and longer audit annotations, are cut.
+/// The maximum length of messages from message expressions, and of audit annotations; longer ones are cut.
 const MESSAGE_BYTES_MAX: usize = 5 << 10;
 const ANNOTATION_BYTES_MAX: usize = 10 << 10;
 
@@ -32,7 +32,7 @@ struct Verdict {
     is_error: bool,
 }
 
-/// What a policy found in one write.
+/// The results of a policy for one write.
 struct Found {
     /// Failures by the index of the validation.
     failures: Vec<(usize, Verdict)>,

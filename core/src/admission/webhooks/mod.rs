@@ -46,7 +46,7 @@ impl Found {
 fn found(attributes: &Attributes, is_mutating: bool) -> Vec<Found> {
     let registered = &attributes.state.registered;
     let family = if is_mutating { &registered.mutating } else { &registered.validating };
-    // Webhooks do not see webhook configurations and policies, so that nobody can lock everybody out.
+    // Webhooks are not called for webhook configurations and policies, so that a webhook cannot lock all users out.
     if family.is_empty() || attributes.kind.registers.is_some() || attributes.is_upkeep() {
         return Vec::new();
     }
@@ -71,7 +71,7 @@ fn found(attributes: &Attributes, is_mutating: bool) -> Vec<Found> {
     all
 }
 
-/// The version in which the webhook wants to see the write; `None` if it does not match.
+/// The version in which the webhook gets the write; `None` if the webhook does not match.
 fn wanted(attributes: &mut Attributes, webhook: &Webhook, shown: &mut Shown) -> Result<Option<usize>, Stop> {
     let Some(version) = attributes.matches(&webhook.matching) else { return Ok(None) };
     let asking = Asking { name: &webhook.name, of: None, conditions: &webhook.conditions };
@@ -93,7 +93,7 @@ pub(super) struct Asking<'q> {
     pub conditions: &'q [Condition],
 }
 
-/// Whether all match conditions are true. One that is false outweighs others whose evaluation failed.
+/// Whether all match conditions are true. A false condition outweighs conditions whose evaluation failed.
 pub(super) fn holds(
     attributes: &mut Attributes,
     asking: &Asking,
@@ -147,7 +147,7 @@ fn all_hold(
     })
 }
 
-/// MutatingAdmissionWebhook: webhooks are called one after another, each with the result of those before.
+/// MutatingAdmissionWebhook: webhooks are called one after another, each with the result of the webhooks before it.
 pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     let all = found(attributes, true);
     if all.is_empty() {
@@ -180,8 +180,7 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Calls one mutating webhook; returns whether it changed the object. One audit annotation records this, whatever else
-/// happens.
+/// Calls one mutating webhook; returns whether it changed the object. One audit annotation records this in every case.
 fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize, shown: &mut Shown) -> Result<bool, Stop> {
     let place = format!("round_{}_index_{}", attributes.reinvocation.round, found.index);
     let asked = ask(attributes, found, version, shown, &place);
@@ -311,7 +310,7 @@ fn identity(attributes: &Attributes, patched: &mut Value, shown: &Value, version
     if id == attributes.request.target.kind {
         return Ok(found);
     }
-    // As in Kubernetes, the object is decoded as what it claims to be before the conversion back fails.
+    // As in Kubernetes, the object is decoded as the kind that it names, before the conversion back fails.
     let layout = crate::kinds::layout(&other, found).map_err(|refusal| internal(refusal.message()))?;
     layout.check(patched).map_err(|error| internal(error.to_string()))?;
     let package = |name: &str| name.split('.').next().filter(|name| !name.is_empty()).unwrap_or("core").to_owned();

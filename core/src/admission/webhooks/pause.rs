@@ -1,4 +1,4 @@
-//! Where mutating webhooks were interrupted to call one of them.
+//! The place at which mutating webhooks were interrupted to call one of them.
 //!
 //! Judging starts again with each answer. With many webhooks one after another, all earlier answers would be processed
 //! again each time; instead judging resumes at the webhook that was called.

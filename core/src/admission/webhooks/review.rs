@@ -19,9 +19,9 @@ pub enum Failure {
     Call(String),
     /// The review in the answer is invalid.
     Invalid(String),
-    /// Its patch is not a list of operations.
+    /// The answer's patch is not a list of operations.
     Undecodable(String),
-    /// It asks for something unsupported.
+    /// The answer uses an unsupported feature.
     Unsupported(String),
 }
 
@@ -80,7 +80,7 @@ impl Patch {
     }
 }
 
-/// The first of the stamp's UIDs for reviews; lower ones are the object's and those of objects made with it.
+/// The index of the stamp's first UID for reviews. Lower UIDs are for the object and for objects that are made with it.
 const FIRST_UID: u64 = 100;
 
 pub(super) fn call(
@@ -167,7 +167,7 @@ fn parse(body: &[u8], wanted: &str) -> Result<Value, String> {
     if version.matches('/').count() > 1 {
         return Err(format!("unexpected GroupVersion string: {version}"));
     }
-    // An absent apiVersion or kind counts as the expected one.
+    // An absent apiVersion or kind counts as correct.
     let version = if matches!(version.as_str(), "" | "/") { wanted } else { version.as_str() };
     let kind = if kind.is_empty() { REVIEW } else { kind.as_str() };
     let message = match (version, kind) {

@@ -1,9 +1,9 @@
 //! Which objects a node's pods need.
 //!
-//! A pod leads to its node, and the objects that the pod refers to lead there through it; so do the secrets for
-//! mounting its claims' volumes. The graph is stored flat: each node has an entry for an object, with the number of
-//! paths between the two. An answer takes a few look-ups, whatever the size of the cluster, and an event changes the
-//! entries of one pod or volume.
+//! A pod leads to its node. The objects that the pod refers to, and the secrets for mounting its claims' volumes, lead
+//! to the node through the pod. The graph is stored flat: each node has an entry for an object, with the number of
+//! paths between the two. An answer takes a few look-ups for any size of the cluster, and an event changes the entries
+//! of one pod or volume.
 
 use super::references::{self, Reference};
 use crate::object::meta::split_key;
@@ -81,7 +81,7 @@ struct Node {
 
 type Table<V> = GenericHashMap<Digest, V, BuildHasherDefault<Bits>, DefaultSharedPtr>;
 
-/// Represents a name: 16 bytes of its SHA-256, enough that nobody finds a collision.
+/// Represents a name: 16 bytes of its SHA-256, so that finding a collision is infeasible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Digest([u64; 2]);
 
@@ -142,8 +142,8 @@ impl NodeGraph {
         }
     }
 
-    /// Whether a pod of the node mounts a volume that needs the secret. Iterates over the secret's claims or the
-    /// node's, whichever are fewer: one secret may be for all volumes.
+    /// Whether a pod of the node mounts a volume that needs the secret. Iterates over the secret's claims or the node's
+    /// claims, the smaller set, because one secret may be for all volumes.
     fn is_mounted(&self, secret: Digest, node: &Node) -> bool {
         let Some(taking) = self.takers.get(&secret) else { return false };
         if node.claims.len() <= taking.len() {
@@ -153,7 +153,7 @@ impl NodeGraph {
         }
     }
 
-    /// Takes in a change of an object; `before` is `None` for a new one, `after` for a deleted one.
+    /// Updates the graph for a change of an object; `before` is `None` for a new object, `after` for a deleted one.
     pub fn note(&mut self, relation: Relation, key: &str, before: Option<&Value>, after: Option<&Value>) {
         let (namespace, name) = split_key(key);
         let namespace = namespace.unwrap_or("");

@@ -1,8 +1,8 @@
-//! The Node authorizer: a node may do what running its pods requires, and nothing else.
+//! The Node authorizer: a node may make only the requests that running its pods requires.
 //!
-//! `graph` knows which objects lead to which node and follows every event, `references` finds the objects that a pod or
-//! volume refers to, and this module says what a node may do with them. It never denies: another authorizer may allow
-//! more.
+//! `graph` records which objects lead to which node and follows every event, `references` finds the objects that a pod
+//! or volume refers to, and this module decides which requests on them a node may make. It never denies: another
+//! authorizer may allow more.
 
 mod graph;
 pub mod references;
@@ -64,7 +64,8 @@ static KINDS: &[(&str, &str, Access)] = &[
     ("certificates.k8s.io", "podcertificaterequests", Access::CertificateRequests),
 ];
 
-/// Allowed, or the reason why not; empty if only the rules for every node decide.
+/// `Ok` if the request is allowed, otherwise the reason why not. The reason is empty if only the rules for all nodes
+/// decide.
 type Decision = Result<(), String>;
 
 pub(super) fn authorize(graph: Option<&NodeGraph>, user: &User, attributes: &Attributes<'_>) -> Verdict {

@@ -19,7 +19,7 @@ pub enum Reference<'a> {
     ResourceClaim(Cow<'a, str>),
 }
 
-/// Texts in a stored pod. In a pod without them, the references depend on the spec alone.
+/// Texts in a stored pod. In a pod without them, the references depend only on the spec.
 pub const CHANGING: [&str; 3] =
     ["\"kubernetes.io/config.mirror\"", "\"resourceClaimStatuses\"", "\"extendedResourceClaimStatus\""];
 

@@ -109,7 +109,7 @@ const SORT_BY_TEXTS: Cost = Cost::Beforehand(Beforehand {
     estimate: |arguments| estimate(TEXTS_COMPARED, squared(arguments.size(1))),
 });
 
-/// Rounded down, unlike other sizes.
+/// The cost of a function that makes a list. It is rounded down, unlike other costs.
 fn made(factor: f64, size: u64) -> u64 {
     ((size as f64 * factor) as u64).saturating_add(MAKING)
 }

@@ -1,4 +1,4 @@
-//! Functions as tables of overloads: a signature, what runs, what it costs.
+//! Functions as tables of overloads: signature, implementation and cost.
 //!
 //! A signature reads `<string>.contains(string) -> bool` for a member, `optional.of(A) -> optional(A)` for a global
 //! function. Types are spelled as in CEL (`list(A)`, `map(K, V)`, `optional(A)`, `type(A)`, `dyn`, `timestamp`);
@@ -28,7 +28,7 @@ use std::sync::LazyLock;
 /// The tables of the language. A later table may add overloads to a function of an earlier one.
 static TABLES: &[&[Overload]] = &[arithmetic::TABLE, arithmetic::ORDER, standard::TABLE, convert::TABLE, time::TABLE];
 
-/// The tables of its extensions, but for those that only Kubernetes has.
+/// The tables of the language's extensions, without those that only Kubernetes has.
 static EXTENSIONS: &[&[Overload]] = &[strings::TABLE, text_format::TABLE, sets::TABLE, lists::TABLE, optional::TABLE];
 
 /// One overload. For a member the receiver is the first argument.
@@ -41,14 +41,14 @@ pub struct Overload {
     pub guarded: bool,
 }
 
-/// The arguments have the signature's types if these are known before evaluation. Where the checker saw `dyn`, the
-/// first overload that fits the values is called.
+/// The arguments have the signature's types if the types are known before evaluation. For an argument of type `dyn`,
+/// the first overload that fits the values is called.
 pub type Run = for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>;
 
 /// The cost of a call in addition to its arguments.
 #[derive(Debug, Clone, Copy)]
 pub enum Cost {
-    /// One unit, whatever the arguments.
+    /// One unit for any arguments.
     One,
     Fixed(u64),
     /// A tenth of the sum of the sizes of these arguments, rounded up.

@@ -98,7 +98,7 @@ fn replaced(arguments: &Arguments<'_>) -> CallEstimate {
         (divided(size.min, old.max), 0)
     };
     let Range { min, max } = Range { min: least, max: most }.mul(new).add(Range { min: kept_least, max: kept_most });
-    // An old text longer than the whole counts as occurring once, for the shortest result only.
+    // For the shortest result, an old text that is longer than the whole text counts as occurring once.
     CallEstimate { cost: size.scaled(0.2), result: Some(Range { min: min.min(max), max }) }
 }
 

@@ -18,7 +18,7 @@ const FORMAT: Cost = Cost::Custom(CustomCost {
 
 /// The longest text, to limit memory.
 const TEXT_MAX: usize = 64 << 20;
-/// More digits than any number has.
+/// The maximum precision. It is larger than the number of digits of any number.
 const PRECISION_MAX: usize = 1_000;
 /// The digits shown for numbers inside lists, and by default.
 const PRECISION: usize = 6;
@@ -229,7 +229,7 @@ fn unlimited(number: f64) -> Option<String> {
     )
 }
 
-/// With commas between thousands, as in English.
+/// Formats a number with commas between thousands, as in English.
 fn fixed(number: f64, precision: usize) -> String {
     if let Some(text) = unlimited(number) {
         return text;
@@ -309,7 +309,7 @@ fn part(out: &mut String, value: &Value<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Sorted by the keys' texts.
+/// Writes the entries, sorted by the keys' texts.
 fn entries(out: &mut String, map: &Value<'_>) -> Result<(), String> {
     let mut keys = Vec::new();
     for key in map.keys() {

@@ -66,7 +66,7 @@ fn whole<'a>(arguments: &[Value<'a>], unit: i64) -> Outcome<'a> {
     }
 }
 
-/// Seconds east of UTC at that instant.
+/// The offset of the zone from UTC at that instant, in seconds to the east.
 fn zone_offset(zone: &str, at: Timestamp) -> Result<i64, EvalError> {
     // A server's local zone counts as UTC.
     if matches!(zone, "" | "UTC" | "Local") {
@@ -90,7 +90,7 @@ fn read_zone(name: &str) -> Option<TimeZone> {
     TimeZone::tzif(name, data).ok()
 }
 
-/// From the built-in time zone database, since decisions must not depend on the machine.
+/// The offset comes from the built-in time zone database, because decisions must not depend on the machine.
 fn named_offset(name: &str, at: Timestamp) -> Result<i64, EvalError> {
     if name.contains("..") || name.starts_with(['/', '\\']) {
         return Err(EvalError::new("time: invalid location name"));

@@ -61,7 +61,7 @@ fn work_that_costs_do_not_show_is_bounded() {
         let result = program.eval(&[value], &mut Budget::new(1_000_000));
         assert_eq!(result.map(|value| show(&value)), Err(EvalError::Cost), "{source}");
     }
-    // These are cheap, since comparisons stop early.
+    // These expressions are cheap, because comparisons stop early.
     for source in ["self.items.all(i, self.text != '')", "self.items.all(i, self.labels != {})"] {
         let program = compile(source, &environment).unwrap();
         let value = Value::json(&document, &schema).unwrap();

@@ -1,4 +1,5 @@
-//! Rules for what webhooks and policies match: resource rules and match conditions. Expressions are not evaluated here.
+//! Validation of the matching of webhooks and policies: resource rules and match conditions. Expressions are not
+//! evaluated here.
 
 use crate::cel::Type;
 use crate::kinds::expressions::Admission;
@@ -63,7 +64,7 @@ pub(super) fn rule(rule: At, causes: &mut Causes) {
     }
 }
 
-/// Resources such as `pods`, `pods/status`, `*/scale` and `*`; none may cover another.
+/// Resources such as `pods`, `pods/status`, `*/scale` and `*`. No entry may cover another entry.
 fn resource_names(list: At, causes: &mut Causes) {
     if list.is_empty() {
         causes.push(list.required(""));

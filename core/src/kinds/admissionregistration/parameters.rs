@@ -1,7 +1,7 @@
-//! Who may make a policy read objects as its parameters.
+//! Which users may make a policy read objects as its parameters.
 //!
-//! The values that expressions compute from parameters are shown to users whose writes the policy sees, and in the
-//! audit log: with a policy of their own, users could read any object that the policy reads. So the policy's author
+//! The values that expressions compute from parameters are shown to users whose writes the policy judges, and in the
+//! audit log. So with a policy of their own, users could read any object that the policy reads. So the policy's author
 //! must be allowed to read them.
 
 use crate::authz::ResourceTarget;

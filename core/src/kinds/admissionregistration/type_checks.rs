@@ -1,5 +1,5 @@
-//! Type checking of a policy's expressions against the kinds that it matches: warnings in its status, which forbid
-//! nothing.
+//! Type checking of a policy's expressions against the kinds that the policy matches. The result is warnings in its
+//! status; they forbid nothing.
 
 use super::policies::VARIABLES_MAX;
 use crate::cel::Type;
@@ -14,19 +14,19 @@ use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The most kinds that a policy is checked against.
+/// The maximum number of kinds that a policy is checked against.
 const KINDS_MAX: usize = 10;
-/// The most look-ups of kinds for a policy, whose rules may multiply three long lists.
+/// The maximum number of look-ups of kinds for a policy. Its rules may multiply three long lists.
 const LOOKUPS_MAX: usize = 10_000;
 
 const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// What is wrong with one expression.
+/// The faults of one expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
     /// `spec.validations[0].expression`
     pub field: String,
-    /// One part for each kind that the expression does not fit.
+    /// The text has one part for each kind that the expression does not fit.
     pub text: String,
 }
 
@@ -100,7 +100,7 @@ fn kinds(constraints: &Value, registry: &Registry) -> Vec<(String, Type)> {
     named.into_iter().map(known).collect()
 }
 
-/// By group, version and name.
+/// A kind with its group, version and name, for ordering.
 type NamedKind = ((String, String, String), (KindId, usize));
 
 /// The kinds that one rule names, ordered by group, version and resource. A rule with a wildcard for group or version
@@ -143,7 +143,7 @@ fn type_of(version: &Version) -> Type {
     let message = |name: &str| schema().by_name.get(name).map(|id| object(*id, &mut Vec::new()));
     let Some(custom) = &version.custom else { return message(&version.message).unwrap_or(Type::Dyn) };
     match custom.schema().declared().as_ref().map(Type::plain) {
-        // The schema's own rules see only the names in metadata; policies see all of it.
+        // The schema's own rules can use only the names in metadata; policies can use all of it.
         Some(Type::Object(declared)) => {
             let (name, ty) = ("metadata".to_owned(), message(METADATA).unwrap_or(Type::Dyn));
             Type::Object(Arc::new(declared.with(Field { json: name.clone(), name, ty })))

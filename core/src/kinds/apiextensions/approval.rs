@@ -1,5 +1,5 @@
-//! Protected groups (`*.k8s.io`): a definition in one must have an annotation that says where it was approved, or that
-//! it was not.
+//! Protected groups (`*.k8s.io`): a definition in such a group must have an annotation with the place of its approval,
+//! or with the fact that it was not approved.
 
 use crate::cel::functions::kubernetes::url;
 use crate::kinds::rules::At;

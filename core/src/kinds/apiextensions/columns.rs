@@ -9,8 +9,8 @@ pub fn of(_kind: &str) -> Vec<Column> {
     Vec::new()
 }
 
-/// The most columns shown for a custom resource, and the most bytes of their descriptions, since every table repeats
-/// both. Further columns are stored but not shown.
+/// The maximum number of columns that are shown for a custom resource, and of bytes of their descriptions, because
+/// every table repeats both. Further columns are stored but not shown.
 const SHOWN_MAX: usize = 128;
 const SHOWN_BYTES_MAX: usize = 64 << 10;
 

@@ -1,4 +1,4 @@
-//! `v1beta1` has once, at the top of the spec, what `v1` has in each version.
+//! `v1beta1` has some fields once, at the top of the spec, that `v1` has in each version.
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, ensure, items, rename, within};
@@ -6,7 +6,8 @@ use holdfast_value::{Value, json};
 
 pub const DEFINITION: Convert = Convert { to_hub, from_hub };
 
-/// Names at the top of the spec, and in each version. `selectableFields` move only with the schema: see [`from_hub`].
+/// The fields' names at the top of the spec, and in each version. `selectableFields` move only with the schema: see
+/// [`from_hub`].
 const SHARED: [(&str, &str); 4] = [
     ("subresources", "subresources"),
     ("validation", "schema"),
@@ -14,8 +15,9 @@ const SHARED: [(&str, &str); 4] = [
     ("selectableFields", "selectableFields"),
 ];
 
-/// The most bytes of all copies of one shared part: enough for several versions with the largest schema. Beyond that,
-/// later versions get no copy; the client chooses how many versions there are.
+/// The maximum number of bytes of all copies of one shared part: enough for several versions with the largest schema.
+/// If there are more, later versions get no copy. The limit is needed because the client chooses the number of
+/// versions.
 const COPIED_BYTES_MAX: usize = 8 << 20;
 
 /// Default true in `v1beta1`, false in `v1`.

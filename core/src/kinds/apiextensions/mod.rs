@@ -112,7 +112,7 @@ fn prepare_update(new: &mut Value, old: &Value) {
     record_stored_version(new);
 }
 
-/// Adds the storage version to `status.storedVersions`: objects will be written in it from now on.
+/// Adds the storage version to `status.storedVersions`: later writes store objects in it.
 fn record_stored_version(object: &mut Value) {
     let versions = object.pointer("/spec/versions").and_then(Value::as_array);
     let stored = versions.and_then(|all| all.iter().find(|v| v["storage"] == true)).map(|v| v["name"].clone());

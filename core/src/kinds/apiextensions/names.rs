@@ -1,7 +1,7 @@
 //! The accepted names of CustomResourceDefinitions, and their conditions.
 //!
 //! A name is a claim, so that two definitions never hold the same name. The second definition's conditions report the
-//! conflict; it gets the name once the first definition is gone.
+//! conflict; it gets the name after the first definition is removed.
 
 use super::approval::{self, approval};
 use super::validate::{bundle_fault, structure_causes};
@@ -112,7 +112,7 @@ fn names(allocator: &Allocator, definition: &Value, group: &str) -> (Document, O
         }
     }
     put(&mut accepted, "categories", wanted.get("categories"));
-    // Required by the schema, so they are present even if another definition has the names.
+    // The schema requires these names, so they are present even if another definition has them.
     for field in ["plural", "kind"] {
         accepted.entry(field).or_insert_with(|| "".into());
     }
@@ -193,7 +193,7 @@ fn unset(status: &mut Document, kind: &str) {
     }
 }
 
-/// Whether all names that a definition wants are free or its own.
+/// Whether all names in a definition's spec are free or already its own.
 pub fn would_get_names(claims: &dyn Claims, owner: &str, definition: &Value) -> bool {
     let group = definition["spec"]["group"].as_str().unwrap_or_default();
     NAMES.iter().all(|(space, field, _)| {

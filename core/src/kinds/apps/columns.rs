@@ -1,4 +1,4 @@
-//! Columns of the workload kinds: how many pods are wanted, and how many are there.
+//! Columns of the workload kinds: how many pods are wanted, and how many exist.
 
 use crate::kinds::cells::{
     NONE, age_column, at, column, field, items, labels, name, number, selector_column, selector_text, template_columns,

@@ -1,4 +1,4 @@
-//! Defaults of the workloads; older versions have others.
+//! Defaults of the workloads. Older versions have other defaults.
 
 use crate::kinds::core::defaults::{set_labels, template_labels};
 use crate::schema::defaults::{Rule, is_absent, object, objects, set_absent, text};
@@ -75,7 +75,7 @@ pub(in crate::kinds) fn rolling_update(strategy: &mut Map) {
     }
 }
 
-/// Only an unset strategy gets parameters; a set one may have none.
+/// Only an unset strategy gets parameters. A set strategy may have none.
 fn stateful_set_strategy(strategy: &mut Map) {
     if text(strategy, "type").is_empty() {
         strategy.insert("type".to_owned(), Value::from("RollingUpdate"));

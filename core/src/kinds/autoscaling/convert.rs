@@ -1,5 +1,5 @@
 //! Autoscalers before `v2`: metrics were flat, and `v1` has only the CPU. Fields that a version lacks are kept in
-//! annotations, so that nothing is lost when an older client writes back what it read.
+//! annotations, so that an older client that writes back an object loses no field.
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, declared, ensure, items, put_annotation, take_annotation, within};
@@ -20,7 +20,7 @@ const MESSAGES: [(&str, &str); 3] = [
     (CONDITIONS, "io.k8s.api.autoscaling.v1.HorizontalPodAutoscalerCondition"),
 ];
 
-/// The target of a `v1` autoscaler without one.
+/// The target of a `v1` autoscaler that has no target.
 const CPU_PERCENT_DEFAULT: i64 = 80;
 
 /// A field of a flat metric, and its path in the hub.
@@ -205,7 +205,7 @@ fn restore(scaler: &mut Fields, annotation: &str, part: &str, field: &str) {
     }
 }
 
-/// In Kubernetes' form, which has Go field names here.
+/// The behavior in Kubernetes' form, which has Go field names.
 fn behavior_text(behavior: &Value) -> String {
     let policies = |policies: &Value| match policies.as_array() {
         None => "null".to_owned(),

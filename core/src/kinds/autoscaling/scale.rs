@@ -1,4 +1,4 @@
-//! Scale: the body of a subresource, which tables show, too.
+//! Scale: the body of a subresource. Tables show it, too.
 
 use super::columns;
 use crate::kinds::Shown;

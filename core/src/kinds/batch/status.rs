@@ -14,7 +14,7 @@ const EXCLUSIVE: &[(&str, &str, &str)] = &[
     ("SuccessCriteriaMet", "Failed", "cannot set SuccessCriteriaMet=True and Failed=true conditions"),
     ("SuccessCriteriaMet", "FailureTarget", "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"),
 ];
-/// Conditions that require another one.
+/// Conditions that require another condition.
 const WITH: &[(&str, &str, &str)] = &[
     ("Failed", "FailureTarget", "cannot set Failed=True condition without the FailureTarget=true condition"),
     (

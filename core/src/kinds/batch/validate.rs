@@ -17,7 +17,7 @@ use holdfast_value::{Map, Value};
 const CRON_JOB_NAME_BYTES_MAX: usize = 52;
 const MANAGED_BY_BYTES_MAX: usize = 63;
 const INDEXES_MAX: i64 = 100_000;
-/// From this number of completions on, limits are lower for jobs with a backoff limit for each index.
+/// With more completions than this, limits are lower for jobs with a backoff limit for each index.
 const MANY_COMPLETIONS: i64 = 100_000;
 const INDEXES_OF_MANY_MAX: i64 = 10_000;
 

@@ -29,7 +29,7 @@ pub(super) fn blocks(text: &str) -> Vec<Block> {
         };
         let end = format!("-----END {ty}-----");
         let (mut body, mut has_headers, mut whole) = (String::new(), false, false);
-        // The beginning of another block ends this one as incomplete.
+        // The beginning of another block ends this block as incomplete.
         while let Some(line) = lines.next_if(|line| !line.starts_with(BEGIN)) {
             if line.trim_end() == end {
                 whole = true;
@@ -48,8 +48,8 @@ pub(super) fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// Why a base64 CA bundle is invalid, if it is. As in Go, blocks that are not certificates are skipped, and one
-/// unreadable certificate makes the bundle invalid.
+/// The reason why a base64 CA bundle is invalid; `None` if it is valid. As in Go, blocks that are not certificates are
+/// skipped, and one unreadable certificate makes the bundle invalid.
 pub fn pool_fault(base64: &str) -> Option<&'static str> {
     let blocks = blocks(&decoded(base64));
     let mut certificates = blocks.iter().filter(|block| block.ty == "CERTIFICATE" && !block.has_headers).peekable();

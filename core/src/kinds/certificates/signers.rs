@@ -43,7 +43,7 @@ fn subject(grant: &Grant<'_>) -> Result<(), Refusal> {
     }
     let request = grant.new.pointer("/spec/request").and_then(Value::as_str).unwrap_or_default();
     let request = pem::decoded(request);
-    // PEM parsers differ in what they skip: with two blocks nobody knows which one a signer would sign.
+    // PEM parsers skip different parts of a text, so with two blocks it is unknown which of them a signer would sign.
     if request.matches(pem::BEGIN).count() > 1 {
         return Err(grant.forbidden("failed to parse CSR: more than one PEM block"));
     }

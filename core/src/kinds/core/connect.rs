@@ -8,7 +8,7 @@ use holdfast_value::Value;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// The gate without which a log is all output of a container, and with which a request may select one of its streams.
+/// With this gate a request for a log may select one of a container's streams. Without it a log has all output.
 pub const SPLIT_LOGS: &str = "PodLogsQuerySplitStreams";
 const ALL_STREAMS: &str = "All";
 const LOG_STREAMS: [&str; 3] = [ALL_STREAMS, "Stderr", "Stdout"];
@@ -127,7 +127,7 @@ fn log_query(options: &ConnectOptions, pairs: &mut Vec<(&str, String)>) {
     pairs.extend(stream(options).map(|stream| ("stream", stream.to_owned())));
 }
 
-/// The container: the one named, or the only one.
+/// The container that the options name, or the pod's only container.
 fn container(pod: &Value, options: &ConnectOptions) -> Result<String, Refusal> {
     let of = |field: &str| -> Vec<String> {
         let containers = pod["spec"][field].as_array().into_iter().flatten();
@@ -148,7 +148,7 @@ fn container(pod: &Value, options: &ConnectOptions) -> Result<String, Refusal> {
     }
 }
 
-/// The pod's address, and its first port unless one is named.
+/// The pod's address, with the named port or its first port.
 fn proxied(pod: &Value, leading: &Leading<'_>) -> Result<Destination, Refusal> {
     let Named { is_secure, port, .. } = *leading.way;
     let not_allowed = || Refusal::BadRequest(BadRequest::NoAddress);

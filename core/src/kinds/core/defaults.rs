@@ -6,7 +6,7 @@ use crate::schema::defaults::{Rule, is_absent, is_empty, object, object_or_new, 
 use base64::Engine as _;
 use holdfast_value::{CompactString, Map, Value, json};
 
-/// Read by all, written by the owner.
+/// All users may read the file, and its owner may write it.
 const FILE_MODE: i64 = 0o644;
 
 pub fn rules() -> Vec<Rule> {
@@ -164,7 +164,7 @@ fn request_limits(resources: &mut Map) {
     }
 }
 
-/// `serviceAccount` is the old name of `serviceAccountName`: both are set, and the new one has precedence.
+/// `serviceAccount` is the old name of `serviceAccountName`. Both are set, and the new name has precedence.
 fn pod_spec(spec: &mut Map) {
     let (name, alias) = (text(spec, "serviceAccountName"), text(spec, "serviceAccount"));
     if name == alias {
@@ -313,7 +313,7 @@ fn secret(secret: &mut Map) {
     }
 }
 
-/// Addresses of a load balancer are virtual ones, unless it says otherwise.
+/// Addresses of a load balancer are virtual, unless its status sets another mode.
 fn service(service: &mut Map) {
     if service.get("spec").and_then(|spec| spec.get("type")).and_then(Value::as_str) != Some("LoadBalancer") {
         return;

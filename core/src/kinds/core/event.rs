@@ -1,4 +1,4 @@
-//! Event: one kind that two groups show, each with its own names for the same fields.
+//! Event: one kind in two groups. Each group has its own names for the same fields.
 
 use super::columns;
 use crate::kinds::build::{text, text_or};
@@ -36,7 +36,7 @@ pub fn kind() -> Kind {
     })
 }
 
-/// Fields of the object that an event speaks of.
+/// Fields of an event's reference to its object.
 const OBJECT_FIELDS: [&str; 7] = [
     "involvedObject.kind",
     "involvedObject.namespace",

@@ -2,17 +2,17 @@
 
 use holdfast_value::{Value, json};
 
-/// Without load balancer addresses.
+/// The status of a new service: no load balancer addresses.
 pub fn service(object: &mut Value) {
     begin(object, json!({ "loadBalancer": {} }));
 }
 
-/// Without replicas.
+/// The status of a new controller: no replicas.
 pub fn controller(object: &mut Value) {
     begin(object, json!({ "replicas": 0 }));
 }
 
-/// Empty until the quota controller has counted.
+/// The status of a new quota: empty until the quota controller has counted.
 pub fn quota(object: &mut Value) {
     begin(object, json!({}));
 }

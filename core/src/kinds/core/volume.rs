@@ -81,8 +81,8 @@ fn drop_foreign_source(claim: &mut Value, old: &Value) {
     }
 }
 
-/// Older clients know only `dataSource`, newer ones may write only `dataSourceRef`: each is filled from the other. A
-/// reference into another namespace has no older form.
+/// Older clients write only `dataSource`, and newer clients may write only `dataSourceRef`. Each field is filled from
+/// the other. A reference into another namespace has no older form.
 fn fill_data_source(claim: &mut Value) {
     let Some(spec) = claim.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let present = |value: Option<&Value>| value.filter(|v| !v.is_null()).cloned();

@@ -31,7 +31,7 @@ pub fn event(new: &Value, _: Option<&Value>) -> Causes {
     of_any_version(new, "reportingComponent")
 }
 
-/// Events written through `events.k8s.io`, which has no fields for what older clients write.
+/// Events written through `events.k8s.io`. This group has no fields for the data of older clients.
 pub fn newer_event(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = of_any_version(new, "reportingController");
     let root = At::root(new);

@@ -73,7 +73,7 @@ fn of_server(server: At, causes: &mut Causes) {
         let why = format!("decodableVersions must include encodingVersion {}", encoded.text());
         causes.push(decodable.invalid(&why));
     }
-    // Each fault shows the whole list, so only the first ones are reported.
+    // Each fault shows the whole list, so only the first faults are reported.
     let mut faults_left = FAULTS_MAX;
     for version in server.get("servedVersions").items() {
         api_version(version, causes);

@@ -79,7 +79,7 @@ fn parameters(reference: &Value) -> String {
     format!("{}{group}/{}", text(reference, "kind"), text(reference, "name"))
 }
 
-/// `services/default/web`: resource, group, namespace and name, without the empty ones.
+/// The parent as text, such as `services/default/web`: resource, group, namespace and name, without empty parts.
 fn parent(reference: &Value) -> String {
     let prefixed = |mark: &str, field| match text(reference, field) {
         "" => String::new(),

@@ -11,7 +11,7 @@ fn to_hub(ingress: &mut Fields) {
     rename(spec, "backend", "defaultBackend");
     each_backend(spec, nest_service);
     for path in paths(spec) {
-        // The hub requires a type; absent has meant this one.
+        // The hub version requires a type. In older versions an absent type means this one.
         path.entry("pathType").or_insert_with(|| "ImplementationSpecific".into());
     }
 }

@@ -21,7 +21,7 @@ fn one_device(request: &mut Map) {
     }
 }
 
-/// In `v1beta1` a request has either a class or alternatives; only one with a class gets these defaults.
+/// In `v1beta1` a request has either a class or alternatives. Only a request with a class gets these defaults.
 fn flat_request(request: &mut Map) {
     if !text(request, "deviceClassName").is_empty() {
         one_device(request);

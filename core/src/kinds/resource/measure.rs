@@ -1,4 +1,4 @@
-//! What quotas count for device claims.
+//! The amounts that quotas count for device claims.
 
 use crate::quota::{Measure, NOTHING_BUT_ITS_NUMBER, Usage};
 use crate::schema::amount::Amount;
@@ -6,7 +6,7 @@ use holdfast_value::Value;
 
 /// The suffix after the name of a device class.
 const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
-/// The most devices of one claim; counts for a request of all devices.
+/// The maximum number of devices of one claim. A request of all devices counts as this many.
 const MOST: i64 = 32;
 
 pub(super) const CLAIM: Measure = Measure {
@@ -16,7 +16,7 @@ pub(super) const CLAIM: Measure = Measure {
     ..NOTHING_BUT_ITS_NUMBER
 };
 
-/// For alternatives, the largest number for each class counts.
+/// The devices of a claim. Of alternatives, the largest number for each class counts.
 fn usage(claim: &Value) -> Usage {
     let mut usage = Usage::default();
     for request in claim["spec"]["devices"]["requests"].as_array().into_iter().flatten() {

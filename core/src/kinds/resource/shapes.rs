@@ -14,7 +14,7 @@ const POOL_BYTES_MAX: usize = 253;
 const IDENTIFIER_BYTES_MAX: usize = 32;
 const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 
-/// A required name; an absent one is reported as invalid.
+/// A required name. An absent name is reported as invalid.
 fn must(at: At, check: fn(&str) -> Vec<String>, causes: &mut Causes) {
     let text = Value::from(at.text());
     named(at.holding(&text), check, causes);

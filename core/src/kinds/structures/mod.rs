@@ -103,7 +103,7 @@ fn indented(json: &str) -> String {
     out
 }
 
-/// The real path of a field that Kubernetes reports at another one.
+/// The real path of a field that Kubernetes reports at another path.
 fn told_elsewhere(path: &str) -> Cow<'_, str> {
     const NAMES: [(&str, &str); 3] =
         [("metadata.taints", "spec.taints"), ("nodeAffinity", "spec.nodeAffinity"), ("volumeMode", "spec.volumeMode")];

@@ -1,4 +1,4 @@
-//! What apply does for `kubectl` only, whose users migrate from client-side apply.
+//! The part of apply that is only for `kubectl`, whose users migrate from client-side apply.
 //!
 //! Client-side apply stores its last configuration in an annotation and owns its fields by update. kubectl itself
 //! migrates this ownership to apply, with a patch of the managed fields after its first server-side apply.

@@ -1,7 +1,8 @@
 //! Server-side apply: merges an applier's configuration into the live document and records who owns what.
 //!
-//! The configuration is everything that the applier wants. Fields that it applied before and leaves out now are removed
-//! unless another manager owns them. Setting a field to a value other than its owner's is a conflict, unless forced.
+//! The configuration contains all fields that the applier wants to set. Fields that it applied before and leaves out
+//! now are removed, unless another manager owns them. Setting a field to a value other than its owner's is a conflict,
+//! unless forced.
 
 mod kubectl;
 
@@ -148,7 +149,7 @@ fn keep_server_fields(live: Option<&Value>, merged: &mut Value) {
     }
 }
 
-/// Whether the applier now applies less than last time; otherwise nothing needs removal.
+/// Whether the applier now applies fewer fields than last time; otherwise no field needs removal.
 fn leaves_out(last: &Entry, now: &Entry) -> bool {
     if last.api_version != now.api_version {
         return true;
@@ -231,7 +232,7 @@ fn refuse_conflicts(
     writer: &Writer,
 ) -> Result<(), Refusal> {
     let mut conflicts: Vec<(&Entry, FieldSet)> = Vec::new();
-    // These convert whole documents, so they run once a version.
+    // Conversions work on whole documents, so each runs once for each version.
     let mut changed_elsewhere: BTreeMap<&str, Option<FieldSet>> = BTreeMap::new();
     let changed_in = |version: &str| {
         let old = live.and_then(|live| writer.in_version(live, version));

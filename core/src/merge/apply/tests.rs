@@ -87,7 +87,7 @@ fn what_is_no_longer_applied_goes_unless_owned_by_others() {
             ("\"ctl\" using test/v1".into(), vec![".data.d".to_string()]),
         ]
     );
-    // When the last owner of the last key leaves, nothing remains.
+    // When the last owner of the last key removes it, nothing remains.
     let only = applied(None, "me", ONE, root(json!({"data": {"a": "1"}})), false).unwrap();
     let none = applied(Some(&only), "me", TWO, root(json!({})), false).unwrap();
     assert_eq!(none, root(json!({})));
@@ -203,7 +203,7 @@ fn the_server_keeps_its_fields() {
     let config = root(json!({"metadata": {"creationTimestamp": null}, "status": {"type": "new"}, "data": {"a": "1"}}));
     let writer = Writer { reset: &[&["status"]], ..writer(&schema, "me", TWO) };
     let merged = apply(ApplyRequest { live: Some(&live), config: &config, force: false, writer }).unwrap();
-    // The endpoint resets these later; nobody becomes their owner.
+    // The endpoint resets these fields later, so no manager becomes their owner.
     assert_eq!(merged["status"], json!({"type": "new"}));
     assert_eq!(merged["metadata"]["creationTimestamp"], json!(ONE));
     assert_eq!(merged["metadata"]["generation"], json!(7));
@@ -398,7 +398,7 @@ proptest! {
             }
             let mut unowned = typed.paths(&bare);
             writer.strip(&mut unowned);
-            // Always present, so nobody owns it by leaving it empty.
+            // The field is always present, so no manager owns it by leaving it empty.
             unowned.remove_member(&["spec"]);
             for entry in entries.iter() {
                 unowned.subtract(entry.set());

@@ -16,7 +16,7 @@ const OPERATIONS_MAX: usize = 10_000;
 const COPIED_BYTES_MAX: usize = 3 << 20;
 /// Ten thousand operations on a list of ten thousand elements stay far below this.
 const EFFORT_MAX: usize = 20_000_000;
-/// Kubernetes limits only the number of operations and the copies, so there is no message of its own for the rest.
+/// Kubernetes limits only the number of operations and of copies, so it has no message for other excess work.
 const TOO_MUCH: &str = "the operations of the patch take too much work: send fewer operations at once";
 
 /// Decodes a patch of either format from a request body.
@@ -51,8 +51,8 @@ pub fn json_patch(original: Value, patch: &Value) -> Result<Value, Refusal> {
     operate(original, items).map_err(|_| does_not_apply())
 }
 
-/// The same with Kubernetes' detailed errors, which authors of webhooks and policies see. Unused members of operations
-/// may have any type.
+/// Like [`json_patch`], with Kubernetes' detailed errors for the authors of webhooks and policies. Unused members of
+/// operations may have any type.
 pub fn patched(original: Value, patch: &Value) -> Result<Value, Fault> {
     let items = patch.as_array().map_or(&[][..], Vec::as_slice);
     check_count(items).map_err(|refusal| Fault::Other(refusal.message()))?;
@@ -78,8 +78,8 @@ fn operate(original: Value, items: &[Value]) -> Result<Value, Fault> {
     Err(Fault::Other("the operations leave no object".into()))
 }
 
-/// Why a patch cannot be applied, in the words of Kubernetes' library. API clients do not see these, but authors of
-/// webhooks and policies do.
+/// The reason why a patch cannot be applied, in the words of Kubernetes' library. API clients do not get these
+/// messages, but authors of webhooks and policies do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// A `test` operation failed.
@@ -238,7 +238,7 @@ impl Patched {
         Err(Fault::Test(format!("testing value {path} failed: test failed")))
     }
 
-    /// Inserts a value of depth `deepest`, if that is within the limits.
+    /// Inserts a value of depth `deepest`, if the result is within the limits.
     fn put(&mut self, place: &Place, value: Value, deepest: usize) -> Result<(), Fault> {
         self.bounds.effort += place.shifted(&self.document);
         self.bounds.deepen(place.steps() + deepest)?;
@@ -275,7 +275,7 @@ fn text<'a>(member: &'a Value, missing: &str) -> Result<&'a str, String> {
     }
 }
 
-/// The path from its first slash on; Kubernetes' library ignores what is before it.
+/// The path, beginning with its first slash. Kubernetes' library ignores the text before it.
 pub fn from_root(path: &str) -> &str {
     path.find('/').map_or(path, |root| &path[root..])
 }
@@ -285,7 +285,7 @@ fn steps(path: &str) -> usize {
     path.matches('/').count()
 }
 
-/// The key that a step of a path stands for.
+/// The key that a step of a path names.
 fn key(step: &str) -> Cow<'_, str> {
     match step.contains('~') {
         true => step.replace("~1", "/").replace("~0", "~").into(),
@@ -293,7 +293,7 @@ fn key(step: &str) -> Cow<'_, str> {
     }
 }
 
-/// The key that the last step of a path stands for.
+/// The key that the last step of a path names.
 fn last_step(path: &str) -> Cow<'_, str> {
     key(path.rsplit('/').next().unwrap_or(""))
 }
@@ -308,7 +308,7 @@ fn step(key: &str) -> Cow<'_, str> {
 
 fn merge(target: &mut Value, mut patch: Value) {
     let Value::Object(patch) = patch else {
-        // Kubernetes' library takes a list that replaces an object as it is.
+        // Kubernetes' library accepts a list that replaces an object.
         if !target.is_object() {
             drop_null_members(&mut patch);
         }
@@ -498,7 +498,7 @@ impl Place {
         }
     }
 
-    /// The cost of shifting the elements behind this place when one is inserted or removed.
+    /// The cost of shifting the elements behind this place when an element is inserted or removed.
     fn shifted(&self, document: &Value) -> usize {
         // Moving an element is far cheaper than examining it.
         document.pointer(&self.holder).and_then(Value::as_array).map_or(0, |items| items.len() / 8)
@@ -539,12 +539,12 @@ struct Bounds {
     /// An upper bound of the document's depth.
     depth: usize,
     copied_bytes: usize,
-    /// Elements that operations moved or examined beyond those that they name.
+    /// The number of elements that operations moved or examined, without the elements that they name.
     effort: usize,
 }
 
 impl Bounds {
-    /// Called before the work that has been counted is done.
+    /// Checks the limits. Call it before the counted work is done.
     fn check(&self) -> Result<(), Fault> {
         match self.depth <= DEPTH_MAX && self.effort <= EFFORT_MAX {
             true => Ok(()),

@@ -94,7 +94,7 @@ fn json_patch_operations() {
     }
 }
 
-/// As in Go, an index may have a sign; what counts from the end depends on whether an element is inserted.
+/// As in Go, an index may have a sign. Whether an index counts from the end depends on whether an element is inserted.
 #[test]
 fn elements_are_counted_as_in_go() {
     let rows = [
@@ -368,7 +368,7 @@ fn limits_hold() {
         .into();
     assert_eq!(json_patch(json!({"a": {}}), &deeper).unwrap_err(), does_not_apply());
 
-    // The limits apply to webhooks and policies too, whose authors see the message.
+    // The limits also apply to webhooks and policies, and their authors get the message.
     let told = |original: Value, patch: Value| patched(original, &patch).unwrap_err().to_string();
     assert_eq!(told(json!({"a": 1}), many), expected);
     let copies = (0..10).map(|n| json!({"op": "copy", "from": "/a", "path": format!("/b{n}")})).collect();

@@ -30,7 +30,7 @@ pub(in crate::merge) struct Entry<'v> {
     pub(in crate::merge) api_version: Cow<'v, str>,
     pub(in crate::merge) subresource: Cow<'v, str>,
     time: Option<Cow<'v, str>>,
-    /// The owned fields, once parsed or changed.
+    /// The owned fields, if they were parsed or changed.
     set: OnceCell<FieldSet>,
     /// The `fieldsV1` read, as long as they are unchanged.
     fields: Option<&'v Value>,
@@ -71,7 +71,7 @@ impl<'v> Entries<'v> {
         Some(Self(entries))
     }
 
-    /// Why a list cannot be read, in Kubernetes' words except for those about its memory.
+    /// The reason why a list cannot be read, in Kubernetes' words. Only the words about its memory are our own.
     pub(super) fn fault(fields: &Value) -> Option<String> {
         if fields.is_null() {
             return None;
@@ -87,7 +87,7 @@ impl<'v> Entries<'v> {
         Some(Value::Array(entries.into_iter().map(Entry::write).collect()))
     }
 
-    /// The position of a manager's entry. A manager has one entry for apply, and for update one in each version.
+    /// The position of a manager's entry. A manager has one entry for apply, and one update entry in each version.
     pub(in crate::merge) fn position(
         &self,
         manager: &str,
@@ -111,7 +111,7 @@ impl<'v> Entries<'v> {
             return;
         }
         updates.sort_by_cached_key(|at| (self[*at].seconds(), self[*at].identifier()));
-        // By version: the entry that others are merged into, and their fields.
+        // For each version: the entry into which other entries are merged, and the fields of these.
         let mut buckets: BTreeMap<String, (usize, Vec<FieldSet>)> = BTreeMap::new();
         let mut merged: BTreeSet<usize> = BTreeSet::new();
         for at in updates {

@@ -1,4 +1,5 @@
-//! Managed fields on create, update and patch: the writer becomes owner of what it changes, with operation `Update`.
+//! Managed fields on create, update and patch: the writer becomes owner of the fields that it changes, with operation
+//! `Update`.
 //!
 //! Apply is in [`super::apply`]. Both read and write `metadata.managedFields` through [`entry`].
 
@@ -27,12 +28,12 @@ pub struct Writer<'a> {
     /// The version of the request: `apps/v1`.
     pub api_version: &'a str,
     pub manager: &'a str,
-    /// Empty for the object itself.
+    /// The subresource; empty for the object itself.
     pub subresource: &'a str,
     /// RFC 3339, in UTC with whole seconds.
     pub now: &'a str,
-    /// Paths that the endpoint resets to their old values, such as `status` for the object itself: nobody becomes their
-    /// owner here.
+    /// Paths that the endpoint resets to their old values, such as `status` for the object itself. The writer does not
+    /// become their owner.
     pub reset: &'a [&'a [&'a str]],
     /// Converts documents to other versions of their kind. Without it all versions are taken to be the same.
     pub convert: Option<&'a Convert<'a>>,
@@ -43,9 +44,9 @@ pub type Convert<'a> = dyn Fn(&Value, &str) -> Option<(Value, Layout<'a>)> + 'a;
 
 /// Updates `metadata.managedFields` of `new` after a write that replaces `old` or creates the object.
 ///
-/// The client's own list of managers counts if it is valid and was sent on the object itself, otherwise the old list.
-/// On an existing object an empty list, or one empty entry, turns tracking off; on a custom object only the empty entry
-/// does. A keyed list with an element that lacks its keys turns tracking off too.
+/// The client's own list of managers counts if it is valid and was sent on the object itself; otherwise the old list
+/// counts. On an existing object an empty list, or one empty entry, turns tracking off; on a custom object only the
+/// empty entry does so. A keyed list with an element that lacks its keys also turns tracking off.
 pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer) {
     let sent = take_managed_fields(new);
     let live = old.and_then(managed_fields);
@@ -119,10 +120,10 @@ pub fn fault(fields: &Value) -> Option<String> {
     Entries::fault(fields)
 }
 
-/// Restores the old times if nothing but times of managers differs, so that the write changes nothing.
+/// Restores the old times if only times of managers differ, so that the write changes nothing.
 ///
-/// Apply compares values before either side is normalized (`1000m` and `1`), and so may see a change where there is
-/// none.
+/// Apply compares values before either side is normalized (`1000m` and `1`), and so may report a change although there
+/// is none.
 pub fn keep_times(old: &Document, new: &mut Document) {
     let timeless = |fields: Option<&Value>| -> Vec<Map> {
         let entries = fields.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object);
@@ -141,7 +142,7 @@ pub fn keep_times(old: &Document, new: &mut Document) {
         rest(old) == rest(new)
             && new.iter().all(|(name, value)| apart.contains(&name.as_str()) || old.get(name) == Some(value))
     };
-    // Most writes change something; this is found before entries are compared.
+    // Most writes change the object. That is found before entries are compared.
     if same(old, new, &["metadata"])
         && same(old_meta, new_meta, &["managedFields", "resourceVersion"])
         && timeless(old_fields) == timeless(new_fields)
@@ -156,7 +157,7 @@ impl<'a> Writer<'a> {
         Typed::new(self.layout)
     }
 
-    /// The difference between the documents in the request's version, without fields that nobody can own.
+    /// The difference between the documents in the request's version, without fields that managers cannot own.
     pub(super) fn difference(&self, old: Option<&Value>, new: &Value) -> Difference {
         let mut difference = self.typed().difference(old, new);
         for set in [&mut difference.changed, &mut difference.removed] {
@@ -216,7 +217,7 @@ impl Entries<'_> {
         own: Option<usize>,
     ) {
         let mut touched: Option<FieldSet> = None;
-        // These convert whole documents, so they run once a version.
+        // Conversions work on whole documents, so each runs once for each version.
         let mut touched_elsewhere: BTreeMap<String, Option<FieldSet>> = BTreeMap::new();
         let mut position = 0;
         self.retain_mut(|entry| {
@@ -282,7 +283,7 @@ fn is_printable(character: char) -> bool {
     character == ' ' || !(character.is_control() || character.is_whitespace() || is_format)
 }
 
-/// `[]` or `[{}]`: the client wants no managed fields on this object.
+/// Whether the client turns managed fields off for this object, with `[]` or `[{}]`.
 fn is_reset(sent: &Value) -> bool {
     match sent.as_array().map(Vec::as_slice) {
         Some([]) => true,

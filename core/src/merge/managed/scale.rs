@@ -8,8 +8,8 @@ use crate::merge::field_set::FieldSet;
 const SCALE_VERSION: &str = "autoscaling/v1";
 const SCALE_REPLICAS: [&str; 2] = ["spec", "replicas"];
 
-/// The entries of a Scale, from those of the scaled object. `replicas` is the field's path there, the same in every
-/// version.
+/// The entries of a Scale, made from the entries of the scaled object. `replicas` is the field's path in that object,
+/// the same in every version.
 pub fn scale_entries(fields: Option<&Value>, replicas: &[&str]) -> Option<Value> {
     let mut entries = Entries::stored(fields)?;
     entries.retain(|entry| entry.set().contains_fields(replicas));

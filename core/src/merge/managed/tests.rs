@@ -73,7 +73,7 @@ fn ownership_moves_with_change_and_ends_with_removal() {
         written(&[
             ("one", ONE, document(json!({"a": "1", "b": "1", "c": "1"}))),
             ("two", TWO, document(json!({"a": "1", "b": "2", "d": "2"}))),
-            // Changes nothing, so entries and times stay.
+            // This write changes nothing, so entries and times stay.
             ("three", THREE, document(json!({"a": "1", "b": "2", "d": "2"}))),
         ]),
         json!([entry("one", ONE, fields(&[".", "f:a"])), entry("two", TWO, fields(&["f:b", "f:d"]))])

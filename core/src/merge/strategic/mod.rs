@@ -1,8 +1,8 @@
-//! Strategic merge patch: a merge patch in which the schema says which lists merge, and by which key.
+//! Strategic merge patch: a merge patch in which the schema decides which lists merge, and by which key.
 //!
 //! A patch may contain directives: `$patch`, `$retainKeys`, `$deleteFromPrimitiveList/<field>` and
-//! `$setElementOrder/<field>`. Errors have Kubernetes' codes and messages, odd as some are. Fields that the schema does
-//! not know merge as plain JSON: maps merge, lists are replaced.
+//! `$setElementOrder/<field>`. Errors have Kubernetes' codes and messages, even odd ones. Fields that the schema does
+//! not have merge as plain JSON: maps merge, lists are replaced.
 
 mod order;
 

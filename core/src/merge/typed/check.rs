@@ -1,4 +1,4 @@
-//! Checks an applied configuration against the schema: apply must know every field that it is to own.
+//! Checks an applied configuration against the schema: the schema must have every field that the applier is to own.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ impl<'s> Typed<'s> {
         if value.is_null() {
             return;
         }
-        // An atomic value's parts have types nevertheless.
+        // The parts of an atomic value have types, too.
         let node = self.entered(node);
         let fault = match (node, value) {
             (Node::Struct(_) | Node::Map(_) | Node::Object { .. }, Value::Object(map)) => {
@@ -66,7 +66,7 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// The node as if its parts were owned separately. An atomic list stays one: its items have no keys.
+    /// The node as if its parts were owned separately. An atomic list stays atomic, because its items have no keys.
     fn entered(self, node: Node<'s>) -> Node<'s> {
         match node {
             Node::AtomicStruct(message) => Node::Struct(message),

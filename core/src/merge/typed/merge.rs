@@ -7,8 +7,8 @@ use holdfast_value::{Map, Value};
 use super::{Node, Typed, is_empty, items};
 use crate::merge::field_set::FieldSet;
 
-/// Whether a struct stays even if empty. A custom resource's metadata does: fields that nobody owns, such as the name,
-/// are never removed.
+/// Whether a struct stays even if it is empty. A custom resource's metadata stays: fields without an owner, such as the
+/// name, are never removed.
 fn stays(node: Node, key: &str) -> bool {
     super::always_written(node, key).is_some()
         || key == "metadata" && matches!(node, Node::Object { resource: true, .. })
@@ -58,7 +58,8 @@ impl<'s> Typed<'s> {
         merged
     }
 
-    /// Merges two lists: elements in both follow the configuration's order; others stay next to their neighbours.
+    /// Merges two lists. Elements of both lists follow the configuration's order; other elements stay next to their
+    /// neighbours.
     fn merged_lists(self, node: Node<'s>, live: &[Value], config: &[Value]) -> Vec<Value> {
         let inner = self.element_node(node);
         let keyed = |items: &'_ [Value]| -> Vec<String> {
@@ -85,7 +86,7 @@ impl<'s> Typed<'s> {
                         continue;
                     }
                     Some(&at) if done[at] => left += 1,
-                    // Merged later, at its place in the configuration.
+                    // The element is merged later, at its place in the configuration.
                     Some(_) if right < config.len() && shared.peek().is_some_and(|next| *next != key) => {
                         left += 1;
                         continue;
@@ -111,7 +112,7 @@ impl<'s> Typed<'s> {
         merged
     }
 
-    /// `None` if nothing is left.
+    /// The value without the fields in `set`; `None` if nothing is left.
     fn removed(self, node: Node<'s>, value: &Value, set: &FieldSet, hollow: bool) -> Option<Value> {
         let left = match (node, value) {
             (_, Value::Array(list)) if node.is_list() => {

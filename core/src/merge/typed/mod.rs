@@ -77,12 +77,12 @@ struct Part {
 }
 
 impl<'s> Node<'s> {
-    /// Compared and owned as a whole.
+    /// Whether the node is compared and owned as a whole.
     fn is_leaf(self) -> bool {
         matches!(self, Node::Scalar(_) | Node::Atomic(_) | Node::AtomicStruct(_) | Node::Whole(_))
     }
 
-    /// Whether null is a value rather than an absent one: for custom resources, validation decides that.
+    /// Whether null counts as a value and not as an absent field. For custom resources validation decides that.
     fn may_be_null(self) -> bool {
         match self {
             Node::Object { .. } | Node::KeyedItems(_) | Node::SetOf(_) | Node::Whole(_) | Node::Unknown => true,
@@ -354,7 +354,7 @@ impl<'s> Typed<'s> {
             let Some((element, _)) = left.first().or(right.first()) else { return difference };
             let part = match (left, right) {
                 ([] | [_], [] | [_]) => self.compare(inner, left.first().map(|e| e.1), right.first().map(|e| e.1)),
-                // Duplicate elements are compared together: nobody can own one of them.
+                // Duplicate elements are compared together, because a manager cannot own one of them.
                 ([_, _, ..], [_, _, ..]) => {
                     let same = left.iter().map(|e| e.1).eq(right.iter().map(|e| e.1));
                     Part { changed: !same, ..Part::default() }
@@ -437,7 +437,7 @@ fn list_map_keys(list: &Structural) -> &[String] {
     }
 }
 
-/// The fields of every resource, whatever its schema says.
+/// Whether this is a field of every resource, independent of its schema.
 fn is_meta(key: &str) -> bool {
     matches!(key, "apiVersion" | "kind" | "metadata")
 }
@@ -478,7 +478,7 @@ fn is_empty(value: Option<&Value>) -> bool {
     }
 }
 
-/// Whether this is the value that an unset field shows. An empty list is not: an absent one is null.
+/// Whether this is the value that an unset field shows. An empty list is not, because an unset list shows null.
 fn is_zero(field: &Field, value: &Value) -> bool {
     match value {
         Value::Null => true,

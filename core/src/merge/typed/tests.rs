@@ -46,7 +46,7 @@ fn differences() {
         json!({"f:metadata": {"f:finalizers": {"v:\"a\"": {}}},
             "f:spec": {"f:containers": {"k:{\"name\":\"x\"}": {".": {}, "f:name": {}}}}}),
     );
-    // Nobody owns the order of keyed lists; an atomic list is one value.
+    // The order of keyed lists has no owner; an atomic list is one value.
     check_difference(
         Some(json!({"metadata": {"finalizers": ["a", "b"]}, "spec": {"tolerations": [{"key": "a"}]}})),
         json!({"metadata": {"finalizers": ["b", "a"]}, "spec": {"tolerations": [{"key": "b"}]}}),

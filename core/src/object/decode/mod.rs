@@ -65,7 +65,7 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// The memory that the values of one document may still take.
+/// The memory that the remaining values of one document may take.
 ///
 /// Values may be far larger than their text: an object with one key, six bytes of JSON, takes more than six hundred
 /// bytes. Sizes are roughly those of `serde_json`. A larger document is refused while it is parsed.

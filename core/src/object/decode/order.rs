@@ -17,7 +17,7 @@ pub fn complaints(json: &[u8], unknown: &[String], repeated: &[String]) -> Vec<S
         found: Vec::new(),
     };
     let text = String::from_utf8_lossy(json);
-    // Fields after a syntax error stay among those not found.
+    // Fields after a syntax error count as not found.
     let _ = Node { walk: &mut walk, path: None }.deserialize(&mut serde_json::Deserializer::from_str(&text));
     let Walk { unknown: mut unknown_left, repeated: mut repeated_left, mut found } = walk;
     found.extend(unknown.iter().filter_map(|path| unknown_left.remove(path)));

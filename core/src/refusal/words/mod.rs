@@ -10,14 +10,14 @@ use std::collections::BTreeSet;
 
 /// Kubernetes' name for the registry of its kinds.
 pub(crate) const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
-/// The most bytes of one refusal's message.
+/// The maximum number of bytes of one refusal's message.
 const ANSWER_BYTES_MAX: usize = 40 << 10;
 const RECREATED: &str = "The object might have been deleted and then recreated";
 
 impl Refusal {
     /// The message of the refusal's `Status`.
     ///
-    /// What it shows of the request or of an object is cut.
+    /// Parts of the request or of an object in the message are cut.
     pub fn message(&self) -> String {
         cut(self.words(), ANSWER_BYTES_MAX)
     }
@@ -144,7 +144,7 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
-/// One cause as it is; several in brackets, without duplicates.
+/// A single cause unchanged; several causes in brackets, without duplicates.
 fn aggregate(causes: &Causes) -> String {
     let mut told = BTreeSet::new();
     let mut texts: Vec<String> = causes.iter().map(Cause::to_string).filter(|text| told.insert(text.clone())).collect();

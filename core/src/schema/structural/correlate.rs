@@ -35,7 +35,7 @@ fn key_text(item: &Value, keys: &[String]) -> String {
     invariants::key_of(item, keys).to_string()
 }
 
-/// Whether a value equals the old one; the order of keyed items does not matter. As in Kubernetes, an object with
+/// Whether a value equals the old value; the order of keyed items does not matter. As in Kubernetes, an object with
 /// fields unknown to its schema counts as changed.
 pub(super) fn unchanged(schema: Option<&Structural>, value: &Value, old: &Value) -> bool {
     let Some(schema) = schema else { return value == old };

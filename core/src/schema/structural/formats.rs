@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv6Addr};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Format {
-    /// As spelled in the schema.
+    /// The name as spelled in the schema.
     pub name: Box<str>,
-    /// `None` for number formats, which require nothing beyond the type.
+    /// The check; `None` for number formats, which require only the type.
     check: Option<Check>,
 }
 

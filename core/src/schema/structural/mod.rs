@@ -1,7 +1,8 @@
 //! Structural schemas: the schema of a version of a custom resource, from its CustomResourceDefinition.
 //!
 //! [`Structural::parse`] compiles the definition's JSON once. Custom objects are pruned, defaulted and validated by the
-//! result. `well_formed` validates the definition itself, on its JSON, because only that has the paths for messages.
+//! result. `well_formed` validates the definition itself, on its JSON, because only the JSON has the paths for
+//! messages.
 //!
 //! Schemas inside `allOf`, `anyOf`, `oneOf` or `not` have the same type, but use fewer of its fields.
 
@@ -42,11 +43,11 @@ pub struct Structural {
     pub additional_properties: Option<Additional>,
     pub items: Option<Box<Structural>>,
     pub default: Option<Value>,
-    /// `None` is atomic too, but an update's items are compared one by one.
+    /// A list without a type (`None`) is atomic too, but the items of an update are compared one by one.
     pub list_type: Option<ListType>,
     pub atomic_map: bool,
     rules: Option<Box<Rules>>,
-    /// Whether this schema or any below it has validation rules, so that others are skipped quickly.
+    /// Whether this schema or a schema below it has validation rules, so that other schemas are skipped quickly.
     has_rules: bool,
     checks: Option<Box<Checks>>,
     /// The size of the default in JSON.
@@ -77,7 +78,7 @@ pub enum Additional {
 pub enum ListType {
     Atomic,
     Set,
-    /// Keyed by these fields of its items.
+    /// The list is keyed by these fields of its items.
     Map(Vec<String>),
 }
 
@@ -161,7 +162,7 @@ impl Structural {
     }
 }
 
-/// Fields of every resource, whatever its schema says.
+/// Fields of every resource, independent of its schema.
 const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 fn is_meta(field: &str) -> bool {

@@ -11,7 +11,7 @@ use crate::refusal::Causes;
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
-/// The most nested levels of schemas; documents have hardly more.
+/// The maximum number of nested levels of schemas. Documents have hardly more levels.
 const DEPTH_MAX: usize = 100;
 
 /// JSON schema keywords that structural schemas do not support.
@@ -100,7 +100,7 @@ fn is_supported(at: At, depth: usize, causes: &mut Causes) -> bool {
     true
 }
 
-/// The checks; `None` for a schema without any, as most are.
+/// The checks; `None` for a schema without checks. Most schemas have none.
 fn checks(at: At, one: &mut impl FnMut(At) -> Structural) -> Option<Box<Checks>> {
     const WORDS: [&str; 19] = [
         "allOf",

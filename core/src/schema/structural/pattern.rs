@@ -1,7 +1,7 @@
 //! Patterns: Go's regular expressions, run by the `regex` crate.
 //!
 //! The two dialects differ in a few details, silently: Go's `\d` means ASCII digits only, and `[` inside a class is an
-//! ordinary character. Each pattern is rewritten once; what Go refuses is refused with Go's message.
+//! ordinary character. Each pattern is rewritten once. A pattern that Go refuses is refused with Go's message.
 
 use regex::Regex;
 use regex_syntax::ast::{Ast, RepetitionKind, RepetitionRange};
@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
     pub source: Box<str>,
-    /// Compiled on first use: a pattern may be large, and most are never used.
+    /// The expression, compiled on first use: a pattern may be large, and most patterns are never used.
     compiled: OnceLock<Result<Regex, String>>,
 }
 

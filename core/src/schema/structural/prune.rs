@@ -1,4 +1,4 @@
-//! Removes fields that a schema does not know.
+//! Removes fields that are not in a schema.
 
 use super::path::{Path, Step};
 use super::{Structural, is_meta};
@@ -14,7 +14,7 @@ impl Structural {
         self.prune_value(object, true)
     }
 
-    /// The same for a value inside an object, such as a default.
+    /// Like [`Self::prune`], for a value inside an object, such as a default.
     pub(super) fn prune_value(&self, value: &mut Value, is_resource: bool) -> Texts {
         let mut paths = Texts::default();
         let is_resource = is_resource || self.embedded_resource;

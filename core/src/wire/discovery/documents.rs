@@ -85,7 +85,7 @@ pub struct Resource {
     pub name: String,
     pub singular_name: String,
     pub namespaced: bool,
-    /// Empty if group and version are those of the list.
+    /// The group; empty if group and version are those of the list.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -1,7 +1,7 @@
 //! Discovery: the groups, versions and resources that the server serves, in all forms that clients request.
 //!
 //! [`Catalog`] orders the kinds by group and version; its methods write the documents. They are pure functions of the
-//! kinds: the caller computes each once, and again when a custom resource changes the set.
+//! kinds. The caller computes each document once, and again when a custom resource changes the set.
 
 pub mod documents;
 
@@ -22,7 +22,7 @@ pub struct Catalog<'a> {
 }
 
 pub struct Group<'a> {
-    /// Empty for the core group.
+    /// The name; empty for the core group.
     pub name: String,
     /// The preferred version first.
     pub versions: Vec<GroupVersion<'a>>,
@@ -31,7 +31,7 @@ pub struct Group<'a> {
 pub struct GroupVersion<'a> {
     pub group: String,
     pub version: String,
-    /// Ordered by resource.
+    /// The resources, ordered by name.
     pub resources: Vec<Served<'a>>,
 }
 
@@ -316,8 +316,8 @@ fn owned(verbs: &[&str]) -> Vec<String> {
     verbs.iter().map(|verb| (*verb).to_owned()).collect()
 }
 
-/// Opaque to clients; equal hashes mean that two versions share their storage. Computed as in Kubernetes, so that tools
-/// that compare clusters see no difference.
+/// The hash is opaque to clients. Equal hashes mean that two versions share their storage. It is computed as in
+/// Kubernetes, so that tools that compare clusters find no difference.
 fn storage_version_hash(kind: &Kind) -> String {
     let Some(stored) = kind.versions.get(kind.stored_version(NEWEST)) else { return String::new() };
     let digest = Sha256::digest(format!("{}/{}/{}", stored.group, stored.version, kind.kind));
@@ -439,7 +439,7 @@ mod tests {
         assert_eq!(rest["items"].as_array().unwrap().len(), 4);
     }
 
-    /// A registry with one kind of each sort, small enough to compare whole documents.
+    /// A registry with one kind of each type, small enough to compare whole documents.
     fn small() -> Registry {
         let mut registry = Registry::default();
         registry.add(Kind::namespaced("Pod", "pods").versions("", "test", ["v1"]).short(["po"]).category("all").part(

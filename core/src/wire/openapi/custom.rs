@@ -7,8 +7,8 @@ const DROPPED: &[&str] = &["default", "nullable", "oneOf", "anyOf", "not", "allO
 
 /// Weakens `schema` until version 2 can express it: whatever it allows stays allowed.
 ///
-/// kubectl reads a schema with properties as one that forbids all others, cannot read a list without items, and reads
-/// an object that preserves unknown fields as empty. Such schemas lose their type, and then allow anything.
+/// For kubectl a schema with properties forbids all other properties, and an object that preserves unknown fields is
+/// empty. It cannot read a list without items. These schemas lose their type, and then allow anything.
 pub(super) fn to_v2(schema: &Value) -> Value {
     let Some(schema) = schema.as_object() else { return json!({}) };
     let is_true = |key: &str| schema.get(key) == Some(&Value::Bool(true));

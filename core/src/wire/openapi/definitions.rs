@@ -15,8 +15,8 @@ pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 /// The reference in Kubernetes' descriptions.
 const CONVENTIONS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
 
-/// Groups that Kubernetes knows but serves no resource of. Like every built-in group they have their own kinds
-/// DeleteOptions and WatchEvent. Groups of custom resources do not, so these definitions never change.
+/// Groups of Kubernetes without a served resource. Like every built-in group they have their own kinds DeleteOptions
+/// and WatchEvent. Groups of custom resources have none, so these definitions never change.
 const UNSERVED: [(&str, &str); 3] =
     [("admission.k8s.io", "v1"), ("admission.k8s.io", "v1beta1"), ("imagepolicy.k8s.io", "v1alpha1")];
 
@@ -36,7 +36,7 @@ const MARKERS: [(&str, &str, &str, &str); 4] = [
 pub(super) struct Definitions<'a> {
     form: Form,
     schema: &'a Schema,
-    /// The schemas of the requested custom resources; `None` for those without one.
+    /// The schemas of the requested custom resources; `None` for a resource without a schema.
     custom: BTreeMap<String, Option<Value>>,
     /// The selectable fields of custom resources.
     selectable: BTreeMap<String, Vec<Value>>,
@@ -45,7 +45,7 @@ pub(super) struct Definitions<'a> {
     lists: BTreeMap<String, ListOf>,
 }
 
-/// A definition that is a list of others.
+/// A definition of a list of other definitions.
 struct ListOf {
     /// The definition of the items.
     item: String,
@@ -251,7 +251,7 @@ impl<'a> Definitions<'a> {
         }
     }
 
-    /// Version 3 allows nothing beside a reference, so the reference moves into `allOf`.
+    /// Version 3 allows no other fields next to a reference, so the reference moves into `allOf`.
     fn add_beside(&self, value: &mut Value, beside: Map) {
         if beside.is_empty() {
             return;
@@ -311,8 +311,8 @@ impl<'a> Definitions<'a> {
     }
 
     /// The definition of a custom resource with this schema. If unknown fields are preserved, version 2 shows no
-    /// properties, not even metadata, since kubectl would take the shown ones for all. Version 3 can express that there
-    /// may be more.
+    /// properties, not even metadata, because kubectl would treat the shown properties as all properties. Version 3 can
+    /// express that there may be more.
     fn custom_resource(&self, schema: Option<&Value>) -> Value {
         let v2 = self.form == Form::V2;
         let Some(schema) = schema.filter(|schema| !(v2 && custom::keeps_unknown(schema))) else {
@@ -495,7 +495,7 @@ fn version_info(form: Form) -> Value {
     json!({"type": "object", "properties": properties, "required": REQUIRED})
 }
 
-/// Only a string is a reference: a property may be called `$ref` too.
+/// Only a string is a reference, because a property may also have the name `$ref`.
 fn collect_references(value: &Value, prefix: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(map) => {

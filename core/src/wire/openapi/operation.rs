@@ -3,7 +3,8 @@
 use holdfast_value::{Map, Value, json};
 use std::borrow::Cow;
 
-/// The OpenAPI version. The two differ in more than names, so definitions and operations are written for one of them.
+/// The OpenAPI version. The two versions differ in more than names, so definitions and operations are written for one
+/// of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     V2,

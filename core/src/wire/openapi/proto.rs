@@ -164,7 +164,7 @@ pub(super) struct QueryParameter {
     pub(super) unique_items: bool,
 }
 
-/// Like a query parameter, but with other field numbers from the type on.
+/// Like a query parameter, but the type and the fields after it have other field numbers.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct PathParameter {
     #[prost(bool, tag = "1")]

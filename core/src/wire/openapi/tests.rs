@@ -436,7 +436,8 @@ fn kinds_of_every_group_belong_to_the_built_in_ones() {
             ("apps", "v1", true),
             ("admission.k8s.io", "v1", true),
             ("extensions", "v1beta1", true),
-            // Otherwise a new group would change the documents of all others, whose hashes stay the same.
+            // Otherwise a new group would change the documents of all other groups, although their hashes stay the
+            // same.
             ("stable.example.com", "v1", false),
         ] {
             let kind = json!({"group": group, "kind": "DeleteOptions", "version": version});
@@ -510,7 +511,7 @@ fn inline_query(item: &proto::ParametersItem) -> Option<&proto::QueryParameter> 
     }
 }
 
-/// A custom kind whose first version has a schema if one is given.
+/// A custom kind. Its first version has the schema, if one is given.
 fn tabs(schema: Option<Value>) -> Vec<Kind> {
     tabs_with(schema, &|_| {})
 }
@@ -521,7 +522,7 @@ fn tabs_with(schema: Option<Value>, change: &dyn Fn(&mut Value)) -> Vec<Kind> {
         let schema = schema.map_or(json!({}), |schema| json!({ "openAPIV3Schema": schema }));
         json!({"name": name, "served": true, "storage": name == "v1", "schema": schema, "subresources": {"status": {}}})
     };
-    // The generation stands for the definition's content.
+    // The generation represents the definition's content.
     let generation = schema.as_ref().map_or(0, |schema| schema.to_string().len());
     let mut definition = json!({
         "metadata": {"name": "crontabs.stable.example.com", "uid": "u", "generation": generation},

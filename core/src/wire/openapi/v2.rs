@@ -31,8 +31,8 @@ impl OpenApi<'_> {
         self.fingerprint(self.catalog.group_versions().flat_map(|gv| &gv.resources))
     }
 
-    /// The members for this part of the API. The built-in part has all definitions that it refers to; a custom part has
-    /// only its own, since the others are in the built-in part.
+    /// The members for this part of the API. The built-in part has all definitions that it refers to. A custom part has
+    /// only its own definitions, because the others are in the built-in part.
     pub fn v2_part(&self, encoding: Encoding, is_built_in: bool) -> Part {
         let items = self.v2_items(is_built_in);
         let roots = roots(&items);

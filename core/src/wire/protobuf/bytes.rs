@@ -26,7 +26,7 @@ impl Wire {
     }
 }
 
-/// The most nested groups in an unknown field.
+/// The maximum number of nested groups in an unknown field.
 const GROUP_DEPTH_MAX: u32 = 100;
 const FIELD_NUMBER_MAX: u64 = (1 << 29) - 1;
 
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn unknown_values_are_skipped_whole() {
-        // Each is followed by one more field.
+        // One more field follows each case.
         let cases: [&[u8]; 5] = [
             &[0x08, 0x96, 0x01],
             &[0x09, 1, 2, 3, 4, 5, 6, 7, 8],

@@ -185,7 +185,7 @@ impl<'c, 's> Decoder<'c, 's> {
     ) -> Result<()> {
         let shows_zero = !matches!(field.zero, Zero::Plain | Zero::Dropped);
         match field.ty {
-            // Most strings of a message are empty; these allocate nothing.
+            // Most strings of a message are empty, and an empty string allocates no memory.
             Type::String => {
                 expect(wire, Wire::Delimited, &field.json)?;
                 let bytes = reader.delimited()?;
@@ -228,7 +228,7 @@ impl<'c, 's> Decoder<'c, 's> {
         Ok(())
     }
 
-    /// One value of the field's type, also as an item.
+    /// One value of the field's type, or one item of it.
     fn value(&mut self, owner: MessageId, field: &Field, wire: Wire, reader: &mut Reader<'_>) -> Result<Value> {
         match field.ty {
             Type::Bool => {

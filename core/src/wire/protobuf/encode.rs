@@ -296,7 +296,7 @@ impl Owner<'_> {
 
 /// Arranges the object's values in the order of the message's fields. Null counts as absent.
 fn scatter<'d>(message: &Message, object: &'d Map, values: &mut [Option<&'d Value>]) {
-    // Fields are ordered by name, and objects usually too, so one pass over both finds everything.
+    // The fields are ordered by name, and the members of objects usually too, so one pass over both finds all of them.
     let mut next = 0;
     for (key, value) in object {
         if value.is_null() {

@@ -23,7 +23,7 @@ pub struct Unknown<'a> {
     /// The object's message.
     pub raw: &'a [u8],
     pub content_encoding: String,
-    /// Empty for Protobuf.
+    /// The content type; empty for Protobuf.
     pub content_type: String,
 }
 

@@ -26,7 +26,7 @@ pub use frames::{LIST_END, item_size, list_item, list_start, watch_frame};
 /// Decodes and encodes the messages of one schema.
 pub struct Codec<'s> {
     schema: &'s Schema,
-    /// One for each message, at the same index.
+    /// The layouts of the messages, at the same indexes.
     layouts: Vec<Layout>,
     /// The package of each group: `apps` in `io.k8s.api.apps`.
     packages: BTreeMap<String, String>,
@@ -88,9 +88,9 @@ const ITEMS: u32 = 2;
 
 /// The fields of a message in Protobuf order.
 struct Layout {
-    /// Ordered by number.
+    /// The slots, ordered by number.
     slots: Vec<Slot>,
-    /// By field number: the index in `slots` plus one, or 0.
+    /// The index is the field number; the entry is the index in `slots` plus one, or 0.
     by_number: Vec<u8>,
     /// The slots that JSON shows even if the message lacks them, one bit each.
     always: u64,
@@ -196,7 +196,7 @@ fn is_value(message: &Message, field: &Field) -> bool {
     }
 }
 
-/// The most nested messages in either direction. JSON documents cannot be deeper.
+/// The maximum number of nested messages, for decoding and encoding. JSON documents cannot be deeper.
 const DEPTH_MAX: usize = 128;
 
 /// Why bytes cannot be decoded.

@@ -26,7 +26,7 @@ impl Instant {
 
     /// `None` if the year cannot be written in RFC 3339.
     pub(super) fn text(self, micros: bool) -> Option<String> {
-        // Not jiff's Timestamp, whose range ends a day before the end of year 9999.
+        // jiff's Timestamp is not used, because its range ends a day before the end of year 9999.
         let since = SignedDuration::from_secs(self.seconds);
         let since = since.checked_add(SignedDuration::from_nanos(i64::from(self.nanos)))?;
         let time = EPOCH.checked_add(since).ok()?;

@@ -43,7 +43,7 @@ macro_rules! storage_suite {
     };
 }
 
-/// A put whose object names resource, key and offset.
+/// A put whose object contains its resource, key and offset.
 pub fn put(offset: u64, resource: &str, key: &str, replaces: u64) -> Record {
     record(offset, resource, key, replaces, Operation::Put, format!("{{\"is\":\"{resource}/{key}@{offset}\"}}"))
 }
@@ -135,7 +135,7 @@ pub fn offsets_are_dense<B: Backend>() {
 pub fn scans_begin_and_end_where_told<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();
-    // Offsets beyond 255 and 65535 show whether they are ordered as numbers. The odd ones are pods.
+    // Offsets beyond 255 and 65535 show whether offsets are ordered as numbers. Odd offsets are pods.
     let resource = |offset: u64| if offset % 2 == 1 { "pods" } else { "nodes" };
     let batch: Vec<Record> = (1..=70_000).map(|offset| put(offset, resource(offset), "x", 0)).collect();
     log.append(&batch).unwrap();
@@ -207,7 +207,7 @@ pub fn current_is_the_newest_of_each<B: Backend>() {
     let expected: BTreeMap<_, _> =
         expected.into_iter().map(|(key, record)| (("configmaps".to_owned(), key), record)).collect();
     assert_eq!(current(log), expected);
-    // A fault of the visitor ends the visit, and is passed on.
+    // A fault of the visitor ends the visit and is returned.
     let mut visits = 0;
     let stopped = log.current(&mut |_| {
         visits += 1;
@@ -222,7 +222,7 @@ pub fn deletes<B: Backend>() {
     let log = backend.log();
     log.append(&[put(1, "pods", "a", 0), put(2, "pods", "ab", 0), delete(3, "pods", "a", 1)]).unwrap();
     assert_eq!(offsets(&current(log).into_values().collect::<Vec<_>>()), [2]);
-    // Created, deleted and created again, partly in one batch.
+    // An object is created, deleted and created again, partly in one batch.
     log.append(&[put(4, "pods", "a", 0), delete(5, "pods", "a", 4), put(6, "pods", "a", 0)]).unwrap();
     assert_eq!(offsets(&current(log).into_values().collect::<Vec<_>>()), [6, 2]);
     assert_eq!(offsets(&everything(log)), [1, 2, 3, 4, 5, 6], "history stays");
@@ -278,7 +278,7 @@ pub fn recovers<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();
     log.append(&[put(1, "pods", "a", 0)]).unwrap();
-    // Recovering where there is nothing to recover from changes nothing.
+    // Recovering a log without a fault changes nothing.
     log.recover().unwrap();
     assert_eq!(offsets(&everything(log)), [1]);
     log.append(&[put(2, "pods", "b", 0)]).unwrap();
@@ -328,7 +328,7 @@ pub fn forgets_what_was_replaced<B: Backend>() {
     log.append(&records).unwrap();
     assert_eq!(log.oldest().unwrap(), Offset::ZERO);
     log.forget(Offset(7)).unwrap();
-    // The objects at version 7, and all events since.
+    // The objects at version 7, and all later events.
     let expected = [1, 3, 6, 7, 8, 9, 10];
     assert_eq!(offsets(&everything(log)), expected);
     assert_eq!(log.oldest().unwrap(), Offset(7));
@@ -362,7 +362,7 @@ pub fn forgets_what_was_replaced<B: Backend>() {
     assert_eq!(offsets(&everything(log)), [7, 8, 10, 13]);
 }
 
-/// Only the last version counts, however many calls lead to it.
+/// The result depends only on the last version, not on the number of calls.
 pub fn forgets_in_steps_as_at_once<B: Backend>() {
     let (stepped, at_once) = (B::fresh(), B::fresh());
     let mut newest = BTreeMap::new();
@@ -620,8 +620,8 @@ pub fn tells_its_tail<B: Backend>() {
     }
 }
 
-/// Batches of two appenders in an order drawn from a seed. The slower one learns that it is behind, and loses or
-/// duplicates nothing.
+/// Batches of two appenders in an order drawn from a seed. The slower appender gets the result that it is behind, and
+/// loses or duplicates nothing.
 pub fn lets_others_be_first<B: Backend>() {
     for seed in 1..=20u64 {
         let backend = B::fresh();

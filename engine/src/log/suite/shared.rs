@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long events of another server may take to come.
+/// How long a test waits for the events of another server.
 const PATIENCE: Duration = Duration::from_secs(60);
 const MAPS: &str = "configmaps";
 
 /// Two servers with one log.
 pub trait Backend: Sized + Sync {
-    /// Whether a server learns who wrote what at the other one, and when.
+    /// Whether a server learns the actor and the time of events that the other server wrote.
     const TELLS_WHO: bool = true;
 
     /// An empty log.
@@ -42,7 +42,7 @@ macro_rules! shared_storage_suite {
             all_servers_tell_one_history, a_restart_misses_nothing, a_lost_folder_loses_no_object,
             recovers_where_nothing_is_unknown, has_one_secret, forgets_on_one_server_alone, takes_large_objects);
     };
-    // Some cases, for stores that cannot do what the others are about.
+    // Only the named cases, for stores that lack the features that the other cases test.
     ($backend:ty: $($case:ident),*) => {
         $(#[test]
         fn $case() {
@@ -51,7 +51,7 @@ macro_rules! shared_storage_suite {
     };
 }
 
-/// A ConfigMap's event, numbered as by a writer that knows the log up to the offset before.
+/// A ConfigMap's event with this number, as a writer makes it that knows the log up to the number before.
 fn map(offset: u64, name: &str, value: &str, replaces: u64) -> Record {
     let text = |word: &str| format!("{word}-{name}");
     let object = format!(
@@ -129,12 +129,12 @@ fn at(record: &Record, offset: u64) -> Record {
     Record { offset, object: object.into(), ..record.clone() }
 }
 
-/// What both servers know of a record.
+/// The part of a record that both servers know.
 fn shared<B: Backend>(record: Record) -> Record {
     if B::TELLS_WHO { record } else { Record { actor: Actor::default(), time_ms: 0, ..record } }
 }
 
-/// What both servers know of all events.
+/// The part of all events that both servers know.
 fn history<B: Backend>(log: &dyn Log) -> Vec<Record> {
     everything(log).into_iter().map(shared::<B>).collect()
 }
@@ -175,7 +175,7 @@ pub fn all_servers_read_what_one_has_written<B: Backend>() {
     let log = backend.server(0);
     let records: Vec<Record> = (0..200).map(|nth| map(next(log) + nth, &format!("c{nth}"), "1", 0)).collect();
     let receipts = each(log, &records);
-    // The tail of the server that wrote has the events already.
+    // The tail of the server that wrote the records contains their events at once.
     let mut expected: Vec<Record> =
         records.iter().zip(&receipts).map(|(record, receipt)| at(record, written(receipt)[0].0)).collect();
     expected.sort_by_key(|record| record.offset);
@@ -296,7 +296,7 @@ pub fn several_objects_of_a_decision<B: Backend>() {
 pub fn claims_are_made_once<B: Backend>() {
     let backend = followed::<B>();
     for round in 0..10 {
-        // Both were judged before either of them was written.
+        // Both decisions were judged before either of them was written.
         let known = next(backend.server(0)).max(next(backend.server(1)));
         let claim = |nth: usize, before: u64, claim: String| {
             let decision = Decision { claims: vec![(0, claim.into())], ..one(0..1) };
@@ -350,7 +350,7 @@ fn write_much<B: Backend>(backend: &B, turns: usize) {
         let n = next(log);
         let found = current(log);
         let mut records = Vec::new();
-        // Each name at most once in a batch; half of the batches contain the first one.
+        // A batch contains each name at most once; half of the batches contain the first name.
         for (nth, name) in names.iter().enumerate().filter(|(nth, _)| *nth == 0 || draw >> (10 + nth) & 3 == 0) {
             let before = found.get(&(MAPS.to_owned(), format!("a/{name}"))).map_or(0, |record| record.offset);
             let record = map(n + nth as u64, name, &turn.to_string(), before);

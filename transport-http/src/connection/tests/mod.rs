@@ -55,7 +55,7 @@ impl AsyncWrite for Counted {
     }
 }
 
-/// What a server answers from, and what happened to it.
+/// The state of a test server, and the counts of its events.
 struct Served {
     events: watch::Sender<u32>,
     writes: Arc<AtomicUsize>,
@@ -65,7 +65,7 @@ struct Served {
     stop: watch::Sender<bool>,
 }
 
-/// Counts while it exists.
+/// Counts one request while it exists.
 struct Alive(Arc<AtomicUsize>);
 
 impl Alive {
@@ -85,10 +85,9 @@ fn shown(number: u32) -> Result<Frame<Bytes>, Infallible> {
     Ok(Frame::data(Bytes::copy_from_slice(&number.to_be_bytes())))
 }
 
-/// The path says what is requested: `/number`, `/watch` (that number and those that follow), `/next`
-/// (the number that follows, once it is there), `/echo` (the body as it
-/// arrives), `/bytes/COUNT/SIZE` (pieces of that number and size, and trailers), `/never`, `/panic`, `/panic/later`,
-/// `/broken`, `/count` (the length of the body).
+/// The path selects the answer: `/number`, `/watch` (that number and those that follow), `/next` (the number that
+/// follows, once it is there), `/echo` (the body as it arrives), `/bytes/COUNT/SIZE` (pieces of that number and size,
+/// and trailers), `/never`, `/panic`, `/panic/later`, `/broken`, `/count` (the length of the body).
 async fn answer(request: Request<Received>, events: watch::Receiver<u32>, alive: Alive) -> Answer {
     let follow = |mut events: watch::Receiver<u32>| async move {
         events.changed().await.ok()?;
@@ -156,7 +155,7 @@ fn serve(room: usize, is_quick: fn(&Request<()>) -> bool, bounds: Bounds) -> (Du
     (far, Served { events, writes, alive, connection, stop })
 }
 
-/// Lets everything happen that needs no input.
+/// Lets the other tasks run as far as they can without input.
 async fn rest() {
     for _ in 0..200 {
         tokio::task::yield_now().await;

@@ -68,7 +68,7 @@ async fn an_event_for_many_watches_goes_out_in_one_write() {
     }
 }
 
-/// A single worker runs the task that was woken last before those that wait longer, as each worker of several does.
+/// A single worker runs the task that was woken last first, as each of several workers does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn answers_that_are_ready_together_go_out_in_one_write() {
     for is_quick in [|_: &Request<()>| true, |_: &Request<()>| false] {
@@ -82,7 +82,7 @@ async fn answers_that_are_ready_together_go_out_in_one_write() {
     }
 }
 
-/// Requests that wait for the same event, as reads of a shared log do.
+/// The requests wait for the same event, like reads of a shared log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn answers_that_waited_together_go_out_in_one_write() {
     for is_quick in [|_: &Request<()>| true, |_: &Request<()>| false] {

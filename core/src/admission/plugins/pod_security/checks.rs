@@ -38,7 +38,7 @@ const fn restricted(id: &'static str, since: &'static [(u32, Judge)], replaces: 
     Check { id, level: Level::Restricted, since, replaces }
 }
 
-/// In the order of reports.
+/// The checks, in the order of reports.
 static CHECKS: &[Check] = &[
     baseline("appArmorProfile", &[(0, app_armor)]),
     baseline("capabilities_baseline", &[(0, default_capabilities)]),
@@ -126,7 +126,7 @@ fn those<'a>(pod: Pod<'a>, is: impl Fn(&Value) -> bool) -> Vec<&'a Value> {
     containers(pod.spec).filter(|container| is(container)).collect()
 }
 
-/// `pod and container "a"`: what sets something forbidden; `None` if nothing does.
+/// The parts of a pod that set a forbidden value, such as `pod and container "a"`; `None` if there are none.
 fn setters(in_pod: bool, containers: &[&Value]) -> Option<String> {
     let pod = in_pod.then(|| "pod".to_owned());
     let containers = (!containers.is_empty()).then(|| named(containers));

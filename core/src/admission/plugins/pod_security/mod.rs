@@ -187,7 +187,7 @@ fn is_exempt(attributes: &mut Attributes) -> bool {
     true
 }
 
-/// Whether an update changes anything that the checks look at: the containers, their images, their seccomp annotations.
+/// Whether an update changes a field that the checks read: the containers, their images, their seccomp annotations.
 fn matters(new: &Value, old: &Value) -> bool {
     let differs = |new_one: &Value, old_one: &Value| {
         let annotation = format!("{SECCOMP_OF_CONTAINER}{}", new_one["name"].as_str().unwrap_or(""));
@@ -247,7 +247,7 @@ fn warn_of_pods(attributes: &mut Attributes, standard: &Standard) {
     let name = attributes.name().to_owned();
     let Some(kind) = attributes.id_of(POD) else { return };
     let (pods, count) = looked_at(attributes, kind, &name);
-    // By violations: the first pod's name, and the number of pods.
+    // For each list of violations: the first pod's name, and the number of pods.
     let mut broken: BTreeMap<String, (String, usize)> = BTreeMap::new();
     for entry in pods {
         let pod = entry.document();
@@ -279,7 +279,7 @@ fn warn_of_pods(attributes: &mut Attributes, standard: &Standard) {
     }
 }
 
-/// Sorted as texts: `a (and 1 other pod)` comes before `a:`.
+/// The lines are sorted as texts: `a (and 1 other pod)` comes before `a:`.
 fn told_of(broken: BTreeMap<String, (String, usize)>) -> Vec<String> {
     let told = broken.into_iter().map(|(reasons, (pod, count))| match count {
         1 => format!("{pod}: {reasons}"),

@@ -103,7 +103,7 @@ impl Policy {
             if let Some(level) = labels.get(&label) {
                 let parsed = level.as_str().and_then(Level::parse);
                 standard.level = parsed.unwrap_or(otherwise);
-                // Without a version label the version stays the default one.
+                // Without a version label the default version applies.
                 if parsed.is_none() {
                     let why = "must be one of privileged, baseline, restricted";
                     causes.push(Cause::invalid(format!("metadata.labels[{label}]"), level, why));
@@ -119,8 +119,8 @@ impl Policy {
                 }
             }
         }
-        // Unless labels say otherwise, the warn level is raised to the enforced level. An invalid enforced level does
-        // not affect warnings.
+        // Unless labels set it, the warn level is raised to the enforced level. An invalid enforced level does not
+        // affect warnings.
         let enforced = label("enforce").and_then(Value::as_str).and_then(Level::parse);
         if label("warn").is_none()
             && let Some(level) = enforced.filter(|level| *level > policy.warn.level)

@@ -73,7 +73,7 @@ const CONTAINS_IP: Cost = Cost::Custom(CustomCost {
     estimate: |arguments| CallEstimate { cost: BOTH_ADDRESSES.add(reading_estimate(arguments)), result: None },
 });
 
-/// Also masks one address.
+/// The cost also covers masking one address.
 const CONTAINS_CIDR: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| {
         let bytes = prefix_bytes(&arguments[0]);
@@ -87,7 +87,7 @@ const CONTAINS_CIDR: Cost = Cost::Custom(CustomCost {
 });
 
 const ADDRESS_BYTES: Range = Range { min: 4, max: 16 };
-/// For eight bytes or thirty-two.
+/// The cost range for reading two addresses, each of four or of sixteen bytes.
 const BOTH_ADDRESSES: Range = Range { min: 1, max: 4 };
 
 fn prefix_bytes(cidr: &Value) -> u64 {

@@ -1,5 +1,5 @@
-//! The `authorizer` library. Only admission expressions have such a value; elsewhere the functions are declared but
-//! cannot be called.
+//! The `authorizer` library. Only admission expressions have an authorizer value. Elsewhere the functions are declared
+//! but cannot be called.
 
 use super::{Cost, EvalError, Overload, Value, own, text};
 use crate::cel::functions::overload;

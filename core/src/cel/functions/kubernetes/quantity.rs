@@ -100,7 +100,7 @@ const FINEST: i32 = -9;
 
 #[derive(Debug, Clone, Copy)]
 struct Quantity {
-    /// Larger amounts are cut to the largest number, far beyond any real resource.
+    /// The amount in billionths. Larger amounts are cut to the largest number, which is far above any real resource.
     nanos: i128,
     /// The power of ten in which Kubernetes counts, if 64 bits suffice. With a fraction the quantity is not an integer,
     /// even if the fraction is zero: `1000m`.

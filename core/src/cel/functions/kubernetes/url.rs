@@ -69,11 +69,11 @@ fn query<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Url {
     pub scheme: String,
-    /// With the port, and brackets around an IPv6 address.
+    /// The host with the port, and with brackets around an IPv6 address.
     pub host: String,
     user: String,
     opaque: String,
-    /// As written, with escapes.
+    /// The path as written, with escapes.
     raw_path: String,
     raw_query: String,
     fragment: String,
@@ -249,7 +249,7 @@ fn check_port(text: &str) -> Result<(), String> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Host,
-    /// Of an address in brackets.
+    /// The zone of an address in brackets.
     Zone,
     Path,
     Query,

@@ -1,4 +1,4 @@
-//! Columns of nodes: whether they take pods, their roles, and what runs on them.
+//! Columns of nodes: whether they accept pods, their roles, and their software.
 
 use crate::kinds::Column;
 use crate::kinds::cells::{NONE, UNKNOWN, age_column, column, entries, field, items, name, text, text_or, truth};

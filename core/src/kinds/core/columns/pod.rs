@@ -1,4 +1,4 @@
-//! A pod's status in one word, as kubectl shows it, and the counts beside it.
+//! A pod's status in one word, as kubectl shows it, and the counts next to it.
 
 use crate::kinds::Column;
 use crate::kinds::cells::{
@@ -78,7 +78,7 @@ impl Summary {
         };
         let (initialized, sidecar_restarts) = summary.initialize(pod, &sidecars);
         if initialized || condition(pod, "Initialized") == "True" {
-            // From here on, restarts of finished init containers do not count.
+            // All init containers are done, so restarts of finished init containers no longer count.
             summary.restarts = sidecar_restarts;
             summary.run(pod);
         }
@@ -121,7 +121,8 @@ impl Summary {
         (true, sidecar_restarts)
     }
 
-    /// Walks through the main containers from last to first, so that the first one with a state to report is shown.
+    /// Walks through the main containers from last to first, so that the first container with a state to report is
+    /// shown.
     fn run(&mut self, pod: &Value) {
         let mut running = false;
         let mut failure = None;

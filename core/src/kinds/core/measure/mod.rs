@@ -1,4 +1,4 @@
-//! What quotas count for services, storage claims ([`volume_claim`]) and pods ([`pod`]).
+//! The amounts that quotas count for services, storage claims ([`volume_claim`]) and pods ([`pod`]).
 
 mod pod;
 

@@ -1,4 +1,4 @@
-//! What quotas count for pods: the requests and limits of pods that have not ended.
+//! The amounts that quotas count for pods: the requests and limits of pods that have not ended.
 
 use crate::kinds::core::pod::qos_class;
 use crate::kinds::core::validate::is_extended;
@@ -12,7 +12,7 @@ const REQUESTS: &str = "requests.";
 const LIMITS: &str = "limits.";
 /// Resources that quotas name in three ways: bare (meaning requests), `requests.` and `limits.`.
 const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
-/// If a quota limits one of these, each container must set it. As in Kubernetes, resources added later have no such
+/// If a quota limits one of these resources, each container must set it. As in Kubernetes, newer resources have no such
 /// rule.
 const MUST_BE_SAID: [&str; 6] = ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
 
@@ -93,8 +93,8 @@ pub(in crate::kinds::core) fn is_pod_level(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || name.starts_with(HUGE_PAGES)
 }
 
-/// The most that a pod's containers need at one time. Ordinary init containers end before the main containers start;
-/// sidecars keep running beside everything that starts after them.
+/// The maximum that a pod's containers need at one time. Ordinary init containers end before the main containers start.
+/// Sidecars keep running while all later containers run.
 pub(in crate::kinds::core) fn of_containers(
     containers: &[Value],
     init_containers: &[Value],

@@ -144,7 +144,8 @@ fn spec_type(spec: &Map) -> Value {
     spec.get("type").cloned().unwrap_or_default()
 }
 
-/// Removes node ports only if none has changed: a changed one is the client's wish, and validation refuses it.
+/// Removes node ports only if no port has changed. The client has set a changed port on purpose, and validation refuses
+/// it.
 fn drop_node_ports(spec: &mut Map, old: &Value) {
     let numbers = |ports: Option<&Value>| -> Vec<i64> {
         ports

@@ -32,7 +32,7 @@ pub fn leads(service: &Value, leading: &Leading<'_>) -> Result<Destination, Refu
     Err(Refusal::Unavailable(Unavailable::NoEndpoints { service: name.to_owned() }))
 }
 
-/// The name of the requested port, which may be given by its number.
+/// The name of the requested port. The request may have its number instead.
 fn named_port(service: &Value, port: &str) -> Result<String, Refusal> {
     let Ok(number) = port.parse::<i64>() else { return Ok(port.to_owned()) };
     let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
@@ -41,7 +41,7 @@ fn named_port(service: &Value, port: &str) -> Result<String, Refusal> {
     found.map(|own| text(own, "/name")).ok_or_else(|| Refusal::Unavailable(missing()))
 }
 
-/// All items, starting at a random one.
+/// All items, starting at a random item.
 fn turned(all: &[Value], draw: u64) -> impl Iterator<Item = &Value> {
     let first = usize::try_from(draw % u64::try_from(all.len().max(1)).unwrap_or(1)).unwrap_or(0);
     all.iter().cycle().skip(first).take(all.len())

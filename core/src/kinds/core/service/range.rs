@@ -85,7 +85,8 @@ impl ServiceRange {
         self.size().saturating_sub(if self.base.is_ipv4() { 2 } else { 1 })
     }
 
-    /// The number of addresses at the start that are reserved for clients that name an address, while there are others.
+    /// The number of addresses at the start that are reserved for clients that name an address, as long as other
+    /// addresses are free.
     pub(super) fn named(&self) -> u128 {
         match self.size() {
             size if size <= UNDIVIDED_MAX => 0,
@@ -106,10 +107,10 @@ impl ServiceRange {
     }
 }
 
-/// The ranges of a cluster: one, or one of each family.
+/// The ranges of a cluster: one range, or one of each family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServiceRanges {
-    /// The family of services that do not choose one.
+    /// The range for services that choose no family.
     pub first: ServiceRange,
     pub second: Option<ServiceRange>,
 }

@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_value::Value;
 
-/// The most bytes of all values together.
+/// The maximum number of bytes of all values together.
 const BYTES_MAX: usize = 1024 * 1024;
 
 pub fn config_map(new: &Value, old: Option<&Value>) -> Causes {

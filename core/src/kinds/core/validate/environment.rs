@@ -22,7 +22,7 @@ const VARIABLE_FIELDS: &[&str] = &[
 /// Fields that a file may contain.
 pub(super) const FILE_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
-/// Further known fields; they are refused with another message than unknown ones.
+/// Further known fields. They are refused with another message than unknown fields.
 const NAMED_FIELDS: &[&str] = &["spec.restartPolicy", "spec.schedulerName", "status.phase", "spec.host"];
 const RESOURCES: &[&str] = &[
     "limits.cpu",

@@ -79,7 +79,8 @@ fn fitting(scope: &str) -> Option<&'static [&'static str]> {
 }
 
 /// The scopes of a list that have been reported. Every fault shows the whole list, so the answer grows with the square
-/// of its length. In a short list each fault is reported; in a long one each known scope once, and one unknown scope.
+/// of its length. In a short list each fault is reported. In a long list each known scope is reported once, and one
+/// unknown scope.
 struct Told {
     is_short: bool,
     /// Positions in `SCOPES`; `None` for an unknown scope.

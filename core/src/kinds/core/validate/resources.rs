@@ -1,4 +1,4 @@
-//! Resources: names, amounts, and what containers may request.
+//! Resources: names, amounts, and the requests of containers.
 
 use crate::kinds::rules::{At, compare, is_less, named_if_any};
 use crate::object::names;
@@ -33,7 +33,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("storage", ""),
 ];
 const HUGE_PAGES: &str = "hugepages-";
-/// The most claim names that a fault lists.
+/// The maximum number of claim names that a fault lists.
 const NAMES_SHOWN_MAX: usize = 100;
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
@@ -186,7 +186,7 @@ fn claim_names(list: At, claims: &BTreeSet<String>, causes: &mut Causes) {
         1..=NAMES_SHOWN_MAX => format!(": {}", claims.iter().map(String::as_str).collect::<Vec<_>>().join(", ")),
         more => format!(": {more} names"),
     };
-    // By claim: whether it was named as a whole, and its requests that were named.
+    // For each claim: whether it was named as a whole, and which of its requests were named.
     let mut seen: BTreeMap<&str, (bool, BTreeSet<&str>)> = BTreeMap::new();
     for claim in list.items() {
         let name = claim.value["name"].as_str().unwrap_or("");
@@ -281,7 +281,7 @@ impl Sum {
     }
 }
 
-/// The most that a pod's containers request at one time: all containers and sidecars together, or an init container
+/// The maximum that a pod's containers request at one time: all containers and sidecars together, or an init container
 /// with the sidecars that started before it.
 fn container_requests(spec: &Value) -> BTreeMap<String, Sum> {
     let amounts = |container: &Value| -> Vec<(String, Sum)> {

@@ -236,7 +236,7 @@ fn windows_options(options: At, causes: &mut Causes) {
     }
 }
 
-/// What is wrong with `DOMAIN\user`: text that follows the field's name in the message.
+/// The faults of `DOMAIN\user`, as texts that follow the field's name in the message.
 fn windows_user(name: &str) -> Vec<String> {
     if name.is_empty() {
         return vec![" cannot be an empty string".into()];

@@ -25,7 +25,7 @@ pub(super) struct Source {
     /// Kubernetes' names of the field: in faults of its contents, and in the fault of a second source.
     names: (&'static str, &'static str),
     needs: &'static [&'static str],
-    /// Required fields of its `secretRef`.
+    /// The required fields of the source's `secretRef`.
     secret: &'static [&'static str],
     rule: Option<fn(At, &Owner, &mut Causes)>,
     /// Kubernetes permits it beside another source.
@@ -67,7 +67,7 @@ const SCALE_IO: Source = source("scaleIO", &["gateway", "system", "volumeName"],
 const STORAGE_OS: Source = source("storageos", &["volumeName"], Some(storage_os));
 const VSPHERE: Source = source("vsphereVolume", &["volumePath"], None);
 
-/// In Kubernetes' order, which determines which of two sources is reported.
+/// The sources in Kubernetes' order. The order determines which of two sources is reported.
 pub(super) const OF_PODS: &[Source] = &[
     source("emptyDir", &[], Some(empty_dir)),
     HOST_PATH,
@@ -395,7 +395,7 @@ fn storage_os(at: At, _: &Owner, causes: &mut Causes) {
     named_if_any(at.get("volumeNamespace"), names::label, causes);
 }
 
-/// Several sources in one directory; two must not write the same file.
+/// Several sources in one directory. Two sources must not write the same file.
 fn projected(at: At, _: &Owner, causes: &mut Causes) {
     const CONFLICT: &str = "conflicting duplicate paths";
     file_mode(at.get("defaultMode"), causes);

@@ -76,7 +76,7 @@ pub fn service(_: &Kind, service: &Document, _: Option<&Document>) -> Texts {
     warnings
 }
 
-/// Addresses that users wrote; those of the controller need no check.
+/// Warns about addresses that users wrote. The controller's addresses need no check.
 pub fn endpoints(_: &Kind, endpoints: &Document, _: Option<&Document>) -> Texts {
     let mut warnings = Texts::default();
     if label(endpoints, "endpoints.kubernetes.io/managed-by") == Some("endpoint-controller") {

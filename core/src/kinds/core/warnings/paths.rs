@@ -1,4 +1,4 @@
-//! Warns of files in a volume where one has the path of another, or lies inside it.
+//! Warns of files in a volume that have the path of another file, or a path inside it.
 
 use super::list;
 use crate::refusal::Texts;
@@ -6,11 +6,13 @@ use holdfast_value::Value;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// The most overlaps reported for one volume.
+/// The maximum number of overlaps that are reported for one volume.
 const TOLD_MAX: usize = 100;
-/// The most bytes of a name or path that are shown. Longer ones have no use, and each may be shown a hundred times.
+/// The maximum number of bytes of a name or path that are shown. Each may be shown a hundred times, and real names and
+/// paths are shorter.
 const SHOWN_MAX: usize = 256;
-/// The most parent folders of a path that are looked up, since the client chooses its depth.
+/// The maximum number of parent folders of a path that are looked up. The limit is needed because the client chooses
+/// the depth.
 const FOLDERS_MAX: usize = 64;
 
 /// Warnings for one volume.

@@ -85,7 +85,7 @@ fn name(object: &Document, used: &str) -> Texts {
 
 /// A pod or a pod template.
 struct Template<'a> {
-    /// Its path; empty for a pod.
+    /// The path of the template; empty for a pod.
     at: &'static str,
     metadata: &'a Document,
     spec: &'a Value,
@@ -201,7 +201,7 @@ impl<'a> Template<'a> {
         }
     }
 
-    /// Older node labels, and constraints that select nothing.
+    /// Warns of older node labels, and of constraints that select nothing.
     fn nodes(&self, warnings: &mut Texts) {
         let spec = self.path("spec");
         for key in self.spec["nodeSelector"].as_object().into_iter().flat_map(|labels| labels.keys()) {
@@ -258,7 +258,7 @@ impl<'a> Template<'a> {
         }
     }
 
-    /// List entries that repeat the key of an earlier one.
+    /// Warns of list entries that repeat the key of an earlier entry.
     fn repeated(&self, field: &str, key: &str, warnings: &mut Texts) {
         let at = self.path("spec");
         let mut seen = BTreeSet::new();

@@ -164,14 +164,14 @@ fn as_json(text: &str) -> Result<(Value, State<'_>), serde_json::Error> {
     Ok((value, state))
 }
 
-/// The most that aliases may add to a document, in values plus bytes of text.
+/// The maximum size that aliases may add to a document, in values plus bytes of text.
 const EXPANSION_MAX: usize = 4 << 20;
 const EXCESSIVE: &str = "document contains excessive aliasing";
 
 const TOO_DEEP: &str = "yaml: exceeded max depth";
 
-/// Whether so many brackets may be open that the parser, which visits all open ones at every token, would take minutes.
-/// Its own depth limit is checked only at the end.
+/// Whether the text may have so many open brackets that parsing takes minutes. The parser visits all open brackets at
+/// every token, and checks its own depth limit only at the end.
 ///
 /// Brackets inside strings cannot be recognized without parsing, and count as well. Real texts have that many unclosed
 /// brackets only in JSON, which is read by the JSON parser with its own depth limit.
@@ -191,9 +191,9 @@ fn may_nest_without_end(text: &str) -> bool {
     false
 }
 
-/// The most events of a document. The parser reads the whole document into events before it gives the first value: a
-/// hundred bytes and more for each key, each value, and each start and end of a list or mapping. Ordinary YAML has an
-/// event for every ten bytes.
+/// The maximum number of events of a document. The parser reads the whole document into events before it gives the
+/// first value: a hundred bytes and more for each key, each value, and each start and end of a list or mapping.
+/// Ordinary YAML has an event for every ten bytes.
 const PLACES_MAX: usize = 1 << 18;
 
 /// Whether the text may have more than `most` events.
@@ -230,12 +230,13 @@ fn holds_more_than(most: usize, text: &str) -> bool {
 
 struct State<'de> {
     text: &'de str,
-    /// The values and bytes still allowed: as many as the text itself can hold, and what aliases may add.
+    /// The number of values and bytes that are still allowed: as many as the text itself can hold, plus the size that
+    /// aliases may add.
     budget: usize,
     room: Room,
-    /// The position of the last scalar that has one.
+    /// The position of the last scalar that has a position.
     offset: usize,
-    /// The position of the value read last, if it or its beginning has one.
+    /// The position of the value that was read last, if it or its beginning has a position.
     start: Option<usize>,
     duplicates: Texts,
     complaints: Texts,

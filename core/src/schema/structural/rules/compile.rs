@@ -11,7 +11,7 @@ pub struct Compiled {
     /// The type of `self`.
     pub ty: Type,
     pub rules: Vec<CompiledRule>,
-    /// The most values of this schema in one object.
+    /// The maximum number of values of this schema in one object.
     pub count_max: u64,
 }
 
@@ -20,9 +20,10 @@ pub struct CompiledRule {
     /// The program, or the error; `None` for an empty rule.
     pub program: Option<Result<Program, String>>,
     pub uses_old_self: bool,
-    /// The program, or the error; `None` for a rule without one, or whose own program failed.
+    /// The program of the message, or its error; `None` for a rule without a message expression, or if the rule's
+    /// program failed.
     pub message: Option<Result<Program, String>>,
-    /// Where failures are reported, relative to the value.
+    /// The path at which failures are reported, relative to the value.
     pub field: String,
 }
 

@@ -7,11 +7,11 @@ use crate::schema::structural::{Additional, ListType, Structural, Type};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The size limit of requests, and so of any value in one.
+/// The size limit of requests, and so of any value in a request.
 pub const REQUEST_BYTES_MAX: u64 = 3 << 20;
 /// As in Kubernetes, objects, map keys and values without a length have size zero in cost estimates.
 const NO_SIZE: u64 = 0;
-/// The most bytes of a character.
+/// The maximum number of bytes of a character.
 const CHARACTER_BYTES_MAX: u64 = 4;
 const DATE_BYTES: u64 = 12;
 const DATE_TIME_BYTES_MAX: u64 = 32;
@@ -24,8 +24,8 @@ pub struct Sized {
     pub bytes_min: u64,
 }
 
-/// The CEL type of a schema. `None` if expressions cannot access it: a schema without a type, and lists and maps of
-/// such.
+/// The CEL type of a schema. `None` if expressions cannot access it. These are schemas without a type, and lists and
+/// maps of such schemas.
 pub fn declared(schema: &Structural, is_resource: bool) -> Option<Sized> {
     one(schema, is_resource, &mut Names { path: ROOT.to_owned(), count: 0 })
 }

@@ -25,8 +25,8 @@ impl Structural {
 #[derive(Debug, Clone)]
 pub struct Rules {
     all: Vec<Rule>,
-    /// Compiled when an object is first validated: there may be thousands of definitions, and most have few objects.
-    /// `None` if expressions cannot access the schema.
+    /// The rules, compiled when an object is first validated: there may be thousands of definitions, and most have few
+    /// objects. `None` if expressions cannot access the schema.
     compiled: OnceLock<Option<Arc<Compiled>>>,
 }
 

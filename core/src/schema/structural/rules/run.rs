@@ -33,9 +33,10 @@ pub(in super::super) struct Run<'p> {
     old_news: Causes,
     /// The path of the value if it is not a whole object.
     prefix: Option<&'p str>,
-    /// The remaining cost budget; `None` once it is spent.
+    /// The remaining cost budget; `None` after it is spent.
     pub left: Option<u64>,
-    /// The value compared last with its old one, and the result: all items of a list share the list's comparison.
+    /// The value that was last compared with its old value, and the result. All items of a list share the list's
+    /// comparison.
     compared: Option<(*const Value, bool)>,
 }
 
@@ -43,7 +44,7 @@ pub(in super::super) struct Run<'p> {
 #[derive(Clone, Copy)]
 struct Place<'a, 'p> {
     value: &'a Value,
-    /// The old value, if rules may see it.
+    /// The old value, if rules may use it.
     old: Option<&'a Value>,
     kept: Kept<'a>,
     path: &'p Path<'p>,
@@ -245,7 +246,7 @@ impl<'n> Node<'n, '_, '_, '_> {
         result.map_err(Stop::Error)
     }
 
-    /// Records a violation, as an old one if the value is unchanged and the rule is not about the change.
+    /// Records a violation. It counts as old if the value is unchanged and the rule is not about the change.
     fn tell(&mut self, compiled: &CompiledRule, cause: impl FnOnce(String) -> Cause) {
         let is_old = !compiled.uses_old_self && self.run.is_unchanged(self.place.kept);
         self.add(&compiled.field, is_old, cause);

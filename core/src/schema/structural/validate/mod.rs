@@ -11,7 +11,7 @@ use holdfast_value::{Number, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-/// The violations of an object, and warnings for old ones that may stay.
+/// The violations of an object, and warnings for old violations that may stay.
 #[derive(Debug, Default)]
 pub struct Judged {
     pub causes: Causes,
@@ -30,7 +30,8 @@ impl Structural {
         self.judge(object, old, Causes::default()).causes
     }
 
-    /// The same with warnings for rules that `old` violated already. The causes in `beside` come before those of rules.
+    /// Like `validate`, with warnings for rules that `old` already violated. The causes in `beside` come before the
+    /// causes of rules.
     pub fn judge(&self, object: &Value, old: Option<&Value>, beside: Causes) -> Judged {
         let mut causes = self.validate_value(object, old, None);
         causes.append(beside);
@@ -196,7 +197,7 @@ impl Walk<'_> {
         let texts = matches!(found, Type::String | Type::Array);
         match format {
             Some(format) if !texts && !fits => return self.fail_type(path, tally, &format.name, found_format),
-            // With a format, a value counts as a string, whatever its type.
+            // With a format, a value of any type counts as a string.
             Some(_) if texts && !numeric => {}
             _ if !fits => return self.fail_type(path, tally, &expected(), found.as_str()),
             _ => {}
@@ -410,8 +411,8 @@ impl Walk<'_> {
             }
         }
         let required = checks.map_or(&[][..], |checks| &checks.required);
-        // Many empty items that each lack hundreds of fields: once no message can be added, missing fields are only
-        // counted.
+        // There may be many empty items that each lack hundreds of fields. When no message can be added, missing fields
+        // are only counted.
         if let Some(missing) = required.len().checked_sub(fields.len()).filter(|missing| *missing > 0)
             && !(self.loud && self.causes.has_room())
         {

@@ -1,5 +1,5 @@
-//! Checks that a definition's schema is structural: it declares the type of everything, once, so that objects can be
-//! pruned, defaulted and merged by it.
+//! Checks that a definition's schema is structural: it declares every type exactly once, so that objects can be pruned,
+//! defaulted and merged with it.
 //!
 //! As in Kubernetes there are two walks. `structure` checks what makes a schema structural; only if it succeeds are the
 //! defaults tried. `words` checks each keyword by itself.
@@ -15,7 +15,7 @@ use crate::refusal::{Cause, Causes};
 use holdfast_value::{Value, json};
 use words::{Context, words};
 
-/// A fault in a schema, with the group that says whether an update may keep it.
+/// A fault in a schema, with the group that decides whether an update may keep it.
 pub(crate) struct Fault {
     pub group: Group,
     pub cause: Cause,
@@ -288,7 +288,7 @@ fn within_junctor(schema: At, skips: bool, faults: &mut Faults) {
     }
 }
 
-/// Checks that everything mentioned inside junctors is also declared outside.
+/// Checks that every field inside junctors is also declared outside.
 fn complete_junctors(nested: At, schema: At, faults: &mut Faults) {
     let not = nested.get("not");
     if not.is_set() {

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 pub(super) struct Context<'a> {
     /// Why defaults are not allowed; `None` if they are.
     no_default: Option<(&'static str, &'a str)>,
-    /// Inside the fields of every resource.
+    /// Whether the schema is inside the fields of every resource.
     in_meta: bool,
 }
 
@@ -32,7 +32,7 @@ const UNSUPPORTED: &[(&str, bool)] = &[
     ("$ref", true),
 ];
 
-/// Checks the keywords of a schema and of those below it.
+/// Checks the keywords of a schema and of the schemas below it.
 pub(super) fn words(schema: At, context: Context, is_root: bool, faults: &mut Faults) {
     let mut say = |fault: at::Fault| add(faults, Group::Always, || fault);
     let (ty, items, properties) = (schema.get("type"), schema.get("items"), schema.get("properties"));

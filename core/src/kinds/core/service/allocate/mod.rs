@@ -14,7 +14,7 @@ use std::net::IpAddr;
 /// Number of random picks before the range is searched from its start.
 const RANDOM_TRIES: u64 = 32;
 
-/// The most addresses of a range that are searched: an IPv6 range has too many.
+/// The maximum number of addresses of a range that are searched, because an IPv6 range has too many.
 const SEARCHED_MAX: usize = 1 << 20;
 
 /// Random stream of second addresses. First addresses use stream 0, and ports the streams after it.
@@ -139,8 +139,8 @@ fn family_of(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
-/// Makes `clusterIP` and `clusterIPs` agree, since older clients know only the first. A field that a client left out is
-/// filled from the old service or from the other field.
+/// Makes `clusterIP` and `clusterIPs` agree, because older clients write only the first. A field that a client left out
+/// is filled from the old service or from the other field.
 fn link(spec: &mut Document, old: &Value) {
     let had_single = old["clusterIP"].as_str().unwrap_or_default().to_owned();
     let had = old["clusterIPs"].as_array().filter(|list| !list.is_empty());
@@ -166,8 +166,7 @@ fn link(spec: &mut Document, old: &Value) {
     }
 }
 
-/// Whether an unchanged `PreferDualStack` service keeps its families even if the cluster has gained or lost a family
-/// since.
+/// Whether an unchanged `PreferDualStack` service keeps its families even if the cluster has gained or lost a family.
 fn stays(spec: &Document, old: &Value) -> bool {
     let prefers = |policy: &str| policy == "PreferDualStack";
     prefers(text(spec, "ipFamilyPolicy"))
@@ -178,7 +177,7 @@ fn stays(spec: &Document, old: &Value) -> bool {
 struct Allocation<'a>(&'a Allocator<'a>);
 
 impl Allocation<'_> {
-    /// Sets families and addresses as the policy wants.
+    /// Sets families and addresses according to the policy.
     fn addresses(&self, spec: &mut Document, old: &Value, causes: &mut Causes) {
         link(spec, old);
         if stays(spec, old) {
@@ -284,7 +283,7 @@ impl Allocation<'_> {
         true
     }
 
-    /// Sets an address for each family: the named one, or a free one.
+    /// Sets an address for each family: the address that the service names, or a free one.
     fn take_addresses(&self, spec: &mut Document, old: &Value, causes: &mut Causes) {
         let had: Vec<&str> = old["clusterIPs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let asked: Vec<String> = texts(spec, "clusterIPs").into_iter().map(str::to_owned).collect();
@@ -361,8 +360,8 @@ impl Allocation<'_> {
         }
     }
 
-    /// A free address in one of the ranges. All ranges are tried at random before one is searched: otherwise every
-    /// service of a cluster with a full first range would search that range.
+    /// A free address in one of the ranges. Random addresses of all ranges are tried before a range is searched.
+    /// Otherwise every service of a cluster with a full first range would search that range.
     fn pick_address(&self, ranges: &[ServiceRange], nth: u64) -> Option<String> {
         let mut stream = self.0.stamp.stream(Purpose::Address, SECOND_ADDRESS * nth);
         let free = |range: &ServiceRange, nth: u128| {
@@ -393,7 +392,7 @@ impl Allocation<'_> {
         // A port keeps its number while it keeps its name, even if its other fields change.
         let given: BTreeMap<String, Option<i64>> = old_ports().map(|port| (name(port), number(port))).collect();
         let Some(ports) = spec.get_mut("ports").and_then(Value::as_array_mut) else { return };
-        // A number that another port explicitly wants is not kept.
+        // A number that another port explicitly requests is not kept.
         let asked_for: BTreeSet<i64> = ports.iter().filter_map(number).collect();
         let mut taken: BTreeSet<String> = BTreeSet::new();
         for (index, port) in ports.iter_mut().enumerate() {
@@ -412,7 +411,7 @@ impl Allocation<'_> {
                     Some(number) => number,
                     None => {
                         causes.push(exhausted(format!("spec.ports[{index}].nodePort"), "nodePort"));
-                        // The whole range was searched, so it has none for the next port either.
+                        // The whole range was searched, so there is no free number for the next port either.
                         return;
                     }
                 },

@@ -325,7 +325,7 @@ fn the_first_addresses_are_for_those_who_name_them() {
         let found = host(&Taken, seed);
         assert!((17..=254).contains(&found), "{found}");
     }
-    // When all others are taken, the reserved addresses are given out too.
+    // When all other addresses are taken, the reserved addresses are allocated too.
     assert_eq!(host(&Beyond(16), 1), 1);
 }
 
@@ -396,7 +396,7 @@ fn a_node_port_stays_with_the_name_of_its_port() {
     let renamed = two(json!({"name": "c", "port": 80}), json!({"name": "b", "port": 81}));
     assert_ne!(renamed[0], 32001);
     assert_eq!(renamed[1], 32002);
-    // A number that one port wants is taken from the other.
+    // If one port requests a number, the other port loses it.
     let asked = two(json!({"name": "a", "port": 80}), json!({"name": "b", "port": 81, "nodePort": 32001}));
     assert_ne!(asked[0], 32001);
     assert_eq!(asked[1], 32001);

@@ -9,14 +9,15 @@ use crate::schema::structural::rules::{CompiledRule, compile};
 use crate::schema::structural::{Additional, Structural};
 use holdfast_value::Value;
 
-/// The limits of estimated cost: of one expression, and of all in a version.
+/// The limits of estimated cost: of one expression, and of all expressions in a version.
 const EXPRESSION_COST_MAX: u64 = 10_000_000;
 const TOTAL_COST_MAX: u64 = 100_000_000;
 /// How many of the most expensive expressions are reported if the total is too high.
 const MOST_EXPENSIVE: usize = 4;
 
 /// Checks the rules of a schema that is valid otherwise; keyword faults at or below a schema hide its rules. A version
-/// whose schema is unchanged may keep expressions that cost too much. The keyword faults begin at index `words`.
+/// whose schema is unchanged may keep expressions that cost too much. In `faults.all`, the faults that the keyword
+/// check found begin at index `words`.
 pub(super) fn rules(parsed: &Structural, schema: At, words: usize, is_unchanged: bool, faults: &mut Faults) {
     if !parsed.has_rules() {
         return;
@@ -41,16 +42,16 @@ struct Walk<'f> {
     bad: Vec<String>,
     is_unchanged: bool,
     total: u64,
-    /// The most expensive first.
+    /// The expressions with their costs, the most expensive first.
     expensive: Vec<(u64, String)>,
     faults: &'f mut Faults,
 }
 
 #[derive(Clone, Copy)]
 struct Context<'a> {
-    /// The most values of the schema in an object, if all lists and maps around it are limited.
+    /// The maximum number of values of the schema in an object, if all lists and maps around it are limited.
     count_max: Option<u64>,
-    /// The outermost schema whose items cannot be matched with old ones after an update.
+    /// The outermost schema whose items cannot be matched with old items after an update.
     uncorrelated: Option<&'a str>,
     is_resource: bool,
 }
@@ -144,7 +145,7 @@ impl Walk<'_> {
     }
 }
 
-/// The most values directly below one of this schema; `None`: unlimited.
+/// The maximum number of values directly below a value of this schema; `None` for no maximum.
 fn elements_max(parsed: &Structural, schema: At) -> Option<u64> {
     let limit = |word: &str| schema.get(word).number().map(|max| u64::try_from(max).unwrap_or(0));
     match schema.get("type").text() {
