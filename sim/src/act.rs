@@ -132,7 +132,8 @@ impl Edit {
         })
     }
 
-    /// Makes the same change to a whole document.
+    /// Makes the edit directly in a document, where `patch` expresses it as a patch. `AddFinalizer` and `DropFinalizer`
+    /// change nothing here.
     pub fn make(&self, document: &mut Value) {
         let put = |place: &mut Value, key: &str, value: &Option<String>| match (place.as_object_mut(), value) {
             (Some(map), Some(value)) => drop(map.insert(key.to_owned(), json!(value))),

@@ -17,7 +17,7 @@ use std::time::Duration;
 const LEASE: Duration = Duration::from_secs(15);
 /// How often each server renews its options.
 pub const RENEWED_EACH: Duration = Duration::from_secs(5);
-/// At most so many characters of another server's values are shown in an error.
+/// An error shows this many characters of another server's values at most.
 const SHOWN_MAX: usize = 200;
 
 /// Compares this server's options with those that other servers wrote.
@@ -56,7 +56,7 @@ impl Alike {
         }
     }
 
-    /// What other servers read.
+    /// This server's published options and encryption keys, which other servers read.
     fn value(&self) -> Result<Bytes, Fault> {
         let mut options = Map::new();
         self.options.iter().for_each(|(name, value)| drop(options.insert((*name).to_owned(), value.clone().into())));
@@ -89,8 +89,8 @@ impl Alike {
         Ok(differences)
     }
 
-    /// Writes this server's options again, and returns the differences that were not there before: another server
-    /// started at the same time, or has read its keys anew.
+    /// Writes this server's options again, and returns the differences that were not reported before. They arise when
+    /// another server starts at the same time or reads its encryption configuration again.
     pub fn renew(&self, now: Duration) -> Result<Vec<String>, Fault> {
         self.tell(now)?;
         let differences: BTreeSet<String> = self.differences()?.into_iter().collect();
@@ -205,7 +205,7 @@ mod tests {
         for part in ["--encryption-provider-config", "secrets", "aescbc:v1:x:", "the server at 10.0.0.1"] {
             assert!(found[0].contains(part), "{part}: {found:?}");
         }
-        // It starts nevertheless, at the same time: each is told once.
+        // The other server starts nevertheless. Each server reports the difference once.
         assert_eq!(one.renew(NOW), Ok(Vec::new()));
         assert_eq!(other.renew(NOW), Ok(found.clone()));
         assert_eq!(other.renew(NOW), Ok(Vec::new()));

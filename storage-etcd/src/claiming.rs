@@ -71,8 +71,8 @@ impl EtcdLog {
         through
     }
 
-    /// Releases what Services no longer have, and what was reserved for Services that were not written. If a release
-    /// fails, the repair of addresses and node ports makes up for it later.
+    /// Releases addresses and node ports that Services no longer have, and those reserved for Services that were not
+    /// written. If a release fails, the repair of addresses and node ports makes up for it later.
     pub(crate) fn settle_shares(&self, going: &[Going], records: &[Record]) -> u64 {
         let (mut addresses, mut ports) = (Vec::new(), BTreeSet::new());
         for decision in going {

@@ -18,7 +18,8 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most tries to change the bitmap. A try fails only if another server has changed it meanwhile.
+/// The most tries to change the bitmap. A try fails only if another server has changed the bitmap since this one read
+/// it.
 const TRIES_MAX: usize = 64;
 
 /// Reserves and frees addresses and node ports in a store.
@@ -94,7 +95,7 @@ pub struct Taking {
 pub enum Address {
     /// The Service has it since this revision.
     Made(u64),
-    /// The Service had it before.
+    /// The Service already had it.
     Had,
     /// Something else has it; etcd was at this revision.
     Taken(u64),
@@ -286,7 +287,8 @@ impl Allocations {
         })
     }
 
-    /// Releases addresses, unless another Service has got them since. Returns etcd's revision after the deletions.
+    /// Releases addresses, except those that another Service has been given in the meantime. Returns etcd's revision
+    /// after the deletions.
     pub fn free_addresses(&self, given_back: &[(&str, &AddressOwner)]) -> Result<u64, Fault> {
         let (mut through, mut txns) = (0, Vec::new());
         for (address, holder) in given_back {

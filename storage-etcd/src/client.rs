@@ -20,13 +20,13 @@ pub trait Etcd: Send + Sync + 'static {
     /// Independent transactions, all in progress at once. The answers are in their order.
     fn transact(&self, transactions: Vec<Txn>) -> Vec<Result<Decided, Fault>>;
 
-    /// The events on a range of keys from a revision on, each with the key's previous value.
+    /// The events on a range of keys, starting at `from_revision`, each with the key's previous value.
     fn watch(&self, keys: &Keys, from_revision: u64) -> Result<Box<dyn Watch>, Fault>;
 
     /// Discards versions that were replaced before a revision.
     fn compact(&self, revision: u64) -> Result<Header, Fault>;
 
-    /// A lease that expires after so many seconds, with all keys attached to it.
+    /// A lease that expires after `seconds`, together with all keys attached to it.
     fn grant(&self, seconds: u64) -> Result<Lease, Fault>;
 
     /// The status of each member, by its address.
@@ -85,13 +85,13 @@ pub struct Range {
     pub what: What,
 }
 
-/// What a read returns of the keys.
+/// The parts of the keys that a read returns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum What {
     #[default]
     Everything,
     WithoutValues,
-    /// Their number only.
+    /// Only the number of keys.
     Count,
 }
 
@@ -213,7 +213,7 @@ pub struct Watched {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Event {
     pub is_delete: bool,
-    /// For a deletion only the key and the revision.
+    /// The key and its new value. After a deletion only the key and the revision are set.
     pub now: KeyValue,
     /// `None` if the key did not exist, or its previous version was compacted.
     pub before: Option<KeyValue>,

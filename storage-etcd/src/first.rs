@@ -4,10 +4,10 @@ use crate::client::{Compare, Etcd, Expected, Fault, Keys, Operation, Range, Tran
 use crate::places::{Kinds, Places};
 use bytes::Bytes;
 
-/// The most tries of writing a value or reading another server's.
+/// The maximum number of tries of writing a value or reading another server's.
 const TRIES_MAX: usize = 10;
 
-/// What the servers of a cluster have in common: one value, which the first server writes.
+/// A value that all servers of a cluster share. The first server writes it.
 pub struct Cluster<'e> {
     etcd: &'e dyn Etcd,
     key: Bytes,
@@ -29,14 +29,14 @@ impl<'e> Cluster<'e> {
         read(self.etcd, &self.key)
     }
 
-    /// The value; `own` if no server has written one before.
+    /// The shared value. Writes `own` if no server has written a value yet.
     pub fn agree(&self, own: Bytes) -> Result<Bytes, Fault> {
         agree(self.etcd, &self.key, own)
     }
 }
 
-/// The value of a key. Writes `own` if the key does not exist. Of several servers that write at once, one succeeds, and
-/// all read its value.
+/// The value of a key. Writes `own` if the key does not exist. If several servers write at once, one succeeds and all
+/// read its value.
 pub(crate) fn agree(etcd: &dyn Etcd, key: &Bytes, own: Bytes) -> Result<Bytes, Fault> {
     for _ in 0..TRIES_MAX {
         if let Some(found) = read(etcd, key)? {

@@ -21,7 +21,7 @@ struct State {
     last: Result<(), String>,
 }
 
-/// What a caller has to do.
+/// The caller's next step.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Ask etcd, and pass the outcome with this time to [`Probe::answer`].

@@ -32,7 +32,7 @@ const EVENTS_MAX: Duration = Duration::from_secs(10);
 /// have many objects.
 const LEASES_LOST_MAX: usize = 1024;
 
-/// The most reads of etcd's revision that may be older than the events of its watch.
+/// The maximum number of reads of etcd's revision that may be older than the events of its watch.
 const TRIES_MAX: usize = 10;
 
 /// The parts of a log on etcd.
@@ -196,7 +196,7 @@ impl EtcdLog {
         txn.map(Some).map_err(|why| Fault::Unreadable { what: why.to_string() })
     }
 
-    /// What is written beside a record, and the fence that must still be as it is.
+    /// The author record that is written beside a record, and the fence key with the revision that it must still have.
     pub(crate) fn beside(&self, record: &Record) -> ((Bytes, Bytes), (Bytes, u64)) {
         let shared = &self.shared;
         let who = (shared.places.who(&shared.server), who(record).encode_record().into());
@@ -371,7 +371,8 @@ impl Going {
             Ok(decided) if decided.header.cluster != cluster => {
                 Receipt::Refused(Fault::Unreachable { why: wrong_cluster(decided.header.cluster, cluster) })
             }
-            // It was written in an etcd that was restored meanwhile, in which this revision is another event.
+            // The decision was written before etcd was restored from a backup. In the restored etcd this revision is
+            // another event.
             Ok(decided) if decided.held && decided.header.revision <= known => Receipt::Unknown,
             Ok(decided) if decided.held => {
                 let nth = self.order[self.written.len()];
@@ -402,14 +403,14 @@ impl Going {
     }
 }
 
-/// Who wrote a record's object, and when.
+/// The author and the time of a record's object, as a record of their own.
 fn who(record: &Record) -> Record {
     let Record { time_ms, resource, key, actor, .. } = record;
     let (resource, key, actor) = (resource.clone(), key.clone(), actor.clone());
     Record { time_ms: *time_ms, resource, key, actor, ..Record::default() }
 }
 
-/// Writes the server's fence again: earlier transactions of this server that are still under way fail from here on.
+/// Writes the server's fence again: transactions that this server has sent and that are still under way will fail.
 fn raise_fence(shared: &Shared) -> Result<u64, Fault> {
     shared.check_epoch()?;
     let known = shared.through();

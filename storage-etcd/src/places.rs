@@ -136,7 +136,7 @@ impl Places {
         format!("{}migration", self.own).into()
     }
 
-    /// What the servers of this cluster have in common, as the first of them has written it.
+    /// The key of the value that all servers of this cluster share. The first server writes it.
     pub fn cluster(&self) -> Bytes {
         format!("{}cluster", self.own).into()
     }

@@ -3,8 +3,8 @@
 use crate::client::{Etcd, Fault, Operation, Txn};
 use bytes::Bytes;
 
-/// The most revisions by which it is raised, because each takes a write. `etcdutl snapshot restore --bump-revision`
-/// raises it further, in one step.
+/// The maximum number of revisions by which it is raised, because each takes a write. `etcdutl snapshot restore
+/// --bump-revision` raises it further, in one step.
 pub const RAISE_MAX: u64 = 1_000_000;
 /// How many writes are in progress at once.
 const AT_ONCE: u64 = 256;

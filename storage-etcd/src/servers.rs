@@ -15,7 +15,8 @@ use std::time::Duration;
 const LEASE: Duration = Duration::from_secs(15);
 /// How often each server renews its announcement.
 pub const RENEWED_EACH: Duration = Duration::from_secs(10);
-/// The most tries of announcing. Only servers with the same address overtake each other, which should not happen.
+/// The maximum number of tries of announcing. Only servers with the same address overtake each other, which should not
+/// happen.
 const TRIES_MAX: usize = 5;
 
 /// The announcements in the store.

@@ -88,7 +88,7 @@ struct Progress {
     through: u64,
     /// The revisions beyond `through` that callers wait for.
     wanted: Vec<WantedRevision>,
-    /// Why following has stopped, if it has.
+    /// Why following etcd has stopped; `None` while it runs.
     trouble: Option<String>,
 }
 

@@ -11,13 +11,13 @@ use std::sync::{Mutex, PoisonError};
 
 /// So many are named in the log.
 const NAMED_MAX: usize = 1_000;
-/// The log shows at most so many bytes of a key.
+/// The log shows this many bytes of a key at most.
 const SHOWN_MAX: usize = 512;
 
 /// Why a key belongs to no object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stray {
-    /// It is too deep, or not deep enough, for its kind.
+    /// The key has too many or too few parts for its kind.
     Depth,
     /// No kind is stored there, as far as this release knows.
     Kind,

@@ -13,7 +13,7 @@ use holdfast_core::event::Record;
 use holdfast_engine::log::Decision;
 use std::collections::BTreeMap;
 
-/// The most comparisons, and the most operations, of an etcd transaction (`--max-txn-ops`).
+/// The maximum number of comparisons, and the maximum number of operations, of an etcd transaction (`--max-txn-ops`).
 pub const OPERATIONS_MAX: usize = 128;
 
 /// A write of one key if it has this revision, or if it does not exist for zero: the form of Kubernetes' own
@@ -56,7 +56,7 @@ pub struct Step<'a> {
     pub value: Option<Bytes>,
     /// The object's lease; zero if it does not expire.
     pub lease: u64,
-    /// Who wrote it: a key outside the prefix, and its value.
+    /// The record of the author: a key outside the prefix, and its value.
     pub who: (Bytes, Bytes),
     /// Keys that must still have these revisions: the fence, and for claims the claims key.
     pub fence: (Bytes, u64),
@@ -65,7 +65,7 @@ pub struct Step<'a> {
 
 impl Step<'_> {
     /// One transaction of etcd: all of it is written, or nothing if a comparison fails. `written` says which records of
-    /// the decision were written before.
+    /// the decision are already written.
     pub fn transaction(
         self,
         decision: &Decision,

@@ -155,7 +155,7 @@ impl Unread {
         those.take(limit).map(|(_, noted)| noted.unreadable.clone()).collect()
     }
 
-    /// The objects to retry: all, or those whose reason may pass; from `after` on, at most `limit`.
+    /// At most `limit` objects to retry, starting after `after`: all objects, or only those whose reason may pass.
     pub fn to_retry(&self, all: bool, after: &(String, String), limit: usize) -> Vec<Again> {
         let known = self.read();
         let from = known.objects.range((std::ops::Bound::Excluded(after.clone()), std::ops::Bound::Unbounded));

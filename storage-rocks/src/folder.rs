@@ -22,7 +22,7 @@ pub fn check_owner(folder: &Path) -> Result<(), Fault> {
     holdfast_files::check_owner(folder).map_err(|error| refused("find the data folder", error))
 }
 
-/// A warning about what other users can do with the folder, if it is used all the same.
+/// A warning about the access that other users have to a folder that is used nevertheless.
 pub fn warning(folder: &Path) -> Option<String> {
     folder::warning(folder, "log")
 }

@@ -17,8 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How many events are read under one lock.
 const PIECE: usize = 1000;
-/// Tables are compacted once one in so many of their bytes was forgotten: then each byte is rewritten a few times at
-/// most.
+/// Tables are compacted once one in this many of their bytes is forgotten, so each byte is rewritten only a few times.
 const GARBAGE_PART: u64 = 4;
 
 /// The events and bytes forgotten since the log was opened.

@@ -29,7 +29,8 @@ const TRIES_MAX: usize = 50;
 /// How many changes are written at a time.
 const PIECE: usize = 10_000;
 
-/// A fork being made: a copy of the whole log until [`finish`](Fork::finish). Dropping it before removes it.
+/// A fork being made: a copy of the whole log until [`finish`](Fork::finish). If it is dropped before that, the copy is
+/// removed.
 pub struct Fork {
     folder: PathBuf,
     log: Option<RocksLog>,
@@ -89,7 +90,7 @@ impl Fork {
         let made = to.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).last();
         let made = made.map(Path::to_owned);
         make_private(to)?;
-        // Of two forks that begin at the same time, the lock refuses one before it touches the other's files.
+        // If two forks begin at the same time, the lock refuses one before it touches the other's files.
         let lock = FolderLock::take(to)?;
         let mut fork = Fork { folder: to.to_owned(), log: None, made, finished: false };
         Making::Fork.mark(to)?;

@@ -40,7 +40,7 @@ impl LogReader {
         Ok(LogReader { folder: folder.to_owned(), db, _notes: notes })
     }
 
-    /// Reads what the server has written since.
+    /// Reads the events that the server has written since the last read.
     pub fn catch_up(&self) -> Result<(), Fault> {
         self.db.try_catch_up_with_primary().map_err(|error| fault("follow", error))
     }

@@ -201,7 +201,7 @@ impl Found {
             }
         }
         write(&new, &mut piece)?;
-        // It stays the same log: it keeps its name, its secret, and the record of what was forgotten.
+        // The repaired log stays the same log: it keeps its name, its secret, and the record of the forgotten events.
         let mut batch = WriteBatch::default();
         let meta = family(&new, META)?;
         for name in [META_ID, META_ORIGIN, META_SECRET, META_OLDEST, META_FORGOTTEN] {

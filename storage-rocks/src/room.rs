@@ -17,7 +17,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const NAME: &str = "reserve";
-/// Below this much free room most writes are refused, because data in memory has yet to be written to tables.
+/// If less room is free, most writes are refused, because data in memory has yet to be written to tables.
 const MARK_BYTES: u64 = 32 << 20;
 /// Within this part of the mark above it, namespaces that fill the disk are refused.
 const SOON_PART: u64 = 2;
@@ -113,7 +113,8 @@ impl Room {
         Standing { free_bytes, reserve_bytes: *self.reserve(), mark_bytes: self.mark, is_little, is_short }
     }
 
-    /// Why there is too little room for a write of so many bytes that does not make room; `None` if there is enough.
+    /// Why an ordinary write of `bytes` bytes does not fit on the disk; `None` if it fits. Do not call this for writes
+    /// that free space.
     pub fn lacks(&self, bytes: u64) -> Option<Lack> {
         if self.wanted == 0 {
             return None;
@@ -184,8 +185,8 @@ impl Room {
         self.unlooked.store(i64::try_from(unlooked).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Makes room for so many bytes, from the reserve if necessary, and for the data in memory. Waits a little until
-    /// other work frees room; false if there is none.
+    /// Makes room for `bytes` bytes, from the reserve if necessary, and for the data in memory. Waits a little for
+    /// other work to free room. `false` if there is not enough room then.
     pub fn take(&self, bytes: u64, in_memory: impl Fn() -> u64) -> bool {
         let cost = bytes.saturating_add(WRITE_BYTES).saturating_mul(COPIES);
         for _ in 0..WAITS {
@@ -201,12 +202,12 @@ impl Room {
         false
     }
 
-    /// Whether there is this much free room beside the reserve, and enough for other writes meanwhile.
+    /// Whether `bytes` bytes are free beside the reserve, with enough room left for other writes.
     pub fn is_there(&self, bytes: u64) -> bool {
         self.look() >= bytes.saturating_add(self.mark / 4)
     }
 
-    /// The most bytes that a compaction may write, including spare room of the reserve.
+    /// The maximum number of bytes that a compaction may write, including spare room of the reserve.
     pub fn most_to_compact(&self) -> u64 {
         let spare = self.reserve().saturating_sub(self.wanted / LAST_PART);
         self.look().saturating_add(spare).saturating_sub(self.mark / 4)
@@ -217,7 +218,7 @@ impl Room {
         self.take_now(bytes.saturating_add(self.mark / 4))
     }
 
-    /// Makes so much room at once, from the reserve if necessary.
+    /// Makes room for `bytes` bytes without waiting, from the reserve if necessary.
     pub fn take_now(&self, bytes: u64) -> bool {
         self.give(&mut self.reserve(), bytes, self.wanted / LAST_PART)
     }

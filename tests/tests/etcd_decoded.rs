@@ -13,7 +13,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 const NAMESPACE: &str = "written";
-/// The most recorded creates of one kind that are repeated.
+/// The maximum number of recorded creates of one kind that are repeated.
 const OF_EACH: usize = 12;
 /// The number of stored kinds.
 const KINDS: usize = 68;

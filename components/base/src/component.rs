@@ -27,7 +27,7 @@ use tokio::sync::watch;
 
 /// How fast a component may ask for reviews of tokens and access.
 const REVIEW_RATE: Rate = Rate { qps: 200.0, burst: 400 };
-/// The most connections that wait to be accepted.
+/// The maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
 
 /// What a command says about the component that it starts.

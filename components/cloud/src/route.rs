@@ -15,12 +15,12 @@ use holdfast_world::views::Node;
 use holdfast_world::{Action, Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Time, View, World};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most calls and patches in progress at once.
+/// The maximum number of calls and patches in progress at once.
 const AT_ONCE: usize = 200;
 /// How long a change of a node waits for further ones.
 const NODES_MILLIS: i64 = 100;
 const CONDITION: &str = "NetworkUnavailable";
-/// The most messages that are remembered as reported.
+/// The maximum number of messages that are remembered as reported.
 const TOLD_MAX: usize = 1_024;
 
 /// Plans all routes together.

@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, watch};
 
-/// The most machines, and the most bytes of all their files together.
+/// The maximum number of machines, and the maximum number of bytes of all their files together.
 const MACHINES_MAX: usize = 512;
 const FILES_BYTES_MAX: usize = 256 << 20;
-/// The most steps of a replay; what the command would have done beyond that is left out.
+/// The maximum number of steps of a replay; what the command would have done beyond that is left out.
 const REPLAY_STEPS: u64 = 300_000;
 /// How many steps a machine runs at once, and how long it then pauses if it has more to do.
 const TURN_STEPS: u64 = 2_000;
@@ -28,7 +28,7 @@ const TURN_REST: Duration = Duration::from_millis(20);
 /// How long a machine is kept after its last use: if commands have changed something in it, and otherwise.
 const STAYS_CHANGED: Duration = Duration::from_secs(3600);
 const STAYS: Duration = Duration::from_secs(30);
-/// The most containers that are replayed because they share volumes with another.
+/// The maximum number of containers that are replayed because they share volumes with another.
 const SHARING_MAX: usize = 16;
 /// How often the pod is read again, and the objects that its files come from.
 const POD_PERIOD: Duration = Duration::from_secs(5);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
-/// The most open connections of one client.
+/// The maximum number of open connections of one client.
 const CONNECTIONS_MAX: usize = 256;
 /// The largest head of an HTTP request that is answered.
 const HEAD_BYTES_MAX: usize = 64 << 10;

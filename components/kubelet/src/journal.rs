@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// The most bytes of lines that are kept.
+/// The maximum number of bytes of lines that are kept.
 const BYTES_MAX: usize = 1 << 20;
 /// The longest line; a longer one is split.
 const LINE_BYTES_MAX: usize = 16 << 10;

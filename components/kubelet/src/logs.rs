@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// The most lines that are written from a template.
+/// The maximum number of lines that are written from a template.
 const TEMPLATE_LINES_MAX: i64 = 100_000;
 /// How many pieces wait for the reader.
 const PIECES_MAX: usize = 16;

@@ -17,9 +17,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The most commands, attachments and forwarded ports at a time.
+/// The maximum number of commands, attachments and forwarded ports at a time.
 pub const SESSIONS_MAX: usize = 1000;
-/// The most words of a command, and the most bytes.
+/// The maximum number of words of a command, and the maximum number of bytes.
 const WORDS_MAX: usize = 1000;
 const WORDS_BYTES_MAX: usize = 256 << 10;
 /// How long a command with input may go on whose client has gone.

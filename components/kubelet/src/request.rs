@@ -3,7 +3,7 @@
 use http::Method;
 use std::collections::BTreeMap;
 
-/// The most parameters of a query.
+/// The maximum number of parameters of a query.
 const PARAMETERS_MAX: usize = 1000;
 
 /// The meaning of a path.

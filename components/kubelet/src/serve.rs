@@ -28,7 +28,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The most connections.
+/// The maximum number of connections.
 const CONNECTIONS_MAX: usize = 4_000;
 
 /// The server of all simulated nodes in a process.

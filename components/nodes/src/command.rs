@@ -6,7 +6,7 @@ use crate::behaviour::Span;
 const SHELLS: [&str; 5] = ["sh", "ash", "bash", "dash", "zsh"];
 /// Words that may precede a command in a script.
 const PREFIXES: [&str; 7] = ["exec", "do", "then", "else", "{", "(", "!"];
-/// The most words of a command that are read.
+/// The maximum number of words of a command that are read.
 const WORDS_MAX: usize = 1000;
 
 /// How long a command sleeps; `None` if it contains no known sleep.

@@ -6,7 +6,7 @@ use holdfast_shell::files::{Files, Volume};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most objects that one container's files and variables come from.
+/// The maximum number of objects that one container's files and variables come from.
 const SOURCES_MAX: usize = 64;
 /// The default termination message path.
 pub const TERMINATION_LOG: &str = "/dev/termination-log";

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 pub const PORT: u16 = 10250;
 /// Up to so many nodes, all Events of containers are written by default.
 const TELLING_NODES_MAX: usize = 100;
-/// The most nodes: each has 256 addresses for pods.
+/// The maximum number of nodes: each has 256 addresses for pods.
 pub const NODES_MAX: u32 = 1 << 15;
 pub use holdfast_core::kinds::{KWOK_NODE, SIMULATED_NODE as SIMULATED};
 /// The OS image, as `kubectl describe node` shows it.

@@ -17,7 +17,7 @@ use std::sync::{Arc, LazyLock};
 /// The shortest time between two plays of Stages for an object.
 const PERIOD_MIN_MS: i64 = 1000;
 
-/// Stages in the world.
+/// The view of a Stage. It has no fields: a Stage is parsed from the whole stored document.
 #[derive(Debug, Default, Deserialize)]
 pub struct StageView {}
 

@@ -6,7 +6,7 @@ use crate::pattern::{is_pattern, literal, matches, plain};
 use crate::shell::{Done, Later, Shell, Stop, WHOLE_BYTES_MAX};
 use crate::syntax::{Change, Part, Word};
 
-/// The most words of a command.
+/// The maximum number of words of a command.
 const WORDS_MAX: usize = 20_000;
 /// The longest value from which a prefix or suffix is cut.
 const CUT_BYTES_MAX: usize = 4096;

@@ -7,7 +7,7 @@ use crate::tree::{Room, Tree, parent};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The most entries, and the most bytes of files and names.
+/// The maximum number of entries, and the maximum number of bytes of files and names.
 pub const ENTRIES_MAX: usize = 2_000;
 pub const BYTES_MAX: usize = 4 << 20;
 /// The longest path.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most processes at a time.
+/// The maximum number of processes at a time.
 const PROCESSES_MAX: usize = 32;
 
 pub type Pid = u32;

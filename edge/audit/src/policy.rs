@@ -65,7 +65,7 @@ pub enum RequestTarget<'a> {
     Path(&'a str),
 }
 
-/// What a policy says about a request.
+/// A policy's decision about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruling {
     pub level: Level,

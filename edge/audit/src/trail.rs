@@ -34,7 +34,7 @@ pub struct Counts {
     levels: [AtomicU64; 4],
 }
 
-/// What is known of a request when it arrives.
+/// The properties of a request that are known when it arrives.
 #[derive(Debug, Clone)]
 pub struct Begun {
     pub id: String,
@@ -133,7 +133,7 @@ impl Auditor {
         _ = trail.tell(Stage::ResponseStarted).await;
     }
 
-    /// What the policy says about a request.
+    /// The policy's decision about a request.
     pub fn judge(&self, subject: Subject<'_>) -> Ruling {
         self.policy.judge(subject)
     }
@@ -357,7 +357,7 @@ impl Trail {
         self.auditor.tell(&self.event, may_wait).await
     }
 
-    /// Sets the event's stage, and what is known by then.
+    /// Sets the event's stage, and the fields that are known at this stage.
     fn reach(&mut self, stage: Stage) {
         if let Some(name) = self.name.take() {
             self.names(name);

@@ -28,7 +28,7 @@ pub struct Metrics {
     fetches: Family<Status, Counter>,
     in_flight: Family<Status, Gauge>,
     jwt_latencies: Family<TokenLabels, Histogram>,
-    /// Of the file that names issuers.
+    /// Reloads of the file that names issuers.
     pub reloads: Reloads,
 }
 

@@ -19,8 +19,8 @@ use tokio::sync::Semaphore;
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// The first wait before a retry.
 const WAIT: Duration = Duration::from_millis(500);
-/// The most tokens under review at a time. Others wait, no longer than for an answer: any client can send unknown
-/// tokens.
+/// The maximum number of tokens under review at a time, because any client can send unknown tokens. Further tokens wait
+/// at most for the time in which an answer must arrive.
 const ASKED_MAX: usize = 256;
 
 /// How long an answer of an API server is cached.
@@ -89,7 +89,7 @@ impl Webhook {
         }
         let room = tokio::time::timeout(ANSWER_MAX, self.room.acquire()).await;
         let Ok(Ok(_room)) = room else { return Err("too many tokens wait for the webhook".into()) };
-        // Another request may have asked meanwhile.
+        // Another request may have got the answer in the meantime.
         if let Some(answer) = self.answers.get(&key) {
             return Ok(answer);
         }

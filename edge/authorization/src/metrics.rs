@@ -28,7 +28,7 @@ pub struct Metrics {
     evaluations: Family<CallLabels, Counter>,
     durations: Family<CallLabels, Histogram>,
     failed_open: Family<CallLabels, Counter>,
-    /// Of the file that configures the chain.
+    /// Reloads of the file that configures the chain.
     pub reloads: Reloads,
 }
 

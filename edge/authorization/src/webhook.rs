@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const GROUP: &str = "authorization.k8s.io";
 /// The first wait before a retry.
 const WAIT: Duration = Duration::from_millis(500);
-/// The most answers that are kept of a webhook.
+/// The maximum number of a webhook's answers that are kept.
 const ANSWERS_MAX: usize = 8192;
 /// How often a webhook's failure is logged.
 const TOLD_EACH: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ pub struct Webhook {
     name: String,
     posting: Posting,
     connection: Connection,
-    /// By the hash of the question.
+    /// The webhook's answers by the hash of the question.
     answers: Cache<[u8; 32], Opinion>,
     /// When its last failure was logged.
     told: Mutex<Option<Instant>>,

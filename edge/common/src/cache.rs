@@ -6,13 +6,13 @@ use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The most answers in a cache by default, since clients decide what is asked.
+/// The maximum number of answers in a cache by default. It is limited because clients choose the questions.
 const ENTRIES_MAX: usize = 4096;
 
-/// The most recently used answers.
+/// A cache of the most recently used answers.
 pub struct Cache<K, V> {
     kept: Mutex<Kept<K, V>>,
-    /// The most answers.
+    /// The maximum number of answers.
     most: usize,
 }
 

@@ -20,7 +20,7 @@ use tokio_rustls::client::TlsStream;
 use tower::Service;
 
 const DIAL_MAX: Duration = Duration::from_secs(30);
-/// The most bytes in transit to a server in this process, and back.
+/// The maximum number of bytes in transit, in each direction, of a connection to a server in this process.
 pub(crate) const INSIDE_BYTES: usize = 64 << 10;
 
 /// Serves the other end of a connection: for a Service that this process answers itself.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 const METHOD: &str = "http://localhost/ProxyService/Proxy";
-/// The most bytes that may wait on the way to the proxy, and back.
+/// The maximum number of bytes that may wait in each direction of a connection through the proxy.
 const WAITING_BYTES: usize = 64 << 10;
 /// The payload bytes of one DATA message.
 const PIECE_BYTES: usize = 32 << 10;

@@ -101,7 +101,7 @@ pub enum Unreached {
     /// The Node has no usable address.
     #[error("{0}")]
     Nowhere(String),
-    /// Connections to this address are refused.
+    /// The server does not connect to this address: it is not a global address, or it is the server's own.
     #[error("address not allowed")]
     NotAllowed,
     /// The connection failed.

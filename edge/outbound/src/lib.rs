@@ -46,9 +46,9 @@ use trace::Calling;
 pub use trust::TlsTrust;
 pub use wire::client_config;
 
-/// The largest answer that is kept in memory: larger than any object with what webhooks add to it.
+/// The largest answer that is kept in memory: larger than any object together with the additions of webhooks.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
-/// The most pooled clients; see [`Profile`].
+/// The maximum number of pooled clients; see [`Profile`].
 const CLIENTS_MAX: usize = 256;
 const IDLE_MAX: Duration = Duration::from_secs(90);
 

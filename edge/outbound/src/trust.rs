@@ -17,7 +17,7 @@ pub struct TlsTrust {
     pub authorities: Vec<u8>,
     /// Accept any certificate.
     pub insecure: bool,
-    /// Show this server's client certificate, if it has one.
+    /// Whether to present this server's client certificate, if it has one.
     pub identified: bool,
 }
 

@@ -163,7 +163,7 @@ fn of_text(text: String) -> String {
     }
 }
 
-/// The most bytes of a text body in an error.
+/// The maximum number of bytes of a text body in an error.
 const TEXT_BYTES_MAX: usize = 2048;
 
 /// The body of a successful answer.

@@ -43,7 +43,8 @@ const REGISTRATION: &str = "admissionregistration.k8s.io";
 /// The prefix of values that the policy denies.
 const BAD: &str = "bad";
 const QUEUE: usize = 64;
-/// The most rounds in which every request is advanced until none is left. In each round some may lose a race.
+/// The maximum number of rounds in which every request is advanced until none is left. In each round some may lose a
+/// race.
 const ROUNDS_MAX: usize = 200;
 
 #[derive(Debug, Clone, Copy)]

@@ -25,8 +25,8 @@ pub struct Watch {
     exact: bool,
     /// Whether two managers have acted at the same time: both may have created a pod for the same try of a Job.
     doubted: bool,
-    /// The most pods of each owner: the maximum of the newest spec and of earlier ones until a controller has acted on
-    /// it.
+    /// The maximum number of pods of each owner: the maximum of the newest spec and of earlier ones until a controller
+    /// has acted on it.
     most: BTreeMap<String, i64>,
     /// The fewest available pods since a controller has acted on the spec that asks for them.
     least: BTreeMap<String, i64>,

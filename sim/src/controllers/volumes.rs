@@ -48,8 +48,8 @@ pub fn are_bound(cluster: &Cluster, pod: &Value) -> bool {
     })
 }
 
-/// Pods that use claims, which users must delete: ended ones keep their claims, and pending ones may wait for a claim
-/// that is being deleted.
+/// Pods that use claims. The simulated people must delete these pods: an ended pod keeps its claim, and a pending pod
+/// may wait for a claim that is being deleted.
 pub fn users(cluster: &Cluster) -> impl Iterator<Item = &Value> {
     cluster.all("pods").filter(|pod| claims_of(pod).next().is_some())
 }

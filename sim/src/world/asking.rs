@@ -30,7 +30,7 @@ pub struct Pending {
     since: usize,
     began: Instant,
     way: Way,
-    /// The version at which the service authorized it, once it has.
+    /// The newest version at the request's first poll, at which the service authorizes it; `None` before that poll.
     judged_at: Option<u64>,
     /// The engine spawns futures of its own for it.
     mass: bool,

@@ -83,7 +83,7 @@ impl Follower {
             let Ok(answer) = shared.etcd.range(&Range::of(client::Keys::one(again.place))) else { return };
             let found = answer.found.first().filter(|found| Offset(found.mod_revision) == again.version);
             let Some((found, placed)) = found.and_then(|found| Some((found, shared.placed(&found.key)?))) else {
-                // Its event comes by the watch.
+                // The event of this object comes by the watch.
                 continue;
             };
             match shared.read(&placed, found) {
@@ -91,7 +91,7 @@ impl Follower {
                 Ok(_) => shared.unread.forget(&placed.resource, &placed.key),
                 Err((_, may_pass)) => {
                     is_silent |= may_pass;
-                    // The reason may be another one than before.
+                    // The object may be unreadable for another reason now.
                     shared.put(found, 0, None, Seen::Later(now_ms()));
                 }
             }

@@ -28,13 +28,13 @@ const PERIOD: Duration = Duration::from_millis(50);
 const WANTED_PERIOD: Duration = Duration::from_millis(2);
 /// The pause after a fault.
 const RETRY: Duration = Duration::from_millis(200);
-/// After so many signs in a row it is certain that etcd was restored from a backup. A single sign proves nothing: some
-/// releases give one stale answer after a pause of their process.
+/// After this many signs in a row the server concludes that etcd was restored from a backup. A single sign proves
+/// nothing: some releases give one stale answer after a pause of their process.
 const SIGNS_MAX: u32 = 3;
 /// How long a watch may deliver nothing while etcd has events. Then the watch is opened again, at the member that
 /// answers requests now. The keepalive alone would notice a silently cut connection only after 40 seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// After so many revisions without events the progress is saved, so that a restart does not request those revisions
+/// After this many revisions without events the progress is saved, so that a restart does not request those revisions
 /// again.
 const QUIET_REVISIONS: u64 = 1000;
 

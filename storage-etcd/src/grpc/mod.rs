@@ -146,7 +146,7 @@ impl Members {
         }
     }
 
-    /// Tries another member first from now on.
+    /// Later calls try another member before this one.
     fn leave(&self, member: &Member) {
         let at = self.asked.load(Ordering::Relaxed);
         if std::ptr::eq(&raw const self.members[at % self.members.len()], member) {

@@ -23,11 +23,11 @@ use prost::Message;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// The most objects in a batch, and the size at which a batch ends earlier.
+/// The maximum number of objects in a batch, and the size at which a batch ends earlier.
 const BATCH_MAX: usize = 256;
 const BATCH_BYTES: usize = 4 << 20;
 
-/// The store that objects are read from. No server may write to it meanwhile.
+/// The store that objects are read from. No server may write to the store during the migration.
 pub trait Source: Sync {
     /// A text that identifies this source, for the note of an interrupted migration.
     fn id(&self) -> String;
@@ -38,7 +38,8 @@ pub trait Source: Sync {
     /// Refuses a source that a running server writes to.
     fn check_unused(&self) -> Result<(), Stopped>;
 
-    /// Reads as of the version of an interrupted migration from now on. Fails if that version is no longer available.
+    /// Makes all later reads return the state at `version`, at which an interrupted migration read. Fails if that
+    /// version is no longer available.
     fn go_back(&mut self, version: u64) -> Result<(), Stopped>;
 
     /// Visits the objects after a place; all of them if it is empty.
@@ -50,8 +51,8 @@ pub trait Source: Sync {
 
 /// An object of a source.
 pub struct Found {
-    /// Its place in the source's order. Empty for an object without a place, which is read again when a migration goes
-    /// on.
+    /// The object's place in the source's order. Empty if it has none: then an interrupted migration reads it again
+    /// when it goes on.
     pub place: String,
     /// The fraction of the source up to this object.
     pub part: f64,
@@ -252,7 +253,7 @@ struct Batch<R> {
     ready: Vec<R>,
     counts: BTreeMap<String, u64>,
     unreadable: Vec<Unmovable>,
-    /// The place in the source where the batch ends, and the fraction of the source up to there.
+    /// The place in the source where the batch ends, and the fraction of the source that lies before this place.
     after: String,
     part: f64,
 }

@@ -265,7 +265,7 @@ impl Destination for ToEtcd {
                 match answer {
                     Ok(decided) if decided.held => {}
                     Ok(decided) => match decided.found.first() {
-                        // It was written before the migration was interrupted, or before an answer was lost.
+                        // The value was written before the migration was interrupted, or before an answer was lost.
                         Some(found) if self.is_there(&put, &found.value) => {}
                         Some(_) => {
                             let name = &self.name;

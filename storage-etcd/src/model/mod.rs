@@ -27,7 +27,7 @@ pub enum Fate {
     Unreachable,
     /// The call is carried out, and its answer is lost.
     DoneUnanswered,
-    /// The answer is lost, and the call is carried out after so many other calls, which may change its result.
+    /// The answer is lost. The call is carried out only after this many other calls, which may change its result.
     DoneLater(u32),
     /// The call is lost, and the caller does not know.
     LostUnanswered,
@@ -85,7 +85,7 @@ struct State {
     /// A single thread makes all calls, so a call must not wait for events: nothing would produce them.
     is_alone: bool,
     late: Vec<(u32, Txn)>,
-    /// Whether the model refuses transactions that Kubernetes does not make, as kine does.
+    /// Whether the model, like kine, refuses transactions that Kubernetes does not make.
     is_plain: bool,
 }
 
@@ -134,7 +134,7 @@ impl Model {
         version.clone_into(&mut self.0.lock().version);
     }
 
-    /// Makes the model refuse transactions that Kubernetes does not make, as kine does.
+    /// Makes the model, like kine, refuse transactions that Kubernetes does not make.
     pub fn be_plain(&self) {
         self.0.lock().is_plain = true;
     }
@@ -143,7 +143,7 @@ impl Model {
         self.0.lock().store.is_full = is_full;
     }
 
-    /// Lets so many seconds pass.
+    /// Advances the model's clock by `seconds`.
     pub fn advance(&self, seconds: u64) {
         let mut state = self.0.lock();
         state.now += seconds;
@@ -157,8 +157,8 @@ impl Model {
         self.0.lock().is_alone = true;
     }
 
-    /// Makes a member lag: it stays at its revision for so many accesses. Meanwhile its watches get no events, and its
-    /// reads fail, unless it has the bug of stale reads.
+    /// Makes a member lag: it stays at its revision for `looks` accesses. During these its watches get no events, and
+    /// its reads fail, unless it has the bug of stale reads.
     pub fn lag(&self, member: u64, looks: u32) {
         let mut state = self.0.lock();
         let revision = state.store.revision;

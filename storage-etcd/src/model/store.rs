@@ -4,9 +4,10 @@ use crate::client::{Compare, Event, Expected, Fault, KeyValue, Keys, Operation, 
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most operations, and the most comparisons, in a transaction: the default of `--max-txn-ops`.
+/// The maximum number of operations, and the maximum number of comparisons, in a transaction: the default of
+/// `--max-txn-ops`.
 const OPERATIONS_MAX: usize = 128;
-/// The most bytes of a request: the default of `--max-request-bytes`.
+/// The maximum number of bytes of a request: the default of `--max-request-bytes`.
 const REQUEST_BYTES_MAX: usize = 3 << 19;
 
 /// The keys of a cluster, each with its versions in the order of their revisions.

@@ -1,7 +1,7 @@
 //! Measures watches: writes an object, and takes the time until the watchers have received the event.
 //!
-//! A write costs the server more than notifying a watcher does, so the same writes are measured first without watchers,
-//! and subtracted.
+//! A write costs the server more than notifying a watcher. So the same writes are measured first without watchers, and
+//! their cost is subtracted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,13 +29,14 @@ pub enum Audience {
     All,
     /// Each watcher watches all objects, and receives Protobuf.
     AllInProtobuf,
-    /// Each watcher watches all objects, of which so few change that no event ever waits.
+    /// Each watcher watches all objects. Objects change so rarely that no event waits behind another.
     AllPaced,
 }
 
 /// The interval between changes in the paced mode: 50 a second.
 const PACE: Duration = Duration::from_millis(20);
-/// The most undelivered events when all watchers get all events: more would only queue in front of the watchers.
+/// The maximum number of undelivered events if every watcher gets every event. Further events would only wait behind
+/// them.
 const EVENTS_UNDER_WAY_MAX_ALL: u16 = 4;
 /// How long the last events may take to arrive.
 const ARRIVAL_TIME_MAX: Duration = Duration::from_secs(10);

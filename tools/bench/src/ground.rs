@@ -34,7 +34,7 @@ pub struct Ground {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
     ConfigMap,
-    /// With the same shape and size as a ConfigMap.
+    /// Custom objects with the same shape and size as a ConfigMap.
     Custom,
 }
 

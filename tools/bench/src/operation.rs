@@ -137,7 +137,7 @@ impl Operation for CreatePod {
     }
 }
 
-/// Lists pods as a Table, as `kubectl get` does.
+/// Lists pods as a Table, like `kubectl get`.
 pub struct Table(Client);
 
 impl Table {

@@ -102,8 +102,8 @@ pub fn protobuf(bytes: &[u8]) {
     assert_eq!(codec().encode(message, &again), Ok(encoded), "encoding is stable");
 }
 
-/// A key of a shared store in the first line, and its value: what was read is written in every encoding, and read again
-/// without a change.
+/// Reads a key of a shared store from the first line, and its value from the rest. Writes the result in every encoding;
+/// reading it again must change nothing.
 pub fn stored(bytes: &[u8]) {
     let (key, value) = line(bytes);
     let keys = Keys::new("/registry");
@@ -327,7 +327,7 @@ pub fn resource_version(bytes: &[u8]) {
 
 pub fn quantity(bytes: &[u8]) {
     if let Ok(canonical) = quantities::canonical(&text(bytes)) {
-        // A binary quantity that is not divisible by a power of two loses its suffix, and is decimal from then on.
+        // A binary quantity that is not divisible by a power of two loses its suffix, and stays decimal.
         let canonical = quantities::canonical(&canonical).expect("what is canonical is a quantity");
         assert_eq!(quantities::canonical(&canonical).as_ref(), Ok(&canonical), "canonical is stable");
     }
@@ -343,7 +343,7 @@ pub fn timestamp(bytes: &[u8]) {
     }
 }
 
-/// The bytes as a record of the log, and as a record's body with the right checksum.
+/// Decodes the bytes as a record of the log, and decodes them again as a record's body behind a correct checksum.
 pub fn record(bytes: &[u8]) {
     let _ = Record::decode_record(bytes);
     let mut sealed = vec![holdfast_core::event::FORMAT];

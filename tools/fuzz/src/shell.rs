@@ -11,7 +11,7 @@ type Named = (&'static str, fn(&[u8]));
 /// All targets.
 pub const TARGETS: [Named; 1] = [("shell", shell)];
 
-/// The most steps of a script.
+/// The maximum number of steps of a script.
 const STEPS_MAX: u64 = 20_000;
 
 /// A script is parsed and run within the limit of steps, and a second run gives the same result.

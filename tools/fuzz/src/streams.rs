@@ -27,7 +27,7 @@ pub const TARGETS: [Named; 4] = [
 const PROTOCOLS: [&str; 5] =
     ["v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io"];
 
-/// The most input that the decoder may hold before it returns a frame.
+/// The maximum number of bytes that the decoder may hold before it returns a frame.
 const HELD_BYTES_MAX: usize = (64 << 10) + 1024;
 
 /// Any bytes: the result must not depend on the pieces in which they arrive, and buffered input is bounded.

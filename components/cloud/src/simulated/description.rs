@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// The name of the provider, the scheme of its provider IDs.
 pub const NAME: &str = "simulated";
-/// The most instances in a description.
+/// The maximum number of instances in a description.
 const INSTANCES_MAX: usize = 100_000;
 /// The longest latency, and the longest delay until lists are up to date.
 const MILLIS_MAX: i64 = 3_600_000;

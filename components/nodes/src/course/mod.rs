@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// The most steps of a command; one that exceeds them is taken to run forever.
+/// The maximum number of steps of a command; one that exceeds them is taken to run forever.
 const STEPS_MAX: u64 = 20_000;
 /// How many courses are cached.
 const COURSES_MAX: usize = 4096;
@@ -29,7 +29,7 @@ const MESSAGE_LOG_LINES: usize = 80;
 /// programs have no entrypoint, so `args` is the whole command.
 const PLAIN_PROGRAMS: [&str; 12] =
     ["sh", "bash", "ash", "dash", "sleep", "tail", "echo", "printf", "cat", "true", "false", "/bin/sh"];
-/// The most probe results of a course.
+/// The maximum number of probe results of a course.
 const PROBES_MAX: usize = 2_000;
 /// The most Events about failures: as many as a kubelet writes at once about one object.
 const TOLD_MAX: usize = 25;

@@ -7,10 +7,10 @@ use crate::inside::{self, Sources, Volumes};
 use holdfast_shell::{MAIN, Machine};
 use holdfast_value::Value;
 
-/// The most init containers that are run for a later container.
+/// The maximum number of init containers that are run for a later container.
 const EARLIER_MAX: usize = 16;
-/// The most containers of a pod that are checked for shared volumes. Further containers are treated as if they shared
-/// none.
+/// The maximum number of containers of a pod that are checked for shared volumes. Further containers are treated as if
+/// they shared none.
 const CONTAINERS_MAX: usize = 64;
 
 /// The volumes that a container shares with other containers of its pod.

@@ -22,7 +22,7 @@ const PULL_WAITS: &str = "ImagePullBackOff";
 const CRASHES: &str = "CrashLoopBackOff";
 /// The termination reason of a container that never started.
 const NEVER_SEEN: &str = "ContainerStatusUnknown";
-/// The most state changes in one call.
+/// The maximum number of state changes in one call.
 const CHANGES_MAX: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::parse::{Command, Node, Operand, Pipeline};
 use crate::budget::{Budget, Spent};
 use holdfast_value::Value;
 
-/// The most steps of a template, and the most bytes of values that it makes.
+/// The maximum number of steps of a template, and the maximum number of bytes of values that it makes.
 const STEPS_MAX: usize = 200_000;
 const BYTES_MAX: usize = 16 << 20;
 /// The deepest nesting of `template` calls.

@@ -133,7 +133,7 @@ impl Backend {
         let (sink, awaited) = (self.sink.clone(), self.awaited.clone());
         tokio::spawn(async move {
             tokio::time::sleep(HELD).await;
-            // From here on, a call that holds an event must arrange its storing itself.
+            // After this swap, a call that holds an event must store it itself.
             awaited.swap(false, Ordering::AcqRel);
             sink.release_all(number);
         });

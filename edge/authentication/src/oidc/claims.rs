@@ -1,4 +1,4 @@
-//! From a token's claims to its user: by names of claims, or by expressions.
+//! Derives the user from a token's claims, by names of claims or by expressions.
 
 use holdfast_core::authz::User;
 use holdfast_core::cel::{Budget, Environment, Program, Type, Value, compile};

@@ -8,7 +8,8 @@ use holdfast_value::Value;
 /// The largest token that is parsed: the head of a request has no more room.
 const BYTES_MAX: usize = 256 << 10;
 
-/// The most keys that are tried for a token that names no key, or one that several have: anyone can make tokens.
+/// The maximum number of keys that are tried for a token that names no key, or a key id that several keys have. It is
+/// limited because anyone can make tokens.
 const TRIES_MAX: usize = 100;
 
 /// A parsed token, which is not verified yet.

@@ -23,7 +23,7 @@ use std::time::Instant;
 
 /// The prefix of every encrypted value, and of no document.
 const MARK: &[u8] = b"k8s:enc:";
-/// The colons in a full prefix: `k8s:enc:PROVIDER:VERSION:NAME:`.
+/// The number of colons in a full prefix, `k8s:enc:PROVIDER:VERSION:NAME:`.
 const PREFIX_PARTS: usize = 5;
 const PREFIX_BYTES_MAX: usize = 300;
 /// How many resources are remembered: clients can make more by defining kinds.
@@ -189,8 +189,8 @@ impl Keyring {
         }
     }
 
-    /// Waits for the first key of the plug-in that encrypts the resource's values, if it has none yet. For callers that
-    /// are not asked by a client, and may block.
+    /// Waits for the first key of the plug-in that encrypts the resource's values, if it has none yet. Only for callers
+    /// that may block and do not serve a client's request.
     pub fn await_key(&self, storage: &str) -> Result<(), Fault> {
         if !self.is_configured {
             return Ok(());
@@ -270,7 +270,7 @@ impl Keyring {
         Err(why)
     }
 
-    /// `None` if the value is plain, and may be.
+    /// `None` if the value is not encrypted and the configuration accepts that.
     fn opened(&self, storage: &str, value: &[u8], place: ValuePlace) -> Result<Option<Vec<u8>>, Locked> {
         if !value.starts_with(MARK) {
             return match !self.is_configured || self.covered(storage).reads_plain {

@@ -1,4 +1,4 @@
-//! What servers on one etcd publish of their keys, so that each finds out whether it reads what the others write.
+//! Servers on one etcd publish proofs of their keys, so that each finds out whether it can read the others' values.
 //!
 //! A key is published as its prefix, which the values in etcd show as well, and a MAC of a random salt. A server that
 //! has the key makes the same MAC; without the key nobody learns more from it than from a value. The key of a KMS
@@ -14,9 +14,9 @@ use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 
 const SALT_BYTES: usize = 16;
-/// At most so many entries, resources and keys of another server are compared.
+/// At most this many entries, resources and keys of another server are compared.
 const COMPARED_MAX: usize = 1_000;
-/// At most so many characters of a text are shown in an error: names of keys are shorter.
+/// At most this many characters of a text are shown in an error: names of keys are shorter.
 const SHOWN_MAX: usize = 400;
 
 /// How to put a key into use, for errors.
@@ -159,7 +159,7 @@ fn unread<'k>(writer: &'k ServerKeys, reader: &ServerKeys) -> Vec<(Option<&'k Ke
     found.into_iter().map(|(key, resources)| (key, shown(&resources.join(", ")))).collect()
 }
 
-/// What another server published: its salt and its keys; `None` if it is of another form.
+/// The salt and the keys that another server published; `None` if the published value has another form.
 fn read(published: &Value) -> Option<(Vec<u8>, ServerKeys)> {
     let text = |value: &Value| value.as_str().map(shown);
     let name = |value: &Value| Some(KeyName { prefix: text(&value["prefix"])?, mac: text(&value["mac"])? });

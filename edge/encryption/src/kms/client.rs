@@ -27,7 +27,7 @@ const FRAME: usize = 5;
 pub struct Endpoint(String);
 
 impl Endpoint {
-    /// From the path of an endpoint's URL, which begins with a slash.
+    /// Makes an endpoint from the path of an endpoint's URL, which begins with a slash.
     pub fn of_path(path: &str) -> Endpoint {
         Endpoint(path.strip_prefix("/@").map_or_else(|| path.to_owned(), |name| format!("@{name}")))
     }

@@ -30,7 +30,7 @@ const CHECK_GOOD: Duration = Duration::from_secs(20);
 const CHECK_BAD: Duration = Duration::from_secs(3);
 /// Writers without a usable seed together call the plug-in at most this often.
 const RETRY: Duration = Duration::from_millis(500);
-/// The most bytes that a plug-in may add to each value.
+/// The maximum number of bytes that a plug-in may add to each value.
 const KEY_ID_BYTES_MAX: usize = 1 << 10;
 const SOURCE_BYTES_MAX: usize = 1 << 10;
 const ANNOTATIONS_BYTES_MAX: usize = 32 << 10;

@@ -26,7 +26,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How much is read and written at once.
 const BUFFER_BYTES: usize = 16 << 10;
-/// The most streams that the other side has opened and that have not been accepted; beyond that no more is read.
+/// The maximum number of streams that the other side has opened and that have not been accepted; beyond that no more is
+/// read.
 const ASKED_MAX: usize = 16;
 /// The cost in the outbox of a frame without data.
 const FRAME_COST: usize = 64;
@@ -38,7 +39,7 @@ pub struct Limits {
     pub arrived_bytes: u32,
     /// Bytes that are to be sent, of all streams.
     pub outgoing_bytes: u32,
-    /// The most open streams.
+    /// The maximum number of open streams.
     pub streams: usize,
     /// How long the other side may take to reply to a stream, or to open the agreed streams.
     pub reply: Duration,

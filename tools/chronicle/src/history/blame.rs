@@ -18,7 +18,7 @@ pub struct Args {
     common: Common,
 }
 
-/// The most characters of a value in a line.
+/// The maximum number of characters of a value in a line.
 const VALUE_CHARACTERS_MAX: usize = 60;
 
 /// The note under a table in which a user is missing.

@@ -1,4 +1,4 @@
-//! `holdfast diff`: what changed in the cluster between two moments.
+//! `holdfast diff`: shows the changes of the cluster between two moments.
 
 use super::{Common, LogView, Report, by, change_value, shown_time};
 use anyhow::{Result, bail};
@@ -105,7 +105,7 @@ struct Object {
     event: &'static str,
     /// The event that wrote its state at the first moment.
     before: u64,
-    /// Its newest event up to the second moment, without the object.
+    /// The object's newest event up to the second moment, without the object itself.
     newest: Record,
     users: BTreeSet<String>,
     changes: Vec<FieldChange>,

@@ -225,7 +225,7 @@ impl<'l> LogView<'l> {
         found.into_iter().take(SHOWN_MAX).map(|(_, name)| name).collect()
     }
 
-    /// An event, unless a repair left a gap there.
+    /// An event; `None` if a repair left a gap at its offset.
     pub fn event(&self, offset: Offset) -> Result<Option<Record>> {
         Ok(self.log.read(offset)?)
     }
@@ -374,7 +374,7 @@ mod tests {
             "data": {"text": text}})
     }
 
-    /// An event on a ConfigMap of the namespace `default`, a second after the one before.
+    /// An event on a ConfigMap of the namespace `default`, a second after the previous event.
     pub fn put(offset: u64, name: &str, replaces: u64, object: Value) -> Record {
         Record {
             offset,

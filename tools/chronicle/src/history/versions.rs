@@ -33,7 +33,7 @@ struct History {
     versions: Vec<Version>,
     /// How many older versions `--limit` left out.
     left_out: usize,
-    /// The version from which on the log has all events, if it does not have all.
+    /// The oldest version after which the log is complete.
     oldest: Offset,
     diff: bool,
 }
@@ -41,7 +41,7 @@ struct History {
 struct Version {
     record: Record,
     event: &'static str,
-    /// `None` if the log has forgotten the version before.
+    /// `None` if the log has forgotten the previous version.
     changes: Option<Vec<FieldChange>>,
     before: Option<u64>,
 }

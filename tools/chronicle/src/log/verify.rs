@@ -34,7 +34,7 @@ pub struct Args {
     json: bool,
 }
 
-/// The most problems that are shown; the others are only counted.
+/// The maximum number of problems that are shown; the others are only counted.
 const TOLD_MAX: usize = 20;
 
 /// The result of reading the log.

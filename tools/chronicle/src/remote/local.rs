@@ -1,7 +1,7 @@
 //! A data folder's API in this process, with no socket, for commands that write where no server runs.
 //!
-//! The rules for writes are those of a server, and the folder's lock keeps servers away meanwhile. Nothing else runs:
-//! controllers continue when a server starts.
+//! The rules for writes are those of a server, and the folder's lock keeps servers away. Nothing else runs: controllers
+//! continue when a server starts.
 
 use super::client::Client;
 use crate::clock::SystemClock;
@@ -55,7 +55,7 @@ impl Drop for Local {
 fn client(engine: Arc<Engine>) -> kube::Client {
     let transport = Builder::new(engine).build();
     transport.be_ready();
-    // Whoever may write the folder's files may do anything with the cluster.
+    // A user who may write the folder's files may do anything with the cluster.
     let user = User::new(user_name(), &[PRIVILEGED_GROUP, "system:authenticated"]);
     kube::Client::new(memory::service(transport, Arc::new(user)), "default")
 }

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 
 /// How many events may wait for one worker.
 const QUEUE: usize = 64;
-/// After so many consecutive requests without an answer, the server counts as gone.
+/// After this many consecutive requests without an answer, the server counts as gone.
 const UNANSWERED_MAX: usize = 20;
 
 struct Shared {

@@ -1,7 +1,7 @@
 //! Converts an event to the requests that repeat it.
 //!
-//! Events hold whole objects. So the request is found by comparing with the event before: whether the status changed,
-//! or the rest, or a deletion began. Only digests of each object are kept.
+//! Events hold whole objects. So the request is found by comparing with the object's previous event: whether the status
+//! changed, or the rest, or a deletion began. Only digests of each object are kept.
 
 use holdfast_core::event::Record;
 use holdfast_core::history::settable;
@@ -45,7 +45,7 @@ pub enum Deed {
     Finish,
 }
 
-/// What an event was converted to.
+/// The result of converting an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Planned {
     Work(Box<Work>),

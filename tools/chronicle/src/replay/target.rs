@@ -223,7 +223,7 @@ impl Target {
                 Err(_) => return Err(Failure::Refused(refused)),
             };
             if now["metadata"].get("deletionTimestamp").is_none() {
-                // Every cluster has this object, or it existed before: it is updated to the recorded state.
+                // Every cluster has this object, or the target already had it. It is updated to the recorded state.
                 return self.update_existing(resource, work, "", document, sent).await;
             }
             if Instant::now() > deadline {

@@ -62,7 +62,8 @@ fn collect(folder: &Path, path: &str, files: &mut BTreeSet<String>) -> anyhow::R
     Ok(())
 }
 
-/// The files whose modules lie in a folder beside them. Cargo finds the root files of tests by their place.
+/// Files such as `foo.rs` with a folder `foo/` beside them: the layout demands `foo/mod.rs`. Root files of tests are
+/// exempt, because Cargo finds them by their place.
 fn beside(files: &BTreeSet<String>, are_tests: bool) -> impl Iterator<Item = &String> {
     files.iter().filter(move |file| {
         let folder = format!("{}/", file.trim_end_matches(".rs"));

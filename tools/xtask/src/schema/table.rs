@@ -106,7 +106,7 @@ struct Alias {
 }
 
 const ALIASES: [Alias; 2] = [
-    // It no longer has a descriptor, and was the same as batch/v1beta1.
+    // batch/v2alpha1 no longer has a descriptor. It was the same as batch/v1beta1.
     Alias { from: "io.k8s.api.batch.v1beta1.", to: "io.k8s.api.batch.v2alpha1.", names: &[], version: None },
     // Of Kubernetes 1.36, whose clients ask for it.
     Alias {
