@@ -1,4 +1,4 @@
-//! A component: what it serves, and its work while it leads.
+//! A component: its endpoints, and its work while it leads.
 
 use crate::api::{Api, ApiServer};
 use crate::authentication::{self, Authenticator, Wanted};
@@ -30,14 +30,14 @@ const REVIEW_RATE: Rate = Rate { qps: 200.0, burst: 400 };
 /// The maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// What a command says about the component that it starts.
+/// The properties of a component that its command determines.
 pub struct Kind {
     /// `kube-scheduler` or another.
     pub name: &'static str,
     /// `v1.35.0`.
     pub version: &'static str,
     pub secure_port: u16,
-    /// Whether it starts without the published authorities, unless options say otherwise.
+    /// Whether it starts without the published authorities by default. Options overrule this.
     pub tolerates_lookup_failure: bool,
 }
 
@@ -272,7 +272,7 @@ impl Component {
         authentication::look_up(api, wanted, tls, &authenticator.headers, tolerates).await.map_err(anyhow::Error::msg)
     }
 
-    /// Waits until the process is told to end.
+    /// Waits until the process receives a signal to end.
     pub fn told_to_end(&self) -> impl Future<Output = ()> + use<> {
         let mut stopping = self.stopping.subscribe();
         async move { drop(stopping.wait_for(|stopping| *stopping).await) }

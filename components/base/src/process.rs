@@ -9,7 +9,7 @@ use std::fmt::Error;
 /// Clock ticks per second in the kernel's statistics: the same on every Linux machine.
 const TICKS: f64 = 100.0;
 
-/// Reads the statistics at each request; what cannot be read is left out.
+/// Reads the statistics at each request. Unreadable statistics are left out.
 #[derive(Debug)]
 pub struct ProcessCollector;
 

@@ -20,14 +20,14 @@ const AT_ONCE: usize = 200;
 /// How long a change of a node waits for further ones.
 const NODES_MILLIS: i64 = 100;
 const CONDITION: &str = "NetworkUnavailable";
-/// The maximum number of messages that are remembered as reported.
+/// The maximum number of reported messages that are remembered.
 const TOLD_MAX: usize = 1_024;
 
 /// Plans all routes together.
 pub struct Routes {
     settings: Settings,
     ranges: Vec<Range>,
-    /// The cloud's routes: the last list, and what was done since.
+    /// The cloud's routes: the last list, with the changes made since.
     listed: Option<Listed>,
     /// Whether nodes have changed since the list.
     is_stale: bool,

@@ -17,16 +17,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, watch};
 
-/// The maximum number of machines, and the maximum number of bytes of all their files together.
+/// The maximum number of machines.
 const MACHINES_MAX: usize = 512;
+/// The maximum number of bytes of all machines' files together.
 const FILES_BYTES_MAX: usize = 256 << 20;
-/// The maximum number of steps of a replay; what the command would have done beyond that is left out.
+/// The maximum number of steps of a replay; later steps of the command are left out.
 const REPLAY_STEPS: u64 = 300_000;
 /// How many steps a machine runs at once, and how long it then pauses if it has more to do.
 const TURN_STEPS: u64 = 2_000;
 const TURN_REST: Duration = Duration::from_millis(20);
-/// How long a machine is kept after its last use: if commands have changed something in it, and otherwise.
+/// How long a machine is kept after its last use if commands have changed something in it.
 const STAYS_CHANGED: Duration = Duration::from_secs(3600);
+/// How long an unchanged machine is kept after its last use.
 const STAYS: Duration = Duration::from_secs(30);
 /// The maximum number of containers that are replayed because they share volumes with another.
 const SHARING_MAX: usize = 16;
@@ -231,7 +233,7 @@ impl Containers {
         let _turn = self.replays.acquire().await.map_err(|error| error.to_string())?;
         let volumes = match end_ms {
             None => self.volumes(pod),
-            // What has ended finds what it found when it began.
+            // An ended container is replayed with the volumes as they were at its begin.
             Some(_) => Err(Arc::new(of_all(pod))),
         };
         let mut earlier = Vec::new();
@@ -285,7 +287,7 @@ impl Containers {
                     if let Err(why) = self.tell_end(&container, code).await {
                         tracing::debug!(why, "the end of a container was not told");
                     }
-                    // Its output is recorded nowhere else.
+                    // The container's output is recorded nowhere else.
                     tokio::time::sleep(STAYS_CHANGED).await;
                 }
                 break;
@@ -386,7 +388,7 @@ impl Containers {
         let list = lists.iter().find(in_it).copied().unwrap_or("containerStatuses");
         let status = json!([{"name": name, "ready": false, "started": false,
             "state": {"running": null, "terminated": ended}}]);
-        // The resource version makes the patch fail if the status has changed meanwhile.
+        // The resource version makes the patch fail if the status has changed since it was read.
         let rests_on = json!({"uid": meta["uid"], "resourceVersion": pod["metadata"]["resourceVersion"]});
         let patch = json!({"metadata": rests_on, "status": {list: status}});
         self.cluster.tell_end(&container.pod, &patch).await
@@ -507,7 +509,7 @@ impl Container {
     }
 }
 
-/// A command executed in a container. Dropping it ends the command.
+/// A command executed in a container. The command ends when this value is dropped.
 pub struct Executed<'a> {
     container: &'a Container,
     pub pid: Pid,

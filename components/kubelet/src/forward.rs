@@ -175,7 +175,7 @@ async fn exchange(forward: &mut Forward, code: StatusCode, body: Option<String>)
             }
             held.extend_from_slice(&piece[..count]);
             if body.is_some() {
-                // It is not HTTP: everything is echoed.
+                // The connection is not HTTP: everything is echoed.
                 return echo(forward, held, piece).await;
             }
             continue;

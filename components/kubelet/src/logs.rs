@@ -322,7 +322,7 @@ async fn write_template(mut writer: Writer, template: LogTemplate, options: Opti
         (None, Some(since)) => (since.saturating_sub(template.begin_ms) / template.every_ms).clamp(0, count),
         (None, None) => 0,
     };
-    // Of a longer log only the newest lines are kept.
+    // A longer log is cut to its newest lines.
     let mut next = first.max(count.saturating_sub(TEMPLATE_LINES_MAX)).max(0);
     while next < count {
         let until = count.min(next + 256);

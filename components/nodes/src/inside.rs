@@ -1,4 +1,4 @@
-//! What the processes of a simulated container find: the words of their command, variables and files.
+//! The environment of processes in a simulated container: the words of their command, variables and files.
 
 use holdfast_core::schema::quantity;
 use holdfast_shell::Setup;

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 /// The default port of kubelets.
 pub const PORT: u16 = 10250;
-/// Up to so many nodes, all Events of containers are written by default.
+/// With at most this many nodes, all Events of containers are written by default.
 const TELLING_NODES_MAX: usize = 100;
 /// The maximum number of nodes: each has 256 addresses for pods.
 pub const NODES_MAX: u32 = 1 << 15;
@@ -114,7 +114,8 @@ impl Template {
         }
     }
 
-    /// Whether Events about more than failures are written for so many nodes: there are several for each pod.
+    /// Whether, with `nodes` nodes, Events are written for more than failures. There are several such Events for each
+    /// pod.
     pub fn tells_all(&self, nodes: usize) -> bool {
         self.events.unwrap_or(nodes <= TELLING_NODES_MAX)
     }

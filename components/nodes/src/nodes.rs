@@ -54,7 +54,7 @@ impl Nodes {
         Nodes { template, count, beats: HashMap::new(), script: Script::new(About::new("v1", "Node")) }
     }
 
-    /// What the Stages of Nodes do with a node.
+    /// Plays the Stages of Nodes for a node.
     fn staged(&mut self, key: &Key, node: Seen<Node>, stamp: Stamp) -> Turn {
         if self.script.is_empty() {
             return Turn::Nobodys;
@@ -152,7 +152,8 @@ impl Controller for Nodes {
             None => {
                 self.script.forget(&change.key);
                 if let Some(beat) = self.beats.get_mut(&change.key.name) {
-                    // A Node created again under its name starts anew; a deleted one is not created again here.
+                    // A Node that was created again under its name starts from the beginning. A deleted Node is not
+                    // created again here.
                     (beat.said, beat.lease_due) = (None, Time::from_second(0));
                 }
             }
@@ -200,7 +201,7 @@ impl Controller for Nodes {
     }
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
-        // What was refused counts as not written, so the next plan writes it again.
+        // A refused action counts as not written, so the next plan writes it again.
         for Refused { action, refusal } in refused {
             let Some(beat) = self.beats.get_mut(&key.name) else { continue };
             if action.resource == *LEASE {
@@ -279,7 +280,7 @@ fn number_of_stranger(name: &str) -> u32 {
     crate::node::NODES_MAX + u32::try_from(spread(name, 1 << 19)).unwrap_or(0)
 }
 
-/// What templates of a Node's Stages can read.
+/// The data that templates of a Node's Stages can read.
 struct Around<'a> {
     name: &'a str,
     number: Option<u32>,

@@ -65,7 +65,7 @@ fn named(mut rule: Value, name: &str) -> Value {
     rule
 }
 
-/// What kubelets do with nodes, pods, leases and Events.
+/// The rules of the role of kubelets: access to nodes, pods, leases and Events.
 fn of_kubelets() -> Value {
     json!([
         rule("", &["nodes"], &["create", "delete", "get", "list", "patch", "watch"]),

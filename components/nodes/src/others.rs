@@ -158,7 +158,7 @@ impl Controller for Others {
     }
 }
 
-/// What templates can read for an object that is not on a node.
+/// The data that templates can read for an object that is not on a node.
 struct Around {
     began: Time,
     stamp: Stamp,
@@ -270,7 +270,7 @@ steps:
         trial.delete("widgets.example.com", "a");
         trial.run();
         assert_eq!(trial.names("widgets.example.com"), ["b"]);
-        // It was deleted with its last finalizer.
+        // The widget was deleted with its last finalizer.
         assert!(trial.take_refused().iter().all(|refused| refused.refusal.is_not_found()));
     }
 

@@ -292,7 +292,8 @@ impl Script {
                 part.next = None;
                 part.played.is_some()
             }
-            // Who has controlled it before a restart is unknown; it may have been Stages, since one can match it.
+            // After a restart it is unknown whether Stages controlled the object before. They may have, if one of them
+            // can match it.
             None => begun,
         };
         if led { Turn::Stages(Plan::default()) } else { Turn::Nobodys }

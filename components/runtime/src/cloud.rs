@@ -3,10 +3,10 @@
 use async_trait::async_trait;
 use holdfast_world::cloud::{Answer, Call, Fault, Offers};
 
-/// Whoever keeps machines, balancers and routes for a cluster.
+/// A provider of machines, load balancers and routes for a cluster.
 #[async_trait]
 pub trait Cloud: Send + Sync + 'static {
-    /// What its machines' ids begin with, and what it is called in messages.
+    /// The cloud's name in messages. Its machines' ids begin with it.
     fn name(&self) -> &str;
 
     /// Which parts it has.

@@ -11,8 +11,8 @@ pub trait Feed: Send + 'static {
     /// A call may be cancelled and repeated without losing news.
     async fn next(&mut self) -> Vec<News>;
 
-    /// Sets which objects are to be reported beside those of the named resources, from now on. Called after each batch
-    /// of news; the extra kinds have mostly not changed.
+    /// Sets which objects are reported in addition to those of the named resources. Called after each batch of news;
+    /// the extra kinds have mostly not changed.
     fn set_extra_kinds(&mut self, _extra_kinds: ExtraKinds) {}
 }
 
@@ -24,7 +24,7 @@ pub enum News {
     Changed { resource: Resource, key: Key, body: Option<Body>, version: u64 },
     /// A resource is no longer served.
     Dropped(Resource),
-    /// Which kinds are served in which versions, from now on.
+    /// The kinds that are served, and their versions. Replaces the previous set.
     Served(Served),
     /// All changes of the resource up to this version were reported.
     Reached(Resource, u64),

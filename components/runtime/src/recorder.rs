@@ -6,7 +6,7 @@ use holdfast_world::{Note, Time};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
-/// From this many different messages with the same reason on, one combined Event stands for all.
+/// Once a reason has this many different messages, one combined Event stands for all.
 const SIMILAR_MAX: usize = 10;
 /// After so long without a similar note, the different messages are counted from 0 again.
 const SIMILAR_MS: i64 = 600_000;

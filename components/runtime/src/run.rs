@@ -49,7 +49,7 @@ impl Clock for System {
     }
 }
 
-/// Controllers and what they need to run.
+/// Controllers, and the parts that run them.
 pub struct Runtime {
     driver: Driver,
     crew: Vec<Crew>,
@@ -211,7 +211,7 @@ impl Runtime {
         }
     }
 
-    /// Makes plans up to a limit of work, and has them carried out.
+    /// Makes plans up to a limit of work, and starts carrying them out.
     fn plan_some(&mut self, going: &mut Going) {
         let mut work = 0;
         while work < WORK_AT_ONCE {

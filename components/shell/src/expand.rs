@@ -304,7 +304,7 @@ impl Shell {
 /// Removes a prefix or suffix that matches a pattern.
 fn cut<'v>(value: &'v str, sign: char, is_long: bool, pattern: &str) -> &'v str {
     let mut places: Vec<usize> = value.char_indices().map(|(at, _)| at).chain([value.len()]).collect();
-    // From the shortest to the longest candidate.
+    // Candidates from the shortest to the longest.
     if (sign == '%') != is_long {
         places.reverse();
     }

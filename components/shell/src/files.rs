@@ -265,7 +265,7 @@ impl Files {
         }
     }
 
-    /// Replaces a folder by the given files, as a mount does. A read-only one can be changed only by another mount.
+    /// Replaces a folder by the given files, like a mount. A read-only folder can be changed only by another mount.
     pub fn mount(
         &mut self,
         folder: &str,
@@ -311,7 +311,7 @@ impl Files {
         Ok(())
     }
 
-    /// Mounts a folder of a volume at a path, replacing what was there.
+    /// Mounts a folder of a volume at a path, and replaces the files at this path.
     pub fn mount_volume(&mut self, path: &str, volume: &Volume, folder: &str, is_read_only: bool, now_ms: i64) {
         let (path, folder) = (absolute("/", path), absolute("/", folder));
         let is_there = self.volumes.iter().any(|mounted| mounted.path == path);

@@ -153,7 +153,7 @@ impl Machine {
         }
     }
 
-    /// The unknown program that the container's own command has called; it sleeps since.
+    /// The unknown program that the container's own command has called; it sleeps since then.
     pub fn unknown(&self) -> Option<String> {
         self.shared.lock().unknown.clone()
     }
@@ -217,7 +217,7 @@ impl Machine {
             } else if let Some(process) = system.processes.get_mut(&pid) {
                 process.exit_code = Some(code);
             }
-            // Its ended children are not waited for any more.
+            // Nobody waits for its ended children any more.
             system.processes.retain(|_, process| process.parent != pid || process.exit_code.is_none());
         }
     }

@@ -2,7 +2,7 @@
 
 /// The longest line.
 const LINE_BYTES_MAX: usize = 4096;
-/// The most echo that waits for a slow client.
+/// The maximum number of echoed bytes that wait for a slow client.
 const ECHO_BYTES_MAX: usize = 16 << 10;
 
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ impl Terminal {
         }
     }
 
-    /// Takes the echo of what was typed.
+    /// Takes the echo of typed characters.
     pub fn echo(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.echo)
     }

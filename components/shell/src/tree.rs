@@ -26,7 +26,7 @@ pub struct Entry {
     pub changed_ms: i64,
 }
 
-/// What an entry counts for besides its path and content.
+/// The bytes that an entry counts for in addition to its path and content.
 const ENTRY_BYTES: usize = 64;
 
 /// A tree of folders and files.

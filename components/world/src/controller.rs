@@ -16,7 +16,7 @@ pub struct Stamp {
 #[derive(Debug, Default)]
 pub struct Keys {
     pub now: BTreeSet<Key>,
-    /// Keys that may wait for so many milliseconds, so that one plan handles several changes.
+    /// Keys that may wait for this many milliseconds, so that one plan handles several changes.
     pub later: BTreeMap<Key, i64>,
 }
 
@@ -95,7 +95,7 @@ pub trait Controller: Send {
         "kube-controller-manager"
     }
 
-    /// The user that it acts as, if it does not act as a service account.
+    /// The user as which the controller acts; `None`: it acts as a service account.
     fn user(&self) -> Option<&'static str> {
         None
     }
@@ -129,7 +129,7 @@ pub trait Controller: Send {
     /// Collects the keys to be planned at the start, without a change, once the world is complete.
     fn begin(&mut self, _world: &World, _keys: &mut Keys) {}
 
-    /// What is to be done for a key now.
+    /// Plans the actions for a key.
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan;
 
     /// The answer to a GET that the plan for `key` asked for.
@@ -138,11 +138,11 @@ pub trait Controller: Send {
     /// The answer to a review that the plan for `key` asked for: the whole review with its status.
     fn reviewed(&mut self, _key: &Key, _review: &Value, _answer: Result<Value, Refusal>) {}
 
-    /// What came of a call that the plan for `key` made to a cloud.
+    /// The result of a call that the plan for `key` made to a cloud.
     fn called(&mut self, _key: &Key, _call: &Call, _answer: Result<Answer, Fault>, _now: Time) {}
 
-    /// What is to be said and done about a step of which some actions were refused. The key is planned again anyway,
-    /// later each time that it fails.
+    /// Plans Events and actions for a step of which some actions were refused. The key is planned again in any case,
+    /// with a longer wait after each failure.
     fn refused(&mut self, _world: &World, _key: &Key, _refused: &[Refused], _stamp: Stamp) -> Plan {
         Plan::default()
     }

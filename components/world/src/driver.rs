@@ -1,5 +1,5 @@
-//! Drives controllers over one world, without time or tokio: it is notified of changes and returns the next plan to
-//! be carried out; it is told the result, and then knows when the key is planned again.
+//! Drives controllers over one world, without time or tokio: it is notified of changes and returns the next plan to be
+//! carried out; it gets the result, and then determines when the key is planned again.
 //!
 //! Namespaces take turns: next is the namespace for which the least work was done, by whichever controllers. Work is
 //! counted ([`crate::work`]), so that a namespace with few cheap keys never waits behind one with many or expensive
@@ -54,7 +54,7 @@ struct Member {
     controller: Box<dyn Controller>,
     /// The kinds that it needs beside its resources.
     extra_kinds: ExtraKinds,
-    /// Whether it is making a plan in the background; [`Placeholder`] stands for it meanwhile.
+    /// Whether the controller is making a plan in the background. Until that ends, [`Placeholder`] stands for it.
     is_in_background: bool,
     /// The changes since that plan was begun.
     missed_changes: Vec<Change>,
@@ -139,7 +139,7 @@ pub struct Outcome {
 }
 
 impl Driver {
-    /// A driver without controllers, which plans nothing until it is told that the world is complete.
+    /// A driver without controllers, which plans nothing before [`Self::complete`].
     pub fn new() -> Driver {
         Driver { early: Some(Vec::new()), ..Driver::default() }
     }
@@ -200,7 +200,7 @@ impl Driver {
         self.watchers.keys()
     }
 
-    /// What the world must contain beside these.
+    /// The kinds that the world must contain in addition to these resources.
     pub fn extra_kinds(&self) -> ExtraKinds {
         let extra_watchers = self.extra_watchers.iter().map(|place| {
             let member = &self.members[*place];
@@ -427,7 +427,7 @@ impl Driver {
         let _ = catch_unwind(AssertUnwindSafe(|| controller.reviewed(key, review, answer)));
     }
 
-    /// What came of a call to a cloud that a plan made.
+    /// The result of a call to a cloud that a plan made.
     pub fn called(&mut self, member: usize, key: &Key, call: &Call, answer: Result<Answer, Fault>, now: Time) {
         let controller = &mut self.members[member].controller;
         let _ = catch_unwind(AssertUnwindSafe(|| controller.called(key, call, answer, now)));
@@ -697,7 +697,7 @@ mod tests {
             }
         };
         show(&mut driver, "a", "100000", 1);
-        // It is not yet known to be expensive.
+        // The key is not yet known to be expensive.
         rest(&mut driver);
         show(&mut driver, "a", "100000", 2);
         assert!(!driver.can_take(0, now()) && driver.can_take(1, now()));

@@ -1,4 +1,4 @@
-//! What is to be done for one key, as data.
+//! The actions for one key, as data.
 
 use crate::{Key, Object, Resource, Text, Time, cloud};
 use holdfast_value::Value;
@@ -19,10 +19,11 @@ pub struct Plan {
     /// Bodies of `SubjectAccessReview`s. As with `asks`, a plan with reviews has no steps, and the key is planned again
     /// after [`crate::Controller::reviewed`].
     pub reviews: Vec<Value>,
-    /// What a cloud is asked, all at once. As with `asks`, a plan that has any has no steps, and the key is planned again with
-    /// what [`crate::Controller::called`] was told.
+    /// Calls to a cloud, all made at once. As with `asks`, a plan with calls has no steps, and the key is planned again
+    /// after [`crate::Controller::called`].
     pub calls: Vec<cloud::Call>,
-    /// What cannot be done yet, though nothing was refused: the key is planned again later each time that it is so.
+    /// Whether some work cannot be done yet, though nothing was refused. The key is planned again, with a longer wait
+    /// each time.
     pub unready: bool,
     /// Why something was left undone that a person might expect, for logs and tests.
     pub left: Vec<String>,

@@ -11,7 +11,7 @@ use holdfast_core::state::{Entry, State};
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// Who acts: the user that the server authorizes, and the field manager.
+/// The actor: the user that the server authorizes, and the field manager.
 #[derive(Debug, Clone)]
 pub struct Actor {
     pub user: Arc<User>,

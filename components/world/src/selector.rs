@@ -148,7 +148,7 @@ enum Form {
 #[derive(Default)]
 struct Held {
     selectors: HashMap<u64, Weak<Compiled>>,
-    /// At so many entries, those that no longer exist are dropped.
+    /// At this number of entries, entries of selectors that no longer exist are dropped.
     most: usize,
 }
 
@@ -196,12 +196,12 @@ impl Selector {
         NOTHING.clone()
     }
 
-    /// From `{matchLabels, matchExpressions}`.
+    /// Reads `{matchLabels, matchExpressions}`.
     pub fn of(object: &Value) -> Selector {
         Selector::from(LabelSelector::from_object(object))
     }
 
-    /// From the text of a `labelSelector` parameter.
+    /// Parses the text of a `labelSelector` parameter.
     pub fn parse(text: &str) -> Selector {
         Selector::from(LabelSelector::parse(text))
     }

@@ -26,7 +26,7 @@ impl Time {
         self.0.as_second()
     }
 
-    /// This time plus so many milliseconds (which may be negative), limited to the range of times.
+    /// This time plus `millis` milliseconds (possibly negative), limited to the range of times.
     pub fn plus_millis(self, millis: i64) -> Time {
         let bound = if millis < 0 { Timestamp::MIN } else { Timestamp::MAX };
         Time(Timestamp::from_millisecond(self.millis().saturating_add(millis)).unwrap_or(bound))

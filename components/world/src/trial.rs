@@ -26,10 +26,10 @@ use std::sync::Arc;
 
 /// 2026-11-21 10:00 UTC.
 const START_SECOND: i64 = 1_795_255_200;
-/// After so many plans controllers count as never finished.
+/// A test fails if controllers are not finished after this many plans.
 const PLANS_MAX: usize = 4_000;
 
-/// What answers the calls to a cloud.
+/// The function that answers calls to a cloud.
 pub type Cloud = Box<dyn FnMut(&Call, Time) -> Result<Answer, Fault>>;
 
 /// A cluster with its controllers.
@@ -48,10 +48,10 @@ pub struct Trial {
     pub answers: BTreeMap<String, Value>,
     /// Whether a review's request is allowed.
     pub allows: fn(&Value) -> bool,
-    /// The cloud that controllers ask; without one they are told that there is none.
+    /// The cloud that controllers call. Without one their calls fail.
     pub cloud: Option<Cloud>,
-    /// Whether a controller that is done must have nothing to do when it is asked about its keys once more: what
-    /// follows changes alone, and not how things are, has.
+    /// Whether a finished controller must plan nothing when its keys are planned once more. A controller that depends
+    /// on changes, and not only on the present state, may plan something.
     pub is_level: bool,
     /// The committed changes, oldest first, once a test has asked for them.
     changes: Option<Vec<state::Change>>,
@@ -70,7 +70,7 @@ struct Member {
     actor: Actor,
     resources: Vec<Resource>,
     known: BTreeSet<Key>,
-    /// The revision of the registry whose kinds a controller with extra kinds was told of.
+    /// The revision of the registry whose kinds were last reported to a controller with extra kinds.
     revision: Option<u64>,
 }
 
@@ -148,7 +148,7 @@ impl Trial {
         self.now = self.now.plus_millis(millis);
     }
 
-    /// Moves the clock by so many seconds, and runs controllers at each time that one of them waits for.
+    /// Advances the clock by `seconds` seconds, and runs controllers at each time that one of them waits for.
     pub fn run_for(&mut self, seconds: i64) {
         let end = self.now.plus_seconds(seconds);
         self.run();
@@ -303,7 +303,7 @@ impl Trial {
     }
 }
 
-/// What people and other components do to the cluster. Kinds are named with their groups, as kubectl accepts them:
+/// Actions of people and other components on the cluster. Kinds are named with their groups, as kubectl accepts them:
 /// `pods`, `deployments.apps`; objects as `namespace/name`, or the name alone if the object is cluster-scoped or in
 /// `default`.
 impl Trial {
@@ -566,7 +566,7 @@ impl Member {
         }
     }
 
-    /// The resource as which the controller sees a kind, if it does.
+    /// The resource as which the controller reads a kind; `None` if it does not read the kind.
     fn resource_of(&self, state: &State, id: KindId) -> Option<(Resource, usize)> {
         for resource in &self.resources {
             match state.registry.find(resource.group(), resource.version(), resource.plural()) {

@@ -26,7 +26,7 @@ pub struct World {
     served: Option<Arc<Served>>,
     /// The world contains all changes up to this version, whatever the resource.
     reached: u64,
-    /// How many objects were looked at, for tests of what a change costs.
+    /// The number of objects that were read. Tests use it to measure the cost of a change.
     reads: Cell<u64>,
 }
 
@@ -89,7 +89,7 @@ fn decode(view: Option<Decode>, body: Body, seen: Time) -> Option<Object> {
     Some(Object { meta, seen, body, view })
 }
 
-/// The least number of objects for which a further thread is used.
+/// The minimum number of objects for which another thread is used.
 const SHARE_MIN: usize = 1 << 12;
 
 /// Decodes many objects, on all processors: decoding a cluster's pods takes most of the time that controllers need to
@@ -220,8 +220,8 @@ impl World {
         self.collections.entry(resource.clone()).or_default()
     }
 
-    /// Updates the indexes for a change of an object. Values that are equal before and after stay as they are, because
-    /// most changes are of a status.
+    /// Updates the indexes for a change of an object. Values that are equal before and after are not touched, because
+    /// most changes are changes of a status.
     fn place(&mut self, resource: &Resource, key: &Key, before: Option<&Arc<Object>>, after: Option<&Arc<Object>>) {
         let here = || (resource.clone(), key.clone());
         let uid = |side: Option<&Arc<Object>>| side.map(|object| Text::from(object.meta.uid.as_str()));
@@ -255,7 +255,8 @@ impl World {
         }
     }
 
-    /// The version that the world has reached for a resource: it contains all of its changes up to there.
+    /// The version that the world has reached for a resource: it contains all changes of the resource up to this
+    /// version.
     pub fn version(&self, resource: &Resource) -> u64 {
         self.collections.get(resource).map_or(0, |collection| collection.version).max(self.reached)
     }

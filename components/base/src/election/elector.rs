@@ -42,7 +42,7 @@ pub struct Now {
     pub chance: f64,
 }
 
-/// What the caller must do next.
+/// The caller's next step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     Read,
@@ -137,7 +137,7 @@ impl Elector {
         self.leading.is_some()
     }
 
-    /// When this process stops leading unless it renews before; `None` if it does not lead.
+    /// When this process stops leading if it does not renew the lease; `None` if it does not lead.
     pub fn gives_up_at(&self) -> Option<Duration> {
         let Leading { renewed, trying } = self.leading?;
         let lease_over = renewed + Duration::from_secs(self.lease_seconds().unsigned_abs());

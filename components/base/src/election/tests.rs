@@ -160,7 +160,7 @@ fn the_first_one_leads_and_the_next_waits_for_its_lease() {
     assert_eq!((record.holder.as_str(), record.lease_seconds, record.transitions), ("a", 15, 0));
     assert_eq!(settle(&mut second, SECOND, &mut store), Step::Wait(2 * SECOND));
     assert_eq!(second.elector.leader(), "a");
-    // A renewal is noticed, and the lease counts from then on.
+    // The process notices a renewal, and the lease's duration counts from that moment.
     settle(&mut first, 2 * SECOND, &mut store);
     settle(&mut second, 3 * SECOND, &mut store);
     settle(&mut second, 17 * SECOND, &mut store);

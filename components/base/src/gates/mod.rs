@@ -1,4 +1,4 @@
-//! `--feature-gates`: the known gates, and what each does here.
+//! `--feature-gates`: the known gates, and the effect of each in Holdfast.
 //!
 //! The gates of Kubernetes 1.18 and those of 1.35 are known, so that the arguments of old clusters keep their meaning.
 //! A gate that the server cannot switch accepts only the value that the server has. With the other value it returns the
@@ -272,7 +272,7 @@ pub fn help() -> String {
     )
 }
 
-/// The known gates as rows of a table: the name, the state in 1.18 and in 1.35, and what it does here.
+/// The known gates as rows of a table: the name, the state in 1.18 and in 1.35, and the effect in Holdfast.
 pub fn rows() -> Vec<[String; 4]> {
     let shown = |spec: GateSpec| spec.map_or(String::new(), |(stage, on)| format!("{} {on}", stage.name()));
     let effect = |gate: &Gate| match gate.effect {
@@ -346,15 +346,15 @@ impl Gate {
     }
 }
 
-/// What a gate does in this server.
+/// The effect of a gate in this server.
 enum Effect {
-    /// It switches this on and off. From this minor release on its default is that of 1.35, or on if 1.35 has no such
-    /// gate; before it is that of 1.18.
+    /// The gate switches the named feature. If the emulated release has at least this minor version, the gate's default
+    /// is that of 1.35, or on if 1.35 has no such gate. Otherwise it is that of 1.18.
     Switch(u32, &'static str),
     /// Like `Switch`, for a feature that is on by default in the release after 1.35, which may be the first that has the
     /// gate. It is on here, too, because clients of that release rely on it.
     Ahead(&'static str),
-    /// It switches resources on and off, as `--runtime-config` does. They are on by default.
+    /// The gate switches these resources, as `--runtime-config` does. They are on by default.
     Kinds(&'static [&'static str]),
     /// The server always behaves as if the gate were on, for this reason.
     Always(&'static str),
@@ -473,7 +473,7 @@ mod tests {
         ] {
             assert_eq!(gates_of(&[], release).unwrap().enabled(name), expected, "{name} of 1.{release}");
         }
-        // Gates that can be switched have their default of 1.18 there.
+        // A server that emulates 1.18 has its defaults for gates that can be switched.
         for gate in GATES.iter().filter(|gate| matches!(gate.effect, Switch(..)) && gate.then.is_some()) {
             assert_eq!(gate.value(OLDEST), gate.then.is_some_and(|(_, on)| on), "{}", gate.name);
         }

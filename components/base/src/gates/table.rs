@@ -1,4 +1,4 @@
-//! The gates: their state in Kubernetes 1.18 and in 1.35, and what each does here.
+//! The gates: their state in Kubernetes 1.18 and in 1.35, and the effect of each in Holdfast.
 
 use super::Effect::{self, Ahead, Always, Elsewhere, Kinds, Never, Switch, Unseen};
 use super::{GateSpec, Stage};

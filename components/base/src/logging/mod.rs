@@ -91,7 +91,7 @@ pub struct LoggingArgs {
 }
 
 impl LoggingArgs {
-    /// The size of standard output's buffer, if lines other than errors go there.
+    /// The size of standard output's buffer, if all lines but errors are written to standard output.
     fn split(&self) -> Option<u64> {
         let (splits, bytes) = match self.logging_format {
             Format::Text => (self.log_text_split_stream, self.log_text_info_buffer_size),
@@ -261,7 +261,7 @@ fn origin_of(metadata: &Metadata<'static>) -> Origin<'static> {
 }
 
 impl Subscriber for Logger {
-    /// Decided once for each place in the source: from then on, a line that does not appear costs one atomic load.
+    /// Decides once for each place in the source. After that, a line that is not written costs one atomic load.
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         match self.0.filter.shows(&origin_of(metadata)) && metadata.is_event() {
             true => Interest::always(),

@@ -1,4 +1,4 @@
-//! One test for each option: what it changes in the lines, on standard error and in files.
+//! One test for each option: its effect on the lines, on standard error and in files.
 
 use super::*;
 use clap::Parser;

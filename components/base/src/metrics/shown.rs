@@ -1,5 +1,5 @@
-//! Which metrics are shown, and with which label values: what the operator turns off is removed from the text of
-//! `/metrics`, whichever part counted it.
+//! Which metrics are shown, and with which label values: metrics that the operator turns off are removed from the text
+//! of `/metrics`, whichever part counted them.
 
 use holdfast_core::object::decode;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -52,7 +52,7 @@ pub struct Guard {
     pub authorizer: Authorizer,
 }
 
-/// What serves on a socket.
+/// The parts that serve one socket.
 #[derive(Clone)]
 pub struct Socket {
     pub paths: Arc<Paths>,
@@ -178,7 +178,7 @@ impl Socket {
     }
 }
 
-/// Has whoever connects served, each in a task of its own, for ever. A connection ends early where its place is needed.
+/// Accepts connections for ever, and serves each in a task of its own. A connection ends early if its slot is needed.
 pub async fn accept<S>(listener: TcpListener, bounds: Bounds, serve: impl Fn(TcpStream, Arc<ConnectionSlot>) -> S)
 where
     S: Future<Output = Result<(), String>> + Send + 'static,
@@ -206,7 +206,8 @@ where
     }
 }
 
-/// TLS with who has connected, and what they have shown. They take turns with others, and have so long for it.
+/// Does the TLS handshake, and returns the stream with the client's certificate. Handshakes take turns and must end
+/// within `bounds.handshake`.
 pub async fn shake_hands(
     stream: TcpStream,
     tls: &LiveTls,
@@ -214,7 +215,7 @@ pub async fn shake_hands(
     place: &ConnectionSlot,
 ) -> Result<(TlsStream<TcpStream>, Arc<Presented>), String> {
     let late = |_| "the handshake took too long";
-    // Whoever says nothing takes nobody's turn.
+    // A client that sends nothing takes no turn.
     let said = tokio::time::timeout(bounds.handshake, stream.readable()).await;
     said.map_err(late)?.map_err(|error| error.to_string())?;
     poll_fn(|context| place.poll_turn(context)).await;

@@ -50,7 +50,7 @@ pub struct External {
 }
 
 impl External {
-    /// Connects to a provider, and learns its name and what it offers.
+    /// Connects to a provider, and reads its name and the parts that it offers.
     pub async fn connect(configuration: &Configuration) -> Result<External, String> {
         let channel = channel(&configuration.endpoint)?;
         let deadline = configuration.deadline;
@@ -76,8 +76,8 @@ impl External {
         Ok(hello)
     }
 
-    /// After the provider was unreachable, checks that it has the same name and offers the same. If not, no call is
-    /// made to it.
+    /// Checks, after the provider was unreachable, that it has the same name and offers the same parts. Otherwise no
+    /// call is made to it.
     async fn know(&self) -> Result<(), Fault> {
         if !self.is_strange.load(Ordering::Acquire) {
             return Ok(());

@@ -22,7 +22,7 @@ pub struct Kept {
     pub balancer: Balancer,
     pub wanted: Arc<Wanted>,
     pub hosts: Arc<[Host]>,
-    /// Its number among all that were ever created.
+    /// The load balancer's number among all that were ever created.
     pub number: u64,
 }
 

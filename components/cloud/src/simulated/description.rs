@@ -35,8 +35,8 @@ pub struct Description {
     pub failures: i64,
     /// By name.
     pub instances: BTreeMap<String, Instance>,
-    /// By the name of the instance and `NAMESPACE/NAME` of a Service: with which status its health-check node port answers
-    /// there. Others answer 200.
+    /// The HTTP statuses with which health-check node ports answer, by the name of the instance and `NAMESPACE/NAME` of
+    /// the Service. All other ports answer 200.
     pub health_checks: BTreeMap<String, BTreeMap<String, u16>>,
     pub script: Vec<Scene>,
 }

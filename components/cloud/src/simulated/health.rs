@@ -15,9 +15,9 @@ pub enum BackendHealth {
     ShutDown,
     /// There is no such instance any more.
     Gone,
-    /// Its instance does not answer.
+    /// The backend's instance does not answer.
     Failing,
-    /// Its health-check node port says that nobody there is behind the Service.
+    /// The backend's health-check node port reports that the node has no ready backend of the Service.
     CheckFailed,
 }
 
@@ -77,7 +77,7 @@ impl Simulated {
         }
     }
 
-    /// What the health-check node port of a Service answers on an instance.
+    /// The HTTP status with which the health-check node port of a Service answers on an instance.
     fn check(&self, instance: &str, wanted: &Wanted) -> u16 {
         if !wanted.local || wanted.health_check_port == 0 {
             return OK;

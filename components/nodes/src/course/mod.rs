@@ -315,7 +315,7 @@ impl Found {
     }
 
     fn tell(&mut self, at_ms: i64, warning: bool, reason: &'static str, message: String) {
-        // The last Event is the most important one, so it replaces the one before.
+        // The last Event is the most important one, so it replaces the previous one.
         self.told.truncate(TOLD_MAX - 1);
         self.told.push(Telling { at_ms, warning, reason, message });
     }

@@ -68,14 +68,14 @@ pub struct Container<'a> {
     is_stopped: bool,
     /// The resources that it runs with; a resize may not have been applied yet.
     pub resources: Value,
-    /// Its effective restart policy.
+    /// The container's effective restart policy.
     policy: String,
     /// The pod's UID.
     uid: &'a str,
     shown: String,
 }
 
-/// What a container's life depends on besides itself.
+/// The external conditions on which a container's life depends.
 pub struct Clock {
     pub now: Time,
     /// When it could start.
@@ -221,7 +221,7 @@ impl<'a> Container<'a> {
                 _ => return,
             }
         }
-        // It ends as fast as it starts: further changes follow in the next plan.
+        // The container ends as fast as it starts: further changes follow in the next plan.
         clock.again = Some(clock.again.map_or(clock.now.plus_seconds(1), |again| again.min(clock.now.plus_seconds(1))));
     }
 
@@ -437,7 +437,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// Its field path in the pod.
+    /// The container's field path in the pod.
     fn part(&self) -> String {
         let list = match self.sort {
             Sort::Init | Sort::Sidecar => "initContainers",
@@ -447,7 +447,7 @@ impl<'a> Container<'a> {
         format!("spec.{list}{{{}}}", self.name())
     }
 
-    /// Its status for the pod.
+    /// The container's status for the pod.
     pub fn status(&self, ready: bool) -> Value {
         let image = self.image();
         let id = |restarts: i64| {

@@ -185,7 +185,7 @@ fn a_crash_loop_waits_longer_each_time() {
         }
         second = pod.again().expect("it goes on");
     }
-    // It restarts at once, and then 10, 20, 40, 80, 160 and 300 seconds after each end.
+    // The container restarts at once, and then 10, 20, 40, 80, 160 and 300 seconds after each end.
     assert_eq!(starts, [0, 1, 12, 33, 74, 155, 316, 617, 918]);
     let status = pod.container("containerStatuses", "c");
     assert_eq!(status["lastState"]["terminated"]["reason"], "OOMKilled");
@@ -360,7 +360,7 @@ fn deletion_waits_for_containers_within_the_grace_period() {
     let mut pod = deleted(&[("stop-for", "forever")], 30);
     assert_eq!((pod.at(5).last.gone, pod.again()), (false, Some(35)));
     assert!(pod.at(35).last.gone);
-    // Its containers are not waited for; finalizers keep it.
+    // The deletion does not wait for the pod's containers, but for its finalizers.
     assert_eq!(deleted(&[], 0).at(5).last, Life::default());
 }
 

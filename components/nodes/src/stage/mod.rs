@@ -1,4 +1,4 @@
-//! Stages in KWOK's form: which objects each selects, when it is played, and what it does.
+//! Stages in KWOK's form: the objects that each selects, the time at which it is played, and its effects.
 
 mod select;
 #[cfg(test)]

@@ -14,7 +14,7 @@ pub const TEXT_MAX: usize = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Function(usize);
 
-/// What templates can read besides the document.
+/// Data that templates can read in addition to the document.
 pub trait Surroundings {
     /// The time, with nanoseconds.
     fn now(&self) -> String;

@@ -85,7 +85,7 @@ struct Parser<'a> {
     depth: usize,
 }
 
-/// What ended a block: `end`, or `else` with the tokens after it.
+/// The end of a block: `end`, or `else` with the tokens after it.
 type End = (&'static str, Vec<Token>);
 
 /// A condition, and its body.

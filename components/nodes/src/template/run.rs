@@ -17,7 +17,7 @@ const CALLS_MAX: usize = 32;
 pub enum Failure {
     /// The template exceeds its budget.
     Spent,
-    /// What is wrong with the template or its data.
+    /// The template or its data has this fault.
     Fault(String),
 }
 

@@ -159,7 +159,7 @@ impl Act for RemoteAct {
     }
 }
 
-/// What a client names itself by: the controller, where several have one account.
+/// The user agent of a client: the controller's name if several controllers share an account.
 fn agent(actor: &Actor) -> &str {
     match actor.field_manager {
         own if actor.has_account() && own != SHARED => own,
@@ -167,7 +167,7 @@ fn agent(actor: &Actor) -> &str {
     }
 }
 
-/// Who owns the fields that most controllers write.
+/// The field manager of most controllers.
 const SHARED: &str = "kube-controller-manager";
 
 /// Where it is asked what somebody may do.

@@ -28,7 +28,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 pub struct RemoteFeed {
     client: Client,
     named: BTreeSet<Resource>,
-    /// What is followed beside the named resources.
+    /// The kinds that are followed in addition to the named resources.
     extra_kinds: ExtraKinds,
     sender: Sender<News>,
     news: Receiver<News>,

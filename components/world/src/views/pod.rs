@@ -70,7 +70,7 @@ pub struct SecretVolume {
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub struct EphemeralVolume {}
 
-/// What a pod puts up with.
+/// Taints that a pod tolerates.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Toleration {
@@ -175,14 +175,14 @@ pub struct Container {
     pub resources: Resources,
 }
 
-/// How a container is asked whether it does its work: by a command of its own, or otherwise.
+/// A container's probe: a command, or another form that is not read.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub struct Probe {
     pub exec: Option<Exec>,
 }
 
-/// A command; what it is is not looked at.
+/// A command, of which only the presence is read.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub struct Exec {}
 
@@ -277,7 +277,7 @@ impl Pod {
         Condition::find(&self.status.conditions, "Ready").filter(|_| self.is_ready())?.last_transition_time
     }
 
-    /// Whether it is ready at `now`, and has been for so many seconds.
+    /// Whether the pod is ready at `now`, and has been ready for `min_ready_seconds`.
     pub fn is_available(&self, min_ready_seconds: i64, now: Time) -> bool {
         self.is_ready() && (min_ready_seconds <= 0 || self.available_at(min_ready_seconds).is_some_and(|at| at <= now))
     }
