@@ -170,7 +170,7 @@ pub struct Server {
     pub connected: Option<Connected>,
 }
 
-/// What happens to the data folder when the server ends, and how durable writes are.
+/// The fate of the data folder at the server's end, and the durability of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lasting {
     /// The folder outlives the server; acknowledged writes survive a power failure.

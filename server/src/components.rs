@@ -81,7 +81,7 @@ pub struct Components {
     elections: Elections,
 }
 
-/// What the controllers and simulated nodes of a server run with.
+/// The server's parts that its controllers and simulated nodes use.
 #[derive(Clone)]
 struct Host {
     transport: Weak<Transport>,
@@ -129,7 +129,7 @@ impl Components {
             0 => None,
             _ => Some(Listening::within(&pki.authority, &pki.authority_key, node_template.port)?),
         };
-        // On etcd all servers serve requests to the nodes, each on any free port of its machine.
+        // If the data is in etcd, every server serves requests to the nodes, on any free port of its machine.
         if let Some(listening) = listening.as_ref().filter(|_| !on_etcd) {
             node_template.port = listening.address()?.port();
         }
@@ -337,7 +337,7 @@ struct CloudWork {
     choice: Choice,
     transport: Weak<Transport>,
     metrics: Arc<Metrics>,
-    /// The cloud, once it has answered.
+    /// The cloud; empty until it has answered for the first time.
     cloud: Arc<OnceCell<(Arc<Provider>, Arc<Counted>)>>,
 }
 

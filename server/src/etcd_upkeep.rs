@@ -188,7 +188,7 @@ async fn each(interval: Duration, work: impl Fn() + Send + Sync + 'static) {
     }
 }
 
-/// The group and resource of what is stored at or below a key, as metric labels.
+/// The group and resource of the objects at or below a key, as metric labels.
 fn label(keys: &Keys, key: &[u8]) -> (String, String) {
     let path = std::str::from_utf8(key).ok().and_then(|key| key.strip_prefix(keys.root())).unwrap_or_default();
     let slashes = path.match_indices('/').map(|(at, _)| at);

@@ -22,7 +22,7 @@ use std::sync::{Arc, LazyLock, Weak};
 /// The largest response that is read.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// All commits from a snapshot on. Objects are shared with the state, and each is parsed once.
+/// All commits after a snapshot. Objects are shared with the state, and each is parsed once.
 pub struct InsideFeed {
     engine: Arc<Engine>,
     /// Resources that are watched by name, in the version named.

@@ -263,7 +263,7 @@ fn networks(text: &str) -> Result<(), String> {
     }
 }
 
-/// Of the scheduler and of controller managers.
+/// Options of the scheduler and of controller managers.
 #[derive(Debug, Clone)]
 pub enum Component {}
 
@@ -406,7 +406,7 @@ fn zero(text: &str) -> Result<(), String> {
     }
 }
 
-/// Of `holdfast etcd`, which stores nothing, has no peers and writes no log.
+/// Options of `holdfast etcd`, which stores nothing, has no peers and writes no log.
 #[derive(Debug, Clone)]
 pub enum Etcd {}
 

@@ -1,4 +1,4 @@
-//! The intention of a request, and its effect on an object: the simplest model of what a client may expect.
+//! The intention of a request, and its effect on an object: the simplest model of the effects that a client may expect.
 
 use crate::custom::{self, CLEANUP, Law, Variant};
 use crate::owners;

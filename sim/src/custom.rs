@@ -90,7 +90,7 @@ pub fn fingerprint(spec: &Value) -> String {
     versions.collect::<Vec<_>>().join(", ")
 }
 
-/// What the definition at an offset says about widgets.
+/// The content of the widgets' definition at one offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Law<'a> {
     pub tier: Option<&'a str>,

@@ -27,13 +27,13 @@ pub struct Follower {
     pub sort: Sort,
     pub pick: Pick,
     watch: Option<Watch>,
-    /// It has no state, or its version is too old: it must list.
+    /// Whether the follower must list, because it has no state or its version is too old.
     blank: bool,
     /// The initial objects of a watch, until the bookmark that ends them; `None`: they are complete.
     initial: Option<BTreeMap<String, u64>>,
     /// Every event up to this one was received, or does not concern this watcher.
     position: u64,
-    /// It knows `position` from a bookmark.
+    /// Whether `position` comes from a bookmark.
     bookmarked: bool,
     /// The newest event when the watch was opened.
     opened: u64,
@@ -210,7 +210,7 @@ impl Follower {
         Ok(())
     }
 
-    /// It has no watch, and knows the reason.
+    /// Whether the watch has ended and the follower knows the reason.
     pub fn is_cut(&self) -> bool {
         self.watch.is_none() && self.ended.is_none()
     }
@@ -332,7 +332,7 @@ impl Follower {
         };
         if let Some(left) = next.left {
             let shown = delivery.event.shown(ChangeType::Deleted).document();
-            // It left the selection: the event has its last state there, with the event's version.
+            // The object left the selection: the event has its last selected state, with the event's version.
             let mut last = left.document.clone();
             last["metadata"]["resourceVersion"] = offset.to_string().into();
             if shown != last {
@@ -377,7 +377,7 @@ impl Follower {
         })
     }
 
-    /// Asks for a bookmark, which must not be ahead of what was received.
+    /// Requests a bookmark. It must not be ahead of the received events.
     pub fn bookmark(&mut self, twin: &Twin) -> Verdict {
         self.remember(twin)?;
         if self.initial.is_some() {

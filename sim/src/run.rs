@@ -1,9 +1,9 @@
-//! One run of a simulation: what is simulated, and the result.
+//! One run of a simulation: its plan and its result.
 
 use crate::coverage::Coverage;
 use crate::disk::Sabotage;
 
-/// What to simulate.
+/// The plan of a simulation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub seed: u64,

@@ -20,7 +20,7 @@ pub struct Twin {
     /// The events of each request.
     by_request: BTreeMap<String, Vec<u64>>,
     uids: BTreeSet<String>,
-    /// The version up to which the log was told to forget replaced versions.
+    /// The version up to which the log may have forgotten replaced versions.
     pub forgotten: u64,
 }
 
@@ -87,12 +87,12 @@ impl Twin {
         self.newest_of(self.offsets(storage, key), offset)
     }
 
-    /// What the definition of widgets says at `offset`.
+    /// The content of the widgets' definition at `offset`.
     pub fn law(&self, offset: u64) -> Option<Law<'_>> {
         Law::of(&self.version_at(DEFINITIONS, DEFINITION, offset)?.document)
     }
 
-    /// Whether the object did not exist at some time from `from` on.
+    /// Whether the object did not exist at version `from`, or at some time after it.
     pub fn was_absent(&self, storage: &str, key: &str, from: u64) -> bool {
         let offsets = self.offsets(storage, key);
         let later = offsets.iter().rev().take_while(|offset| **offset > from);

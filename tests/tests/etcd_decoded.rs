@@ -54,7 +54,7 @@ async fn every_kind_is_stored_as_kubernetes_stores_it() {
         same += usize::from(decoded["same"] == true);
         let Some(expected) = served.get(&place(&object)).filter(|expected| version(expected) == version(&object))
         else {
-            // The server itself has written the object since.
+            // The server itself has changed the object after that.
             continue;
         };
         compared += 1;

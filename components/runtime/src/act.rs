@@ -30,7 +30,7 @@ pub struct Done {
     pub bytes: usize,
 }
 
-/// How many actions of one who is charged are under way; those for one namespace are half of these at most.
+/// The maximum number of charged actions under way. One namespace may have half of them.
 const ACTIONS_MAX: usize = 2048;
 
 /// Carries out actions without waiting for a rate, and charges written bytes to the namespace of the object. Other

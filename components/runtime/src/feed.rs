@@ -1,10 +1,10 @@
-//! Where components learn of changes in a cluster.
+//! The source of a cluster's changes for components.
 
 use async_trait::async_trait;
 use holdfast_core::object::Body;
 use holdfast_world::{Driver, ExtraKinds, Key, Resource, Served, Time};
 
-/// Brings the changes of a cluster, in order.
+/// Returns the changes of a cluster, in order.
 #[async_trait]
 pub trait Feed: Send + 'static {
     /// The news since the last call; waits for some. The first news are all objects in view, up to [`News::Complete`].
@@ -35,12 +35,12 @@ pub enum News {
 }
 
 impl News {
-    /// Whether applying it takes long.
+    /// Whether applying this news takes long.
     pub fn is_heavy(&self) -> bool {
         matches!(self, News::Replaced { .. } | News::Complete)
     }
 
-    /// Applies it to a driver.
+    /// Applies this news to a driver.
     pub fn tell(self, driver: &mut Driver, now: Time) {
         match self {
             News::Replaced { resource, objects, version } => driver.replace(&resource, objects, version, now),

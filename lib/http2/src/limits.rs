@@ -1,4 +1,4 @@
-//! What one client can hold of a connection, and how many useless frames it may send.
+//! Limits on the resources of one client's connection, and on its useless frames.
 
 use crate::fault::Fault;
 use crate::reason::Reason;
@@ -21,7 +21,8 @@ pub const IDLE_FRAMES_MAX: u32 = 10_000;
 /// The window updates that a client may answer a DATA frame with: one for the stream, one for the connection. They do
 /// not count as idle.
 const UPDATES_A_DATA_FRAME: u32 = 2;
-/// The most CONTINUATION frames after one HEADERS frame. The largest head takes a quarter of these when they are full.
+/// The maximum number of CONTINUATION frames after one HEADERS frame. The largest head fits into a quarter of them if
+/// each is full.
 pub const CONTINUATIONS_MAX: u32 = 64;
 /// The maximum number of errors on single streams within one period: a connection may serve many users for days, and
 /// survives a few errors.

@@ -487,7 +487,8 @@ impl Site {
         self.poll(self.pending.len() - 1)
     }
 
-    /// The server crashes, and all requests with it. On restart, objects are read back without asking webhooks.
+    /// The server crashes, and all requests with it. After the restart, objects are read back without calls to
+    /// webhooks.
     fn restart(&mut self) -> Verdict {
         self.note(|| "the server starts again".into());
         let before = self.server.engine.snapshot();

@@ -384,7 +384,8 @@ impl Site {
         self.last_acts(rival.under_way())
     }
 
-    /// The manager crashes. What it had in progress happens before another one looks, or never.
+    /// The manager crashes. Its actions in progress are carried out before the next manager reads the cluster, or
+    /// never.
     fn die(&mut self) -> Verdict {
         self.note(|| "the manager dies".to_owned());
         self.deaths += 1;

@@ -332,7 +332,8 @@ impl World {
         self.fresh()
     }
 
-    /// Readers must see durable events only, whole batches, and nothing older than what any client was told.
+    /// Readers must see only durable events, only whole batches, and no state older than an answer that any client has
+    /// received.
     pub fn fresh(&self) -> Verdict {
         let shown = self.server.engine.snapshot().offset.0;
         self.whole(shown)?;

@@ -170,7 +170,7 @@ fn agent(actor: &Actor) -> &str {
 /// The field manager of most controllers.
 const SHARED: &str = "kube-controller-manager";
 
-/// Where it is asked what somebody may do.
+/// The path of reviews of access.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 /// The method, content type and body of a verb.

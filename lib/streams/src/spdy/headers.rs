@@ -84,7 +84,7 @@ impl Deflater {
         Deflater(compress)
     }
 
-    /// Appends a block. The caller must keep within the other side's limits, which fails otherwise.
+    /// Appends a block. The caller must keep within the other side's limits. Otherwise the other side fails.
     pub fn deflate(&mut self, headers: &Headers, output: &mut BytesMut) {
         let mut plain = BytesMut::new();
         plain.put_u32(length(headers.0.len()));
