@@ -1,4 +1,4 @@
-//! The requests of a component to an API server, beside its work.
+//! A component's own requests to an API server: for authentication, leader election and configuration.
 
 use crate::connect;
 use crate::metrics::Metrics;

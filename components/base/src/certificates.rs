@@ -1,4 +1,4 @@
-//! The certificate and key of a server that is given none.
+//! The certificate and key of a server for which the options name none.
 
 use crate::files::{Readers, Writing};
 use anyhow::{Result, bail};

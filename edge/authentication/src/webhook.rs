@@ -53,7 +53,7 @@ impl Answers {
 }
 
 impl Webhook {
-    /// The webhook is the server in the current context of a kubeconfig. `audiences` are those of the API.
+    /// The webhook is the server in the current context of a kubeconfig. `audiences` are the API's own audiences.
     pub fn new(
         kubeconfig: &Path,
         version: Version,
@@ -64,7 +64,7 @@ impl Webhook {
         Webhook::at(kubeconfig, "", version, cache_time, dialer, audiences)
     }
 
-    /// Another API server as the webhook, as its components ask it about tokens.
+    /// Uses another API server as the webhook. Its own components review tokens in the same way.
     pub fn of_api_server(kubeconfig: &Path, dialer: &Dialer, audiences: Vec<String>) -> Result<Webhook> {
         Webhook::at(kubeconfig, REVIEWS, Version::V1, DELEGATED, dialer, audiences)
     }

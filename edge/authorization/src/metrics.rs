@@ -13,7 +13,7 @@ use std::time::Duration;
 pub enum Outcome {
     Success,
     Failed,
-    /// The webhook failed, and other authorizers decide.
+    /// The webhook failed, so other authorizers decide.
     FailedOpen,
 }
 

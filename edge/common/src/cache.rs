@@ -39,8 +39,8 @@ impl<K, V> Default for Cache<K, V> {
 }
 
 impl<K, V> Cache<K, V> {
-    /// A cache of at most this many answers. One user's are at most an eighth of them, so that no user can displace the
-    /// answers about all others.
+    /// A cache of at most this many answers. One user's answers take at most an eighth of it, so that no user can
+    /// displace the answers about all others.
     pub fn of(most: usize) -> Cache<K, V> {
         let (entries, by_use, of_users) = (HashMap::new(), BTreeMap::new(), HashMap::new());
         Cache { kept: Mutex::new(Kept { entries, by_use, of_users, uses: 0 }), most }

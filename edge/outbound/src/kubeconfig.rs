@@ -130,7 +130,7 @@ impl Posting {
         }
     }
 
-    /// The same with retries of failures that may pass, after a wait; without retries if the wait is zero.
+    /// Like [`Self::post`], but retries failures that may pass. The first wait is `first_wait`; zero means no retries.
     pub async fn post_again(
         &self,
         query: &str,

@@ -100,7 +100,7 @@ pub enum Wire {
     Unix(UnixStream),
     /// A TLS connection to a proxy.
     Tls(Box<TlsStream<Wire>>),
-    /// Through a konnectivity server.
+    /// A connection through a konnectivity server.
     Tunnel(DuplexStream),
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Bounds {
     /// The maximum number of connections, counted from their acceptance.
     pub connections_max: usize,
-    /// How many of these are reserved for connections without a known user: new clients, the debug page, and probes.
+    /// How many connections are reserved for clients without a known user: new clients, the debug page, and probes.
     pub reserve: usize,
     /// The maximum number of such connections from one address; beyond that the newest replaces the oldest.
     pub strangers_of_one_max: usize,

@@ -101,7 +101,7 @@ impl LoggingArgs {
     }
 }
 
-/// Sends everything that the process logs from now on where `args` say. Called once in a process.
+/// Starts logging with the options in `args`. Called once in a process.
 pub fn init(args: &LoggingArgs) -> Result<LogGuard, String> {
     let (logger, guard) = build(args, Box::new(std::io::stderr()))?;
     log::set_boxed_logger(Box::new(logger.clone())).map_err(|error| error.to_string())?;
@@ -195,7 +195,7 @@ impl Shared {
     }
 }
 
-/// The origin of a line.
+/// The origin of a line: its level, and its place in the source.
 struct Origin<'a> {
     level: Level,
     target: &'a str,
@@ -209,7 +209,7 @@ impl<'a> Origin<'a> {
         Origin { level, target, file: file.unwrap_or("???"), line: line.unwrap_or(1) }
     }
 
-    /// The `-v` from which on such lines appear; `None` if they always do.
+    /// The lowest `-v` with which such lines are written; `None` if they are always written.
     fn verbosity(&self) -> Option<i32> {
         let own = self.target.starts_with("holdfast");
         match self.level {
@@ -237,7 +237,7 @@ impl Filter {
         self.verbosity() >= needed || self.modules.level(origin.file).is_some_and(|level| level >= needed)
     }
 
-    /// Tells `log` the highest level, so that libraries skip lines that do not appear.
+    /// Sets the highest level of `log`, so that libraries skip lines that would not be written.
     fn limit_libraries(&self) {
         log::set_max_level(match self.most() {
             LevelFilter::TRACE => log::LevelFilter::Trace,
@@ -295,7 +295,7 @@ impl Subscriber for Logger {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// For libraries that use `log` instead of `tracing`; the TLS library is one.
+/// Receives the lines of libraries that use `log` instead of `tracing`, such as the TLS library.
 impl log::Log for Logger {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
         self.0.filter.shows(&Origin::new(level_of(metadata.level()), metadata.target(), None, None))

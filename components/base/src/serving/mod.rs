@@ -31,7 +31,7 @@ use tokio_rustls::server::TlsStream;
 
 /// How often certificate files are checked for changes.
 pub const FILES_PERIOD: Duration = Duration::from_secs(5);
-/// How long a connection may last: its client then makes another one.
+/// How long a connection may last: the client then opens another one.
 const CONNECTION_MAX: Duration = Duration::from_secs(3600);
 /// The largest body that is read; the only valid one is a number.
 const BODY_BYTES_MAX: usize = 1 << 10;
@@ -132,7 +132,7 @@ impl Socket {
         Ok(response)
     }
 
-    /// The refusal, if the user is unknown or may not make the request.
+    /// The refusal of a request whose user is unknown or may not make it; `None` if the request is allowed.
     async fn refusal<B>(&self, request: &Request<B>, peer: &Peer) -> Option<Answer> {
         let (_, guard) = self.secured.as_ref()?;
         let Some(user) = guard.authenticator.authenticate(peer, request.headers()).await else {
@@ -235,7 +235,7 @@ pub async fn shake_hands(
 }
 
 fn status(code: StatusCode, reason: &str, message: &str) -> Answer {
-    // Fields in the order of Kubernetes' type, which documents do not keep.
+    // The fields have the order of Kubernetes' type. A document would sort them.
     let (message, reason) = (Value::from(message), Value::from(reason));
     let text = format!(
         "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{{}},\"status\":\"Failure\",\
