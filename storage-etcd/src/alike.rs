@@ -29,12 +29,12 @@ pub struct Alike {
     options: BTreeMap<&'static str, String>,
     keys: Arc<Live>,
     leases: Mutex<Leases>,
-    /// The differences that were reported.
+    /// The differences that were already reported.
     reported: Mutex<BTreeSet<String>>,
 }
 
 impl Alike {
-    /// `server` is the id of the server's log. `address` is how errors of other servers name it.
+    /// `server` is the id of the server's log. `address` names this server in errors of other servers.
     pub fn new(
         etcd: Arc<dyn Etcd>,
         (prefix, transactions): (&str, Transactions),
@@ -65,13 +65,13 @@ impl Alike {
         Ok(value.to_string().into())
     }
 
-    /// The options that differ from those of a running server, each with that server and its value; and the resources
-    /// that this server or the other one could not read if the other wrote them.
+    /// The options that differ from a running server's, each with that server and its value. Also the resources that
+    /// one of the two servers could not read after the other has written them.
     pub fn differences(&self) -> Result<Vec<String>, Fault> {
         let found = self.etcd.range(&Range::of(self.all.clone()))?.found;
         let mut differences = Vec::new();
         for other in found.iter().filter(|other| other.key != self.key) {
-            // A value that is no JSON comes from another release and is not compared.
+            // A value that is not JSON comes from another release and is not compared.
             let Ok(told) = serde_json::from_slice::<Value>(&other.value) else { continue };
             let address = shown(&told["address"]);
             for (name, own) in &self.options {
@@ -100,7 +100,7 @@ impl Alike {
         Ok(news)
     }
 
-    /// Writes this server's options, or renews them. `now` is from any monotonic clock.
+    /// Writes this server's options, or renews them. `now` is the time of any monotonic clock.
     pub fn tell(&self, now: Duration) -> Result<(), Fault> {
         let lease = self.leases().lease(self.etcd.as_ref(), LEASE, now)?;
         let put = Operation::Put { key: self.key.clone(), value: self.value()?, lease };
@@ -121,7 +121,7 @@ impl Alike {
         }
     }
 
-    /// The revision of this server's options, or zero if they are not there.
+    /// The revision of this server's options; zero if they do not exist.
     fn revision(&self) -> Result<u64, Fault> {
         let found = self.etcd.range(&Range::of(client::Keys::one(self.key.clone())))?.found.pop();
         Ok(found.map_or(0, |found| found.mod_revision))

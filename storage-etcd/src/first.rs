@@ -24,7 +24,7 @@ impl<'e> Cluster<'e> {
         std::str::from_utf8(&self.key).unwrap_or_default()
     }
 
-    /// The value, if a server has written one.
+    /// The value; `None` if no server has written one.
     pub fn read(&self) -> Result<Option<Bytes>, Fault> {
         read(self.etcd, &self.key)
     }
@@ -47,7 +47,7 @@ pub(crate) fn agree(etcd: &dyn Etcd, key: &Bytes, own: Bytes) -> Result<Bytes, F
             operations: vec![Operation::Put { key: key.clone(), value: own.clone(), lease: 0 }],
             otherwise: None,
         };
-        // Whatever the outcome, the key is read afterwards.
+        // The key is read afterwards, whether or not the write succeeded.
         for answer in etcd.transact(vec![txn]) {
             if let Err(other @ (Fault::NoSpace(_) | Fault::Refused(_))) = answer {
                 return Err(other);

@@ -15,14 +15,14 @@ pub struct PendingWrites(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// By key and the revision that the write replaces.
+    /// The writes by key and by the revision that they replace.
     writes: HashMap<(Bytes, u64), Write>,
     /// The transactions without an answer.
     unsure: Vec<Txn>,
 }
 
 struct Write {
-    /// `None` for a deletion.
+    /// The written value; `None` for a deletion.
     value: Option<Bytes>,
     /// The author and the time of the write.
     who: Record,

@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-/// So many are named in the log.
+/// The log names at most this many places.
 const NAMED_MAX: usize = 1_000;
 /// The log shows this many bytes of a key at most.
 const SHOWN_MAX: usize = 512;
@@ -19,7 +19,7 @@ const SHOWN_MAX: usize = 512;
 pub enum Stray {
     /// The key has too many or too few parts for its kind.
     Depth,
-    /// No kind is stored there, as far as this release knows.
+    /// No kind that this release knows is stored at this key.
     Kind,
 }
 
@@ -30,7 +30,7 @@ struct LeftOut {
 
 /// Counts such values, and names each place in the log once.
 pub struct Strays {
-    /// Keys, or the prefixes that unknown kinds have.
+    /// The named places: keys, or the prefixes of unknown kinds.
     named: Mutex<BTreeSet<String>>,
     received: Family<LeftOut, Counter>,
     registry: Registry,

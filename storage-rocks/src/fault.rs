@@ -103,7 +103,7 @@ pub fn record_again(folder: &Path, offset: Offset, bytes: &[u8], record: &mut Re
     })
 }
 
-/// A record under another event's key is as wrong as a flipped bit.
+/// Checks that a record is under its own key. A record under another event's key counts as damage, like a flipped bit.
 fn check_offset(offset: Offset, record: &Record) -> Result<(), Damage> {
     if record.offset() == offset { Ok(()) } else { Err(Damage::Body(format!("it says it is event {}", record.offset))) }
 }

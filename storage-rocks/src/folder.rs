@@ -17,7 +17,7 @@ pub fn check_entries(folder: &Path) -> Result<(), Fault> {
     folder::check_entries(folder).map_err(|error| refused("look into the data folder", error))
 }
 
-/// Refuses a folder of another user, or one that another user's link leads to.
+/// Refuses a folder that belongs to another user, or that is reached by another user's link.
 pub fn check_owner(folder: &Path) -> Result<(), Fault> {
     holdfast_files::check_owner(folder).map_err(|error| refused("find the data folder", error))
 }

@@ -46,7 +46,7 @@ impl LogReader {
     }
 }
 
-/// The log as of opening it, or of the last [`catch_up`](LogReader::catch_up).
+/// Reads the log's state at the time of opening, or of the last [`catch_up`](LogReader::catch_up).
 impl LogRead for LogReader {
     fn last(&self) -> Result<Offset, Fault> {
         last(&self.db, &self.folder)

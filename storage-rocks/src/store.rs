@@ -91,7 +91,7 @@ pub(crate) fn synced() -> WriteOptions {
     options
 }
 
-/// Whether the store can be opened as a server would open it; nothing is changed.
+/// Whether a server could open the store. Nothing is changed.
 pub(crate) fn check(folder: &Path) -> bool {
     let mut options = options();
     options.create_if_missing(false);
@@ -213,7 +213,7 @@ pub(crate) fn current(db: &DB, folder: &Path, visit: &mut dyn FnMut(Record) -> R
         let (_, offset) = item.map_err(|error| damage("read what is current", folder, Offset::ZERO, error))?;
         offsets.push(key::parse_offset(&offset).ok_or_else(|| foreign(CURRENT, folder))?);
     }
-    // Sorted by offset, so that neighbours are read together.
+    // The offsets are sorted, so that neighbours are read together.
     offsets.sort_unstable();
     let mut reading = ReadOptions::default();
     reading.fill_cache(false);

@@ -53,7 +53,7 @@ struct Failed {
 struct Want<'a> {
     node: Seen<'a, Node>,
     text: &'a str,
-    /// Why there can be no route.
+    /// Why no route can be made; `None` if one can.
     lacks: Option<String>,
 }
 

@@ -20,7 +20,7 @@ const PAGE_BYTES: u64 = 4 << 20;
 /// How many keys are read at a time without their values.
 const KEYS_PAGE: u64 = 5000;
 
-/// The keys below a prefix.
+/// The objects below a prefix of an etcd, as a source.
 pub struct FromEtcd {
     etcd: Arc<dyn Etcd>,
     places: Places,

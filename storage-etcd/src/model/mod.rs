@@ -23,15 +23,15 @@ use store::Store;
 pub enum Fate {
     #[default]
     Answered,
-    /// etcd does not get the call, and the caller knows.
+    /// etcd does not get the call, and the caller gets an error that proves it.
     Unreachable,
     /// The call is carried out, and its answer is lost.
     DoneUnanswered,
     /// The answer is lost. The call is carried out only after this many other calls, which may change its result.
     DoneLater(u32),
-    /// The call is lost, and the caller does not know.
+    /// The call is lost, and the caller cannot tell whether it was carried out.
     LostUnanswered,
-    /// The call writes although the quota is used up, and is answered as if it had not.
+    /// The call writes although the quota is used up, and the answer says that it did not.
     DoneThoughFull,
 }
 
@@ -82,7 +82,8 @@ struct State {
     bugs: Bugs,
     /// The revision of each lagging member, and after how many accesses it catches up.
     lagging: BTreeMap<u64, (u64, u32)>,
-    /// A single thread makes all calls, so a call must not wait for events: nothing would produce them.
+    /// Whether a single thread makes all calls. Then a call must not wait for events, because nothing would produce
+    /// them.
     is_alone: bool,
     late: Vec<(u32, Txn)>,
     /// Whether the model, like kine, refuses transactions that Kubernetes does not make.
@@ -129,7 +130,7 @@ impl Model {
         self.0.lock().bugs = bugs;
     }
 
-    /// The version that members report; `3.6.16` by default.
+    /// Sets the version that members report. The default is `3.6.16`.
     pub fn set_version(&self, version: &str) {
         version.clone_into(&mut self.0.lock().version);
     }
@@ -152,7 +153,7 @@ impl Model {
         self.0.moved.notify_all();
     }
 
-    /// Declares that all calls come from one thread, so that waiting is useless.
+    /// Declares that all calls come from one thread, so that no call waits.
     pub fn be_alone(&self) {
         self.0.lock().is_alone = true;
     }
@@ -261,7 +262,7 @@ impl State {
         }
     }
 
-    /// Counts one more call: delayed calls come closer, and those that are due are carried out.
+    /// Counts one more call, and carries out the delayed calls that are due.
     fn pass(&mut self) {
         let mut due = Vec::new();
         for (calls, late) in std::mem::take(&mut self.late) {
@@ -442,7 +443,7 @@ impl Etcd for Client {
     }
 }
 
-/// How many fates are drawn for a watch when it is opened; later calls are answered.
+/// How many fates are drawn for a watch when it is opened. After these, its calls are answered.
 const FATES_AHEAD: usize = 256;
 
 struct Watching {

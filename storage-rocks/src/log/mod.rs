@@ -29,9 +29,9 @@ const RECOVERY_PROBE_BYTES: usize = 4 << 20;
 
 pub struct RocksLog {
     folder: PathBuf,
-    /// The folder that faults name: this one, or the one that it is being copied from.
+    /// The folder that faults name: this folder, or the folder from which it is being copied.
     told_as: PathBuf,
-    /// `None` only between closing and opening again.
+    /// The store; `None` only while it is closed and opened again.
     db: RwLock<Option<DB>>,
     durability: Durability,
     let_go: LetGo,

@@ -1,4 +1,4 @@
-//! A cloud behind an external provider, called over gRPC as `proto/cloud.proto` defines.
+//! A cloud behind an external provider, called over gRPC with the protocol in `proto/cloud.proto`.
 //!
 //! `Hello` is called before any other call, and again after the provider was unreachable, because another provider may
 //! answer then. Every call has a deadline. A call that could not reach the provider is retried a few times within its
