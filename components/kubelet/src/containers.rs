@@ -32,7 +32,7 @@ const STAYS_CHANGED: Duration = Duration::from_secs(3600);
 const STAYS: Duration = Duration::from_secs(30);
 /// The maximum number of containers that are replayed because they share volumes with another.
 const SHARING_MAX: usize = 16;
-/// How often the pod is read again, and the objects that its files come from.
+/// How often the pod and the objects in its files are read again.
 const POD_PERIOD: Duration = Duration::from_secs(5);
 const SOURCES_PERIOD: Duration = Duration::from_secs(60);
 
@@ -51,7 +51,7 @@ pub struct Containers {
     held: Arc<Mutex<HashMap<Key, Arc<Container>>>>,
     /// The shared volumes of a pod, by its UID, while one of its machines exists.
     volumes: Arc<Mutex<HashMap<String, Weak<Volumes>>>>,
-    /// Machines are replayed one at a time.
+    /// Permits for replays: machines are replayed one at a time.
     replays: Arc<Semaphore>,
 }
 
@@ -63,7 +63,7 @@ pub struct Container {
     /// Containers that share volumes with this one: their machines live as long as this one.
     company: Mutex<Vec<Look>>,
     state: Mutex<State>,
-    /// Counts events in the machine, to wake followers.
+    /// The number of events in the machine. A change wakes followers.
     happened: watch::Sender<u64>,
     wake: Notify,
     lookers: AtomicUsize,
@@ -86,7 +86,7 @@ pub struct State {
     sources: Sources,
 }
 
-/// A use of a container; it is kept while this exists.
+/// A use of a container. The container is kept while this value exists.
 pub struct Look(pub Arc<Container>);
 
 impl Drop for Look {
@@ -190,7 +190,7 @@ impl Containers {
             let bytes: usize =
                 held.values().map(|container| container.lock().machine.with_files(|files| files.bytes())).sum();
             if held.len() >= MACHINES_MAX || bytes > FILES_BYTES_MAX {
-                // A machine without clients is dropped to make room; if there is none, there is no room.
+                // A machine without clients is dropped to make room. If every machine has clients, there is no room.
                 let idle = held.iter().find(|(_, container)| container.lookers.load(Ordering::Relaxed) == 0);
                 let Some(key) = idle.map(|(key, _)| key.clone()) else {
                     return Err("too many containers are looked at".into());
@@ -343,7 +343,7 @@ impl Containers {
         }
         let mut sources = self.cluster.sources(&pod, &container.spec, with_tokens).await;
         let mut state = container.lock();
-        // A token that could not be had is requested again next time; until then the old one stays.
+        // A token that the server did not give is requested again next time. Until then the old token stays.
         for (audience, token) in std::mem::take(&mut state.sources.tokens) {
             sources.tokens.entry(audience).or_insert(token);
         }
@@ -451,7 +451,7 @@ impl Container {
         self.happened.subscribe()
     }
 
-    /// Wakes the machine after something was done to it.
+    /// Wakes the machine after an action on it.
     pub fn nudge(&self) {
         self.wake.notify_one();
     }
@@ -479,7 +479,7 @@ impl Container {
         self.happened.send_modify(|count| *count += 1);
     }
 
-    /// Writes input to a command in it, or to its own; returns how much was taken.
+    /// Writes input to a command in the container, or to its own command. Returns the number of accepted bytes.
     pub fn write(&self, pid: Pid, bytes: &[u8]) -> usize {
         let mut state = self.lock();
         state.has_executed = true;
@@ -513,7 +513,7 @@ impl Container {
 pub struct Executed<'a> {
     container: &'a Container,
     pub pid: Pid,
-    /// The count of file changes before the command.
+    /// The number of file changes before the command.
     changes: u64,
 }
 

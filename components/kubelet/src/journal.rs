@@ -14,7 +14,7 @@ const LINE_BYTES: usize = 40;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     pub time_ms: i64,
-    /// Whether it was written to stderr.
+    /// Whether the line was written to stderr.
     pub is_error: bool,
     /// The text, with the line break if it has been written.
     pub bytes: Vec<u8>,
@@ -69,7 +69,7 @@ impl Journal {
     }
 }
 
-/// A container's recent output as it came, for attached clients.
+/// A container's recent output in its original pieces, for attached clients.
 #[derive(Debug, Default)]
 pub struct Recent {
     pieces: VecDeque<(bool, Vec<u8>)>,

@@ -70,7 +70,7 @@ pub enum Call {
         cluster: Cluster,
         route: Route,
     },
-    /// The clusters that have something in this cloud.
+    /// The clusters that have objects in this cloud.
     Clusters,
 }
 
@@ -102,7 +102,7 @@ pub struct ServiceRef {
 /// A machine in a cloud.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Instance {
-    /// `PROVIDER://…`
+    /// The provider ID: `PROVIDER://…`.
     pub provider_id: String,
     pub kind: String,
     pub zone: Zone,
@@ -130,7 +130,7 @@ pub struct Address {
 /// A load balancer as a Service wants it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// The name of the balancer in the cloud.
+    /// The load balancer's name in the cloud.
     pub name: String,
     pub service: ServiceRef,
     pub annotations: BTreeMap<String, String>,
@@ -146,7 +146,7 @@ pub struct Wanted {
     pub health_check_port: u16,
     /// For how many seconds a client stays with one backend; 0 for no affinity.
     pub affinity_seconds: u32,
-    /// `IPv4`, `IPv6`, or both, the first one preferred.
+    /// The IP families: `IPv4`, `IPv6`, or both with the preferred one first.
     pub families: Vec<String>,
 }
 

@@ -25,7 +25,7 @@ impl Keys {
         self.now.insert(key);
     }
 
-    /// Adds a key that may wait; with 0 or less it does not.
+    /// Adds a key that may wait for `millis` milliseconds; with 0 or less it does not wait.
     pub fn add_after(&mut self, key: Key, millis: i64) {
         match millis {
             ..=0 => self.add(key),
@@ -74,23 +74,23 @@ impl ExtraKinds {
     }
 }
 
-/// One controller. All that it knows of the cluster is in the world. State that it keeps besides, such as when it first
-/// saw something, must be dispensable: a new controller without that state must come to the same end.
+/// One controller. All that it knows of the cluster is in the world. Other state that it keeps, such as the time at
+/// which it first saw an object, must be dispensable: a new controller without that state must come to the same end.
 pub trait Controller: Send {
     /// The name in `--controllers`: `deployment-controller`.
     fn name(&self) -> &'static str;
 
-    /// The name of its queue in metrics.
+    /// The name of the controller's queue in metrics.
     fn queue(&self) -> &'static str {
         self.name()
     }
 
-    /// The service account in `kube-system` that it acts as.
+    /// The service account in `kube-system` as which the controller acts.
     fn account(&self) -> &'static str {
         self.name()
     }
 
-    /// The field manager of its writes.
+    /// The field manager of the controller's writes.
     fn manager(&self) -> &'static str {
         "kube-controller-manager"
     }
@@ -100,20 +100,20 @@ pub trait Controller: Send {
         None
     }
 
-    /// The source of its Events.
+    /// The source of the controller's Events.
     fn component(&self) -> &'static str {
         self.name()
     }
 
-    /// How long it waits before a failed key is planned again.
+    /// How long a failed key waits before it is planned again.
     fn back_off(&self) -> BackOff {
         BackOff::default()
     }
 
-    /// The resources that it needs; the world contains their objects.
+    /// The resources that the controller needs; the world contains their objects.
     fn resources(&self) -> Vec<Resource>;
 
-    /// Adds the indexes that it needs to the world. Called before the world has any objects.
+    /// Adds the indexes that the controller needs to the world. Called before the world has any objects.
     fn indexes(&self, _world: &mut World) {}
 
     /// The objects that it needs beside these resources. Of resources that no controller names the world has the

@@ -63,7 +63,7 @@ pub struct Queue {
     waiting: HashMap<Key, Time>,
     /// Namespaces whose line began since the last [`Self::wake`], oldest first.
     begun: Vec<Text>,
-    /// The newest time that a caller passed.
+    /// The newest time that a caller has passed.
     now: Option<Time>,
     /// Keys that are being planned or acted on; `true` if the key was added again since.
     busy: HashMap<Key, bool>,
@@ -82,7 +82,7 @@ impl Queue {
         Queue { back_off, ..Queue::default() }
     }
 
-    /// Adds a key to be planned as soon as possible. `true`: it was not waiting already.
+    /// Adds a key to be planned as soon as possible. Returns `true` if the key was not already waiting.
     pub fn add(&mut self, key: Key) -> bool {
         if let Some(again) = self.busy.get_mut(&key) {
             return !std::mem::replace(again, true);

@@ -1,4 +1,4 @@
-//! Times as objects have them.
+//! The times in objects.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -41,7 +41,7 @@ impl Time {
         self.millis() - earlier.millis()
     }
 
-    /// With microseconds, as in Leases and Events.
+    /// The time as text with microseconds, as in Leases and Events.
     pub fn micros(self) -> String {
         let micros = self.0.as_microsecond().rem_euclid(1_000_000);
         let whole = self.to_string();

@@ -24,7 +24,7 @@ use holdfast_value::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// 2026-11-21 10:00 UTC.
+/// The time at which a trial begins: 2026-11-21 10:00 UTC.
 const START_SECOND: i64 = 1_795_255_200;
 /// A test fails if controllers are not finished after this many plans.
 const PLANS_MAX: usize = 4_000;
@@ -53,7 +53,7 @@ pub struct Trial {
     /// Whether a finished controller must plan nothing when its keys are planned once more. A controller that depends
     /// on changes, and not only on the present state, may plan something.
     pub is_level: bool,
-    /// The committed changes, oldest first, once a test has asked for them.
+    /// The committed changes, oldest first; `None` until a test first requests them.
     changes: Option<Vec<state::Change>>,
 }
 
@@ -223,7 +223,7 @@ impl Trial {
         Stamp { time: self.now, seed: self.requests }
     }
 
-    /// Answers a controller's reviews, and has the key planned again.
+    /// Answers a controller's reviews, so that the key is planned again.
     fn review(&mut self, index: usize, key: &Key, reviews: &[Value]) {
         for review in reviews {
             let mut answer = review.clone();
@@ -234,7 +234,7 @@ impl Trial {
         self.members[index].driver.done(0, key.clone(), outcome, self.now);
     }
 
-    /// Answers a controller's GETs, and has the key planned again.
+    /// Answers a controller's GETs, so that the key is planned again.
     fn answer(&mut self, index: usize, key: &Key, asks: Vec<String>) {
         for path in asks {
             let answer = self.answers.get(&path).cloned().map_or_else(|| self.read(&path), Ok);
@@ -244,7 +244,7 @@ impl Trial {
         self.members[index].driver.done(0, key.clone(), outcome, self.now);
     }
 
-    /// Tells a controller what a cloud answers.
+    /// Makes a plan's calls to the cloud, and passes the answers to the controller.
     fn call(&mut self, index: usize, key: &Key, mut plan: Plan) {
         let now = self.now;
         for call in std::mem::take(&mut plan.calls) {
@@ -262,7 +262,7 @@ impl Trial {
         );
     }
 
-    /// Carries out steps up to the first with a refused action; answers what was refused.
+    /// Carries out steps up to the first with a refused action; returns the refused actions.
     fn carry_out(&mut self, index: usize, plan: Plan) -> Vec<Refused> {
         let member = &self.members[index];
         let (component, actor) = (member.driver.controller(0).component(), member.actor.clone());
@@ -544,7 +544,7 @@ impl Member {
         Member { driver, actor, resources, known: BTreeSet::new(), revision: None }
     }
 
-    /// Tells the controller of an object's new state; `None`: it is gone.
+    /// Notifies the controller of an object's new state; `None`: it is gone.
     fn see(&mut self, state: &State, id: KindId, key: &str, entry: Option<&Arc<Entry>>, now: Time) {
         self.show(state);
         let Some((resource, version)) = self.resource_of(state, id) else { return };
@@ -554,7 +554,7 @@ impl Member {
         self.driver.change(&resource, key, body, state.offset.0, now);
     }
 
-    /// Tells a controller with extra kinds which kinds exist.
+    /// Reports the existing kinds to a controller with extra kinds.
     fn show(&mut self, state: &State) {
         let revision = Some(state.registry.revision());
         if self.driver.extra_kinds() != ExtraKinds::None && self.revision != revision {

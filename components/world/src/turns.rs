@@ -1,4 +1,4 @@
-//! Whose turn it is among namespaces: that of the one for which the least work was done.
+//! Chooses the namespace that has the next turn: the one for which the least work was done.
 //!
 //! Each namespace has an account of work. A namespace that had nothing to do for a while starts with the account of the
 //! namespace whose turn it is now: it is next, but cannot save up turns. All accounts end when no namespace has

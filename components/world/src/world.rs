@@ -108,7 +108,7 @@ fn decode_all(view: Option<Decode>, objects: &[(Key, Body, u64)], seen: Time) ->
         for (some, thread) in others {
             all.append(&mut match thread {
                 Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-                // The system gives no thread: this one decodes its share.
+                // The system provides no further thread, so this thread decodes the share.
                 Err(_) => decode_some(some),
             });
         }
@@ -281,7 +281,7 @@ impl World {
         self.collections.get(resource)?.objects.get(key)
     }
 
-    /// How many objects were looked at since the world was made.
+    /// The number of objects that were read since the world was made.
     pub fn reads(&self) -> u64 {
         self.reads.get()
     }
@@ -386,7 +386,7 @@ mod tests {
         (Key::new("default", &name), Body::new(pod.to_string().into()), number as u64)
     }
 
-    /// With any number of decoding threads.
+    /// Decoding has the same result with any number of threads.
     #[test]
     fn a_long_list_is_taken_in_as_one_object_after_the_other() {
         for count in [0, 1, SHARE_MIN - 1, SHARE_MIN, SHARE_MIN + 1, 2 * SHARE_MIN + 7] {

@@ -55,7 +55,7 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
     let limits = bench.limits();
     let write = |worker| Write { client: bench.pool.pick(worker), hall: hall.clone(), objects: watchers };
 
-    // First for the same time without watchers, to measure the cost of the writes.
+    // The first measurement takes the same time without watchers, and gives the cost of the writes.
     let before = bench.processes.usage()?;
     let alone = load::drive(writers, limits, |worker| write(worker).not_awaited()).await;
     let alone_usage = bench.processes.since(before)?;
@@ -126,7 +126,7 @@ impl Operation for Make {
         let body = object(Resource::ConfigMap, &object_name(ticket));
         match self.0.send(Method::POST, Resource::ConfigMap.collection(), json(body)).await {
             Ok(answer) => Ok(answer.body_bytes),
-            // The other watch mode has created it.
+            // An earlier watch mode has already created the object.
             Err(Failure::Refused { code: 409, .. }) => Ok(0),
             Err(failure) => Err(failure),
         }

@@ -72,7 +72,7 @@ impl Filters {
     }
 }
 
-/// The versions after one up to another that are events on matching objects by matching users.
+/// The versions of events, after `from` up to `to`, on matching objects by matching users.
 pub fn versions(view: &LogView, from: Offset, to: Offset, filters: &Filters) -> Result<Vec<Offset>> {
     let mut versions = Vec::new();
     filters.events(view, from, to, &mut |record| {
@@ -119,7 +119,7 @@ struct Summary {
     deleted: usize,
     /// Objects that were created and deleted between the two moments.
     passed: usize,
-    /// Objects that were written, and are the same at both moments.
+    /// Objects with events between the two moments that are the same at both.
     same: usize,
     events: usize,
 }

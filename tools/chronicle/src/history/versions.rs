@@ -82,7 +82,7 @@ fn look(view: &LogView, named: &ObjectArgs, limit: Option<usize>, diff: bool) ->
 }
 
 impl Version {
-    /// `+2 -1 ~3`: how many fields were added, removed and changed.
+    /// The numbers of added, removed and changed fields: `+2 -1 ~3`.
     fn counts(&self) -> String {
         let Some(changes) = &self.changes else { return "?".into() };
         let count = |sign: char, is: fn(&What) -> bool| {

@@ -18,7 +18,7 @@ use holdfast_transport_http::{Builder, memory};
 use std::path::Path;
 use std::sync::Arc;
 
-/// An opened folder. Its writes are complete when this is dropped.
+/// An opened folder. Its writes are complete when this value is dropped.
 pub struct Local {
     pub client: Client,
     engine: Arc<Engine>,
@@ -60,7 +60,7 @@ fn client(engine: Arc<Engine>) -> kube::Client {
     kube::Client::new(memory::service(transport, Arc::new(user)), "default")
 }
 
-/// The user name in events: that of the current user.
+/// The user name in events: the name of the current user.
 fn user_name() -> String {
     let named = |name: &str| std::env::var(name).ok().filter(|user| !user.is_empty());
     named("USER").or_else(|| named("LOGNAME")).unwrap_or_else(|| "root".into())

@@ -30,7 +30,7 @@ struct Shared {
 
 struct Task {
     work: Work,
-    /// When it is to be sent; `None` without a pace.
+    /// When the work must be sent; `None` without a pace.
     due: Option<Instant>,
 }
 
@@ -145,7 +145,8 @@ impl Shared {
         loop {
             let done = self.done.notified();
             tokio::pin!(done);
-            // Registered before the count is read: a worker that finishes between the two would otherwise go unnoticed.
+            // The waiter is registered before the count is read: a worker that finishes between the two would otherwise
+            // go unnoticed.
             done.as_mut().enable();
             if self.open.load(Ordering::Acquire) == 0 {
                 return;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 const SERVICE: &str = "holdfast-service";
 const OUTBOUND: &str = "holdfast-outbound";
-/// The crate of documents: every crate may use it, and it uses none.
+/// The crate of documents: every crate may use it, and it uses no other crate.
 const VALUE: &str = "holdfast-value";
 
 /// Packages on which the crates that only plan must not depend.
@@ -18,7 +18,7 @@ const PURE: [&str; 9] =
 /// packages with this prefix.
 const NEVER: [(&str, &[&str]); 26] = [
     (VALUE, &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
-    // Every crate that uses files may use it.
+    // Every crate that uses files may depend on this crate.
     ("holdfast-files", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
     ("holdfast-core", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
     ("holdfast-engine", &["hyper", "h2", "rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", SERVICE]),
@@ -28,9 +28,9 @@ const NEVER: [(&str, &[&str]); 26] = [
     ("holdfast-storage-etcd", &["warp", "holdfast-transport-*", SERVICE, OUTBOUND]),
     (OUTBOUND, &["rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", "holdfast-chronicle", SERVICE]),
     ("holdfast-transport-*", &["rocksdb", "holdfast-storage-*", "holdfast-chronicle", "holdfast"]),
-    // A protocol without I/O, independent of its users.
+    // This crate is a protocol without I/O, and independent of its users.
     ("holdfast-http2", &["tokio", "hyper", "h2", "tower", "rocksdb", "warp", "futures-util", "holdfast-*"]),
-    // The streams of upgraded connections, independent of the requests behind them.
+    // This crate has the streams of upgraded connections, and is independent of the requests behind them.
     ("holdfast-streams", &["hyper", "h2", "tower", "rocksdb", "warp", "holdfast-*"]),
     // This crate is between the engine and any store, and depends on neither a store nor a server.
     (
@@ -52,7 +52,7 @@ const NEVER: [(&str, &[&str]); 26] = [
         "holdfast-component",
         &["rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE, OUTBOUND],
     ),
-    // Plans are pure, and do not depend on what carries them out.
+    // Plans are pure, and do not depend on the crates that carry them out.
     ("holdfast-world", &PURE),
     ("holdfast-scheduler", &PURE),
     ("holdfast-controllers", &PURE),
