@@ -1,5 +1,5 @@
 //! The components in the API server's process, such as controllers and the scheduler, each started in
-//! [`Components::start`]. Where other servers have the same ones, they run on one server at a time ([`Elections`]).
+//! [`Components::start`]. If other servers have the same components, they run on one server at a time ([`Elections`]).
 
 use crate::clouds::{self, ChosenCloud};
 use crate::controllers;
@@ -151,7 +151,7 @@ impl Components {
         })
     }
 
-    /// No components at all.
+    /// Starts no components at all.
     pub fn none() -> Components {
         let controllers = Choice::parse(["-*"]).unwrap_or_else(|why| unreachable!("{why}"));
         let (settings, node_template) = (Settings::default(), Default::default());

@@ -41,7 +41,7 @@ pub struct Args {
     _settled: Settled<settled::Etcd>,
 }
 
-/// `http://HOST:PORT`
+/// The address to listen on: `http://HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientUrl {
     host: String,

@@ -1,4 +1,4 @@
-//! Repairs the records of reserved addresses and node ports. Of the servers on one etcd only one does it.
+//! Repairs the records of reserved addresses and node ports. Only one of the servers on an etcd repairs them.
 
 use holdfast_core::amends::{Leaks, Wrong};
 use holdfast_core::kinds::networking::AddressOwner;

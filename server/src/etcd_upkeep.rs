@@ -222,7 +222,7 @@ impl HealthCheck for Check {
             Turn::Ask(asked) => asked,
         };
         let (probe, etcd, keys) = (self.probe.clone(), self.etcd.clone(), self.keys.clone());
-        // The check goes on even if its caller leaves: later callers get its outcome.
+        // The check goes on even if its caller disconnects. Later callers get its outcome.
         let answered = tokio::spawn(async move {
             let timeout = probe.timeout();
             let asking = tokio::task::spawn_blocking(move || health::ask(etcd.as_ref(), &keys));

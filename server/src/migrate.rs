@@ -197,7 +197,7 @@ fn connected(members: &[Address], options: &EtcdArgs) -> Result<(Arc<dyn Etcd>, 
     Ok((Arc::new(cluster), prefix))
 }
 
-/// The innermost error, so that advice for it is found.
+/// The innermost error, so that [`crate::advice`] finds advice for it.
 fn told(stopped: Stopped) -> anyhow::Error {
     match stopped {
         Stopped::Log(fault) => fault.into(),

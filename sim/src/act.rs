@@ -50,7 +50,7 @@ pub enum Act {
         version: Option<u64>,
         test: Option<String>,
     },
-    /// Server-side apply of these fields, and of the fields that never differ.
+    /// A server-side apply of these fields, and of the fields that all applies have.
     Apply {
         fields: BTreeMap<owners::Field, Value>,
         manager: String,

@@ -131,7 +131,7 @@ pub fn managed<'a>(law: Option<Law>, object: &'a Value) -> Cow<'a, Value> {
     Cow::Owned(object)
 }
 
-/// A stored widget as readers see it in one of its versions.
+/// A stored widget in the form in which readers see it in one of its versions.
 pub fn shown(law: Law, stored: &Value, version: Option<&str>) -> Value {
     let mut object = stored.clone();
     object["apiVersion"] = format!("{GROUP}/{}", version.unwrap_or(law.stored)).into();

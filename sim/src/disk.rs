@@ -78,7 +78,7 @@ struct Inner {
     file: File,
     /// Where the next batch is written.
     end: usize,
-    /// The end of the part of the file that was found complete when last read and has not been written since, and the
+    /// The part of the file that was complete when it was last read and was not written after that: its end, and the
     /// number of its records.
     proven: (usize, usize),
     /// The records by offset; `None` for forgotten ones.
@@ -291,7 +291,7 @@ impl Inner {
         self.records.push(Some(record));
     }
 
-    /// Appends completely and durably: another server's faults are not this one's.
+    /// Appends completely and durably: this server's planned faults do not affect another server.
     fn append_as_other(&mut self, records: &[Record]) {
         let bytes = frames(records);
         let at = self.end;

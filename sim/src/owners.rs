@@ -27,7 +27,7 @@ pub const FIELDS: [Field; 9] = [
     Field::Tier,
 ];
 
-/// Manager, operation and subresource.
+/// An owner of a field: manager, operation and subresource.
 type Owner<'a> = (&'a str, &'a str, &'a str);
 
 /// The manager of fields that were set before the first apply.

@@ -12,7 +12,7 @@ pub struct Plan {
     pub watchers: usize,
     pub sabotage: Sabotage,
     pub scene: Scene,
-    /// Only these steps; `None`: all steps.
+    /// The steps to run; `None`: all steps.
     pub only: Option<Vec<u32>>,
     /// Whether to describe every step in words, which takes time.
     pub trace: bool,

@@ -8,7 +8,7 @@ use holdfast_core::event::Record;
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Storage path and key.
+/// The storage path and the key of an object.
 pub type StoredAt = (String, String);
 
 #[derive(Default)]
@@ -30,7 +30,7 @@ pub struct Version {
     pub deleted: bool,
     pub record: Record,
     pub document: Value,
-    /// `None` for kinds that clients do not use.
+    /// The modelled part; `None` for kinds that clients do not use.
     pub shape: Option<Shape>,
 }
 
@@ -141,7 +141,7 @@ impl Version {
         self.document["metadata"]["uid"].as_str().unwrap_or("")
     }
 
-    /// Only for kinds that clients use.
+    /// The modelled part. Call this only for kinds that clients use.
     pub fn shape(&self) -> Shape {
         self.shape.clone().unwrap_or_default()
     }

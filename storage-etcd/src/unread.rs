@@ -26,7 +26,7 @@ struct UnreadObjects {
     round: u64,
     /// An unreadable object that exceeded [`MAX`].
     beyond: Option<Unreadable>,
-    /// The resources of objects that were added since the last call of [`Self::news`].
+    /// The resources of objects that were added since the last call of [`Unread::news`].
     news: BTreeSet<String>,
 }
 

@@ -33,7 +33,7 @@ fn one<'a>(program: &str, mut arguments: impl Iterator<Item = &'a str>) -> Optio
             let spans: Option<Vec<Span>> = arguments.map(amount).collect();
             spans?.into_iter().reduce(longer)
         }
-        // `tail -f` waits for more of the file.
+        // `tail -f` waits for further lines of the file, for ever.
         "tail" => arguments.any(|word| matches!(word, "-f" | "-F")).then_some(Span::Forever),
         _ => None,
     }

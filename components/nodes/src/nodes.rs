@@ -14,8 +14,9 @@ use holdfast_world::{
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-/// The duration of a lease, and when it is renewed, as in kubelets.
+/// The duration of a lease, as in kubelets.
 const LEASE_SECONDS: i64 = 40;
+/// How often a lease is renewed.
 const RENEWAL_MS: i64 = 10_000;
 /// How often a node's status is updated without changes.
 const STATUS_MS: i64 = 300_000;
@@ -37,14 +38,14 @@ pub struct Nodes {
 /// The heartbeats of one node.
 struct Beat {
     registered: bool,
-    /// Whether the Events of its start have yet to be written.
+    /// Whether the Events of the node's start must still be written.
     is_news: bool,
     lease_due: Time,
-    /// When its status was last updated.
+    /// When the node's status was last updated.
     said: Option<Time>,
 }
 
-/// Whether a Node is simulated: made here, or made by a user and marked so.
+/// Whether a Node is simulated: made by this process, or made by a user and marked as simulated.
 pub fn is_simulated(meta: &Meta) -> bool {
     meta.annotation(SIMULATED) == Some("true") || meta.annotation(KWOK_NODE.0) == Some(KWOK_NODE.1)
 }
@@ -117,7 +118,7 @@ impl Nodes {
         Some(Action::new(Node::resource(), node.object.key(), Verb::StrategicPatch(patch)).subresource("status"))
     }
 
-    /// When its status is due.
+    /// When the node's status is due.
     fn status_due(&self, node: Seen<Node>, now: Time) -> Time {
         let name = node.meta().name.as_str();
         let Some(said) = self.beats.get(name).and_then(|beat| beat.said) else { return now };

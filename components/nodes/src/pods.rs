@@ -28,7 +28,7 @@ pub struct Pods {
     addresses: RefCell<Addresses>,
     script: Script,
     courses: Courses,
-    /// Until when Events about failures of a pod's containers have been written, by its UID.
+    /// The time up to which Events about failures of a pod's containers are written, by the pod's UID.
     told: HashMap<Text, Time>,
     /// When this process started, for templates.
     began: Option<Time>,
@@ -139,7 +139,7 @@ impl Pods {
         };
     }
 
-    /// Admits a new pod to its node, or rejects it; from here on it counts as one of the node's pods.
+    /// Admits a new pod to its node, or rejects it; after this it counts as one of the node's pods.
     fn admit(&mut self, world: &World, pod: &Value, key: &Key, node: &str) -> Option<Rejection> {
         let Pods { machines, bound, .. } = self;
         let (machine, bound) = (machines.get(node)?, bound.get_mut(node)?);

@@ -256,7 +256,7 @@ impl Shell {
         }
         for part in word {
             match part {
-                // Treated as a variable's value would be.
+                // This text is treated like a variable's value.
                 Part::Text(text) => self.add(fields, text, false),
                 other => self.expand(std::slice::from_ref(other), fields).await?,
             }

@@ -21,7 +21,7 @@ pub struct Files {
     volumes: Vec<Mounted>,
     /// Folders in which the container cannot write.
     read_only: Vec<String>,
-    /// If it can write in mounted volumes alone, the one other file that it can write.
+    /// If the container can write only in mounted volumes and one file: the path of that file.
     closed: Option<String>,
 }
 
@@ -178,12 +178,12 @@ impl Files {
         if is_closed || self.read_only.iter().any(inside) { Err(READ_ONLY) } else { Ok(()) }
     }
 
-    /// From now on the container can write in mounted volumes and one file alone. Mounts still change everything.
+    /// Restricts the container to writes in mounted volumes and to the file `open`. Mounts can still change all files.
     pub fn close_root(&mut self, open: &str) {
         self.closed = Some(absolute("/", open));
     }
 
-    /// Makes a change of the kubelet's, who can write everywhere.
+    /// Makes a change by the kubelet, which can write to all paths.
     fn as_kubelet<T>(&mut self, change: impl FnOnce(&mut Files) -> T) -> T {
         let closed = self.closed.take();
         let changed = change(self);
@@ -430,7 +430,7 @@ mod tests {
         assert_eq!(one.remove("/data", true), Err(BUSY));
         one.remove("/data/d", true).expect("removed");
         assert_eq!(other.below("/mnt/x"), ["/mnt/x/a"]);
-        // Only a folder of the volume.
+        // This mounts only a folder of the volume.
         let mut part = Files::default();
         part.mount_volume("/p", &volume, "sub/y", false, 0);
         part.write("/p/z", b"2".to_vec(), 6).expect("written");

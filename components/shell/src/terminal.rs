@@ -9,7 +9,7 @@ const ECHO_BYTES_MAX: usize = 16 << 10;
 pub struct Terminal {
     line: Vec<u8>,
     echo: Vec<u8>,
-    /// Within an escape sequence, such as that of an arrow key.
+    /// Whether the input is within an escape sequence, such as an arrow key's.
     in_sequence: bool,
 }
 

@@ -12,9 +12,9 @@ pub const SICK: &str = "sick";
 /// How pods behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mood {
-    /// At random.
+    /// Pods behave at random.
     Wild,
-    /// Pods that should keep running do.
+    /// Pods that should keep running keep running.
     Calm,
     /// In addition, pods that should end succeed.
     Kind,

@@ -32,7 +32,7 @@ pub struct Manager {
     /// Every key that was planned.
     pub known: BTreeSet<(usize, Key)>,
     plans: u64,
-    /// After how long without a heartbeat a node counts as silent.
+    /// A node without a heartbeat for this time counts as silent.
     grace_seconds: i64,
     started: Time,
     /// When each lease was seen to be renewed.

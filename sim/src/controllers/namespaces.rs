@@ -85,7 +85,7 @@ pub fn settle(cluster: &Cluster) -> Option<Deed> {
     cluster.get("namespaces", &Key::cluster(SPACE)).filter(|space| !is_leaving(space)).map(deletion)
 }
 
-/// At rest nothing of the namespace is left.
+/// Checks that at rest no object of the namespace is left.
 pub fn check(cluster: &Cluster) -> Verdict {
     let left = cluster.everything().find(|(_, object)| holds(object) || cluster::name(object) == SPACE);
     ensure(left.is_none(), || {

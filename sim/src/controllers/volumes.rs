@@ -72,7 +72,7 @@ pub fn gone(cluster: &Cluster, plural: &str, gone: &Value) -> Verdict {
     }
 }
 
-/// At rest every claim has a volume of its own, and every volume its claim.
+/// Checks that at rest every claim has a volume of its own, and every volume has its claim.
 pub fn check(cluster: &Cluster) -> Verdict {
     for claim in cluster.all(CLAIMS) {
         let volume = cluster.named("persistentvolumes", text(&claim["spec"]["volumeName"]));

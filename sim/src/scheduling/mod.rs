@@ -203,7 +203,7 @@ impl Site {
         hand.scheduler.take_samples();
     }
 
-    /// Carries out a random order; some fail.
+    /// Carries out a random request of the scheduler; some requests fail.
     fn carry_out(&mut self, hand: usize, may_fail: bool) -> Result<bool, String> {
         if self.hands[hand].requests.is_empty() {
             return Ok(false);

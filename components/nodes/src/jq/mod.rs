@@ -29,14 +29,14 @@ pub struct Query(Filter);
 enum Filter {
     Identity,
     Literal(Value),
-    /// `.name`, `["name"]`, `[0]`: the part of the input that the second filter names.
+    /// The part of the input that the second filter names: `.name`, `["name"]`, `[0]`.
     At(Box<Filter>, Box<Filter>),
     Each(Box<Filter>),
     /// `f?`: a fault gives no values.
     Try(Box<Filter>),
     Pipe(Box<Filter>, Box<Filter>),
     Both(Box<Filter>, Box<Filter>),
-    /// `a // b`
+    /// An alternative: `a // b`.
     Or(Box<Filter>, Box<Filter>),
     Any(Box<Filter>, Box<Filter>),
     All(Box<Filter>, Box<Filter>),

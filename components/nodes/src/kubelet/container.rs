@@ -6,12 +6,13 @@ use holdfast_value::{Map, Value, json};
 use holdfast_world::Time;
 use sha2::{Digest, Sha256};
 
-/// Back-off between restarts: the first restart is immediate, the second waits so long, each further one twice as long.
+/// Back-off between restarts: the first restart is immediate, the second waits this long, and each further restart
+/// waits twice as long as the previous one.
 const BACKOFF_FIRST_MS: i64 = 10_000;
 const BACKOFF_MAX_MS: i64 = 300_000;
-/// After a container has run so long, its back-off starts again.
+/// After a container has run this long, its back-off starts again.
 const BACKOFF_FORGOTTEN_MS: i64 = 2 * BACKOFF_MAX_MS;
-/// After so long a failed pull is shown as waiting for the next one.
+/// After this time a failed pull is shown as waiting for the next one.
 const PULL_RETRY_MS: i64 = 10_000;
 /// The waiting reason while the image is pulled.
 const CREATING: &str = "ContainerCreating";
@@ -78,7 +79,7 @@ pub struct Container<'a> {
 /// The external conditions on which a container's life depends.
 pub struct Clock {
     pub now: Time,
-    /// When it could start.
+    /// The earliest time at which the container could start.
     pub origin: Time,
     /// The earliest time of the next change.
     pub again: Option<Time>,
@@ -326,7 +327,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// The last result of its readiness probe.
+    /// The last result of the container's readiness probe.
     fn seems_ready(&self, since: Time, clock: &mut Clock) -> bool {
         let mut ready = true;
         for (after_ms, found) in &self.behaviour.ready_at {
@@ -543,7 +544,7 @@ fn image_id(image: &str) -> String {
     }
 }
 
-/// Formats `10s` and `2m40s` as Go does.
+/// Formats a duration like Go: `10s`, `2m40s`.
 fn shown_seconds(millis: i64) -> String {
     match millis / 1000 {
         seconds if seconds < 60 => format!("{seconds}s"),

@@ -27,11 +27,11 @@ pub struct NodeSide<'a> {
     pub host_ip: &'a str,
     /// The node's allocatable resources.
     pub allocatable: &'a Value,
-    /// How pods behave whose annotations do not say so.
+    /// The behaviour of pods whose annotations do not specify it.
     pub told: &'a BehaviourSettings,
     /// Whether all Events of containers are written, or only those about failures.
     pub tells_all: bool,
-    /// Until when Events about the pod's containers have been written.
+    /// The time up to which Events about the pod's containers are written.
     pub told_until: Time,
     /// The cache of courses.
     pub courses: &'a Courses,
@@ -88,7 +88,7 @@ struct Kubelet<'a> {
     containers: Vec<Container<'a>>,
     clock: Clock,
     started: Time,
-    /// Phase and reason of a pod that failed for another reason than its containers.
+    /// The phase and reason of a pod that failed for a reason other than its containers.
     failed: Option<(&'static str, &'static str)>,
     resize: Option<resize::Held>,
     notices: Vec<Notice>,
@@ -234,7 +234,7 @@ impl<'a> Kubelet<'a> {
         }
     }
 
-    /// Stops the containers of a pod that is being deleted; then the pod can go.
+    /// Stops the containers of a pod that is being deleted; then the pod can be deleted.
     fn end(&mut self, address: &mut dyn FnMut() -> String) -> Life {
         let meta = &self.pod["metadata"];
         let grace = meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
@@ -257,7 +257,7 @@ impl<'a> Kubelet<'a> {
         Life { gone: true, again: None, ..self.told(address, true) }
     }
 
-    /// Computes how containers stop by their hooks and traps, unless annotations say so.
+    /// Computes how containers stop by their hooks and traps, unless annotations specify it.
     fn foresee_stops(&mut self, told: Time, grace: i64) {
         for container in &mut self.containers {
             let State::Running { since } = container.state else { continue };

@@ -194,7 +194,7 @@ fn a_crash_loop_waits_longer_each_time() {
         pod.notices(),
         ["Warning BackOff Back-off restarting failed container c in pod p_n(u) spec.containers{c}"]
     );
-    // After running for ten minutes the next restart is immediate again.
+    // After the container has run for ten minutes, the next restart is immediate again.
     pod.document["metadata"]["annotations"] = told(&[("run-for", "601s"), ("exit-code", "1")]);
     pod.at(1219).at(1219 + 601);
     assert!(pod.state("c").starts_with("running"), "{}", pod.state("c"));
