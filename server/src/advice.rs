@@ -1,4 +1,4 @@
-//! Advice on a log that failed, in terms of the command line. The faults themselves only say what happened.
+//! Advice on a log that failed, in terms of the command line. The faults themselves only describe the failure.
 
 use holdfast_encryption::Locked;
 use holdfast_engine::Fault;

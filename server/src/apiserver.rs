@@ -59,8 +59,8 @@ const AUDIT_CLOSE_MAX: Duration = Duration::from_secs(5);
 /// The default grace period of deleted namespaces under envtest, for suites that finish the deletion themselves.
 const ENVTEST_NAMESPACE_GRACE: Duration = Duration::from_secs(2);
 
-/// Refuses options, and files that they name, which are invalid or contradict each other: one error lists all faults.
-/// Warns of options that have no effect.
+/// Refuses options and their files if they are invalid or contradict each other. One error lists all faults. Warns of
+/// options that have no effect.
 pub fn check(args: &Args) -> Result<()> {
     let faults = args.faults();
     ensure!(faults.is_empty(), joined(&faults));
@@ -126,8 +126,8 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
     served
 }
 
-/// Where the events are stored and how durably: in the data folder or on etcd. A server that joins `holdfast etcd`,
-/// which replaces envtest's etcd, stores them as that command says.
+/// Determines where the events are stored (in the data folder or on etcd), and how durably. A server that joins
+/// `holdfast etcd`, which replaces envtest's etcd, stores them as durably as that command demands.
 fn store(args: &mut Args) -> Result<(Option<Membership>, Lasting)> {
     let membership = match args.etcd_servers.as_slice() {
         [] => return Ok((None, Lasting::Kept)),
@@ -170,7 +170,7 @@ pub struct Server {
     pub connected: Option<Connected>,
 }
 
-/// What happens to the data folder when the server ends, and how durable writes are.
+/// The fate of the data folder at the server's end, and the durability of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lasting {
     /// The folder outlives the server; acknowledged writes survive a power failure.
@@ -178,7 +178,7 @@ pub enum Lasting {
     /// The folder is deleted when the server ends: writes need no fsync, and the server ends without a grace period for
     /// clients.
     Fleeting,
-    /// As `Fleeting`, and the log is in memory only.
+    /// Like `Fleeting`, and the log is only in memory.
     InMemory,
 }
 
@@ -233,7 +233,7 @@ impl Server {
                 .map_err(|faults| anyhow!(joined(&faults)))?
                 .without(&gates.plugins_off)
                 .with_gates_off(&gates.fields_off),
-            // On etcd, leases expire Events.
+            // In etcd, leases make Events expire.
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero() && etcd.is_none()),
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
             api_audiences: authentication::api_audiences(&args),
@@ -359,7 +359,7 @@ impl Server {
     }
 }
 
-/// A log with the parts that depend on where it is kept.
+/// An opened log, with the parts of the server that depend on its place.
 struct Opened {
     log: Arc<dyn Log>,
     /// Logs of kinds whose objects are in an etcd of their own.
@@ -372,7 +372,7 @@ struct Opened {
     retention: Retention,
     /// Set when other servers share the log.
     etcd: Option<Upkeep>,
-    /// Locks the data folder if the log itself does not.
+    /// The lock of the data folder, if the log itself does not lock it.
     _lock: Option<FolderInUse>,
 }
 
@@ -589,7 +589,7 @@ fn presence_of(args: &Args, bound: SocketAddr) -> Settings {
     args.cluster.settings(args.service_cluster_ip_range, reached, bound)
 }
 
-/// Lets the server start on a full disk, so that clients can read and delete.
+/// Ignores the refusal of a write on a full disk, so that the server starts and clients can read and delete.
 fn despite_a_full_disk(made: Result<(), Refusal>) -> Result<(), Refusal> {
     match made {
         Err(Refusal::InsufficientStorage(why)) => {

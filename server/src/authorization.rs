@@ -204,7 +204,7 @@ impl AuthorizationArgs {
     fn by_options(&self, default: Mode) -> Vec<Authorizer> {
         let modes = match (self.modes(), &self.authorization_kubeconfig) {
             (Ok(Some(modes)), _) => modes,
-            // Either another server authorizes, or `contradictions` has reported the fault.
+            // Another server authorizes, or `contradictions` has reported the fault.
             (Ok(None), Some(_)) | (Err(_), _) => Vec::new(),
             (Ok(None), None) => vec![default],
         };

@@ -268,7 +268,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     tokio::try_join!(lead(settings, stays), lead(second, moves)).map(drop)
 }
 
-/// What the controllers of the main lease and of the migration lease share in this process.
+/// The state that the controllers of the main lease and of the migration lease share in this process.
 struct Beside {
     args: Args,
     metrics: Arc<Metrics>,

@@ -208,7 +208,7 @@ mod tests {
         assert!(named.check().is_err_and(|why| why.to_string().contains("adresses")));
         std::fs::write(&file, "addresses: [192.0.2.0/24]").expect("written");
         named.check().expect("a description");
-        // A provider may be reached later, and a ConfigMap may come later.
+        // A provider may answer later, and a ConfigMap may be created later.
         ChosenCloud::parse("simulated", "configmap:a/b").and_then(|named| named.check()).expect("nothing to read yet");
     }
 

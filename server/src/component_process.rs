@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// The default rate of one controller's requests to the API server.
 const RATE: Rate = Rate { qps: 20.0, burst: 30 };
 
-/// Prints the version if the options ask for it, and runs the component otherwise.
+/// Prints the version if the options ask for it, otherwise runs the component.
 pub fn run(kind: &Kind, options: &ComponentArgs, component: impl Future<Output = Result<()>>) -> Result<()> {
     if let Some(version) = kind.version_text(options) {
         println!("{version}");
@@ -30,7 +30,7 @@ pub fn run(kind: &Kind, options: &ComponentArgs, component: impl Future<Output =
     holdfast_chronicle::runtime()?.block_on(component)
 }
 
-/// What the configuration of a controller manager changes in what it serves.
+/// The parts of a controller manager's configuration that change its endpoints.
 pub fn features(options: &ComponentArgs, election: &ElectionSettings) -> Features {
     Features { profiling: options.debugging.profiling.unwrap_or(true), leader_election: election.leader_elect }
 }
@@ -70,7 +70,7 @@ impl Connect for RemoteServer {
     }
 }
 
-/// One client for all: every request has the same credentials.
+/// One client for all controllers: every request has the same credentials.
 pub struct OneClient(pub Client);
 
 #[async_trait]

@@ -1,5 +1,5 @@
 //! The components in the API server's process, such as controllers and the scheduler, each started in
-//! [`Components::start`]. Where other servers have the same ones, they run on one server at a time ([`Elections`]).
+//! [`Components::start`]. If other servers have the same components, they run on one server at a time ([`Elections`]).
 
 use crate::clouds::{self, ChosenCloud};
 use crate::controllers;
@@ -79,7 +79,7 @@ pub struct Components {
     elections: Elections,
 }
 
-/// What the controllers and simulated nodes of a server run with.
+/// The server's parts that its controllers and simulated nodes use.
 #[derive(Clone)]
 struct Host {
     transport: Weak<Transport>,
@@ -127,7 +127,7 @@ impl Components {
             0 => None,
             _ => Some(Listening::within(&pki.authority, &pki.authority_key, node_template.port)?),
         };
-        // On etcd all servers serve requests to the nodes, each on any free port of its machine.
+        // If the data is in etcd, every server serves requests to the nodes, on any free port of its machine.
         if let Some(listening) = listening.as_ref().filter(|_| !on_etcd) {
             node_template.port = listening.address()?.port();
         }
@@ -149,7 +149,7 @@ impl Components {
         })
     }
 
-    /// No components at all.
+    /// Starts no components at all.
     pub fn none() -> Components {
         let controllers = Choice::parse(["-*"]).unwrap_or_else(|why| unreachable!("{why}"));
         let (settings, node_template) = (Settings::default(), Default::default());
@@ -335,7 +335,7 @@ struct CloudWork {
     choice: Choice,
     transport: Weak<Transport>,
     metrics: Arc<Metrics>,
-    /// The cloud, once it has answered.
+    /// The cloud; empty until it has answered for the first time.
     cloud: Arc<OnceCell<(Arc<Provider>, Arc<Counted>)>>,
 }
 

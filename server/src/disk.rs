@@ -19,7 +19,7 @@ impl HealthCheck for Room {
     fn check(&self) -> BoxFuture<'_, Result<(), String>> {
         let log = self.0.clone();
         async move {
-            // The disk may be slow to answer, so it is asked on a blocking thread.
+            // The disk may be slow to answer, so its free room is read on a blocking thread.
             tokio::task::spawn_blocking(move || judge(log.standing())).await.unwrap_or(Ok(()))
         }
         .boxed()

@@ -93,7 +93,7 @@ impl Elections {
         }
     }
 
-    /// Runs work while this server leads. `work` is called anew each time that it becomes the leader.
+    /// Runs work while this server leads. `work` is called each time that the server becomes the leader.
     pub async fn lead<W: Future<Output = ()>>(
         &self,
         transport: Arc<Transport>,

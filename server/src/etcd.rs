@@ -41,7 +41,7 @@ pub struct Args {
     _settled: Settled<settled::Etcd>,
 }
 
-/// `http://HOST:PORT`
+/// The address to listen on: `http://HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientUrl {
     host: String,
@@ -173,7 +173,7 @@ impl Drop for Joined {
     }
 }
 
-/// What a server learns by joining. Dropping it leaves.
+/// The result of joining. The server leaves when this value is dropped.
 pub struct Membership {
     /// Whether events must survive the process.
     pub fsync: bool,

@@ -1,4 +1,4 @@
-//! Repairs the records of reserved addresses and node ports. Of the servers on one etcd only one does it.
+//! Repairs the records of reserved addresses and node ports. Only one of the servers on an etcd repairs them.
 
 use holdfast_core::amends::{Leaks, Wrong};
 use holdfast_core::kinds::networking::AddressOwner;
@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// Repairs once per interval, while `is_first` says that this server does.
 pub async fn run(service: Arc<Service>, claims: Arc<Allocations>, is_first: Arc<AtomicBool>, interval: Duration) {
     let mut leaks = Leaks::default();
-    // After this time it is known which server repairs.
+    // After this pause the server knows which server repairs.
     tokio::time::sleep(PAUSE).await;
     loop {
         if is_first.load(Ordering::Relaxed) {

@@ -188,7 +188,7 @@ async fn each(interval: Duration, work: impl Fn() + Send + Sync + 'static) {
     }
 }
 
-/// The group and resource of what is stored at or below a key, as metric labels.
+/// The group and resource of the objects at or below a key, as metric labels.
 fn label(keys: &Keys, key: &[u8]) -> (String, String) {
     let path = std::str::from_utf8(key).ok().and_then(|key| key.strip_prefix(keys.root())).unwrap_or_default();
     let slashes = path.match_indices('/').map(|(at, _)| at);
@@ -222,7 +222,7 @@ impl HealthCheck for Check {
             Turn::Ask(asked) => asked,
         };
         let (probe, etcd, keys) = (self.probe.clone(), self.etcd.clone(), self.keys.clone());
-        // The check goes on even if its caller leaves: later callers get its outcome.
+        // The check goes on even if its caller disconnects. Later callers get its outcome.
         let answered = tokio::spawn(async move {
             let timeout = probe.timeout();
             let asking = tokio::task::spawn_blocking(move || health::ask(etcd.as_ref(), &keys));

@@ -339,7 +339,7 @@ fn parse_ports(text: &str) -> Result<(u16, u16), String> {
     Ok((first, last))
 }
 
-/// Rewrites arguments to what clap expects: dashes for underscores in names, and `-v 4` for `-v=4`.
+/// Rewrites arguments to the form that clap expects: dashes for underscores in names, and `-v 4` for `-v=4`.
 pub fn normalized(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut rest = false;
     let normalize = |argument: OsString| {

@@ -1,5 +1,5 @@
-//! The feed and the actor of components in the server's own process: news come from the log's commits, actions go to
-//! the service.
+//! The feed and the actor of components in the server's own process: news comes from the log's commits, and actions go
+//! to the service.
 
 use async_trait::async_trait;
 use futures_util::future::select_all;
@@ -22,7 +22,7 @@ use std::sync::{Arc, LazyLock, Weak};
 /// The largest response that is read.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// All commits from a snapshot on. Objects are shared with the state, and each is parsed once.
+/// All commits after a snapshot. Objects are shared with the state, and each is parsed once.
 pub struct InsideFeed {
     engine: Arc<Engine>,
     /// Resources that are watched by name, in the version named.
@@ -30,7 +30,7 @@ pub struct InsideFeed {
     /// Other resources that are watched, by metadata only; `is_shown`: whether `shown` is up to date with them.
     extra_kinds: ExtraKinds,
     is_shown: bool,
-    /// One tap of each engine, the main engine's first; none before the first call.
+    /// One tap of each engine, with the main engine's first. Empty before the first call.
     taps: Vec<Tap>,
     shown: BTreeMap<Resource, Shown>,
     by_kind: HashMap<KindId, Resource>,
@@ -38,11 +38,11 @@ pub struct InsideFeed {
     revision: u64,
 }
 
-/// How the objects of a resource are shown.
+/// The form in which the objects of a resource are reported.
 #[derive(Clone, Copy)]
 struct Shown {
     kind: KindId,
-    /// `None`: as stored, because only their metadata is read.
+    /// The version of the objects; `None`: the stored version, because only their metadata is read.
     version: Option<usize>,
     /// Changes up to this version were part of the news already given.
     since: u64,
@@ -63,7 +63,7 @@ impl InsideFeed {
         let known: Vec<Resource> = self.shown.keys().cloned().collect();
         news.retain(|news| matches!(news, News::Dropped(_) | News::Served(_)));
         news.extend(known.iter().filter_map(|resource| self.all_of(&begin, resource)));
-        // The objects of a kind in another log have come with their version.
+        // The objects of a kind in another log were reported with the version of that log.
         news.extend(self.reached(&self.engine, begin.offset));
         news.push(News::Complete);
         news
@@ -107,7 +107,7 @@ impl InsideFeed {
         Some(News::Replaced { resource: resource.clone(), objects, version })
     }
 
-    /// News that all changes of one log up to a version have come.
+    /// The news that all changes of one log up to a version were reported.
     fn reached(&self, engine: &Arc<Engine>, through: Offset) -> Vec<News> {
         if !self.engine.is_divided() {
             return vec![News::ReachedAll(through.0)];
@@ -202,7 +202,7 @@ fn body_of(entry: &holdfast_core::state::Entry, kind: &Kind, version: Option<usi
     }
 }
 
-/// Carries out actions through the service, which authorizes the actor as it does any user.
+/// Carries out actions through the service, which authorizes the actor like any user.
 pub struct InsideAct {
     transport: Weak<Transport>,
 }

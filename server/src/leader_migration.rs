@@ -1,5 +1,5 @@
-//! Leader migration, the file of `--leader-migration-config`: under which lease each controller runs while a cluster
-//! moves controllers from one manager to another.
+//! Leader migration, the file of `--leader-migration-config`: the lease under which each controller runs while a
+//! cluster moves controllers from one manager to another.
 //!
 //! Both managers compete for a second lease, of the controllers that move; the leader's file says which component runs
 //! each of them.

@@ -278,7 +278,7 @@ fn main() -> std::process::ExitCode {
 /// inherit the setting.
 fn use_small_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        // The only cost is memory.
+        // A failure costs only memory.
         tracing::debug!(%error, "huge pages stay");
     }
 }

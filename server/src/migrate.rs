@@ -128,7 +128,8 @@ impl Args {
         }
     }
 
-    /// The encryption keys of values in etcd; without a configuration values are moved as they are.
+    /// The encryption keys of values in etcd; `None` without an encryption configuration: then values are moved without
+    /// decryption.
     fn keyring(&self) -> Result<Option<Arc<Keyring>>> {
         if self.encryption.is_given() { Ok(Some(self.encryption.keyring()?)) } else { Ok(None) }
     }
@@ -196,7 +197,7 @@ fn connected(members: &[Address], options: &EtcdArgs) -> Result<(Arc<dyn Etcd>, 
     Ok((Arc::new(cluster), prefix))
 }
 
-/// The innermost error, so that advice for it is found.
+/// The innermost error, so that [`crate::advice`] finds advice for it.
 fn told(stopped: Stopped) -> anyhow::Error {
     match stopped {
         Stopped::Log(fault) => fault.into(),

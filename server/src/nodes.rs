@@ -67,7 +67,7 @@ pub fn run(args: Args) -> Result<()> {
         for controller in controllers {
             let actor = Actor::of(controller.as_ref());
             for action in std::mem::take(&mut needed) {
-                // The user may lack the right to create these objects; that does not matter if they exist.
+                // The user may lack the right to create these objects. If they exist, that does not matter.
                 if act.is_there(&actor, &action.resource, &action.key).await.is_ok_and(|is_there| is_there) {
                     continue;
                 }

@@ -189,7 +189,7 @@ pub fn judged(etcd: &dyn Etcd) -> Result<bool> {
     verdict(&versions(etcd)?, Transactions::Full)
 }
 
-/// Judges the members. A store that is no etcd has none of etcd's bugs, whatever version it reports.
+/// Judges the members. A store other than etcd has none of etcd's bugs, even if it reports an affected version.
 fn verdict(Answered { versions, all }: &Answered, transactions: Transactions) -> Result<bool> {
     let members = versions.iter().map(|(address, version)| (address.as_str(), version.as_str()));
     let Judged { refused, warned, tells_progress } = releases::judge(members);

@@ -1,4 +1,4 @@
-//! Sends spans to a collector: OTLP over gRPC, without TLS, as Kubernetes' API server does.
+//! Sends spans to a collector: OTLP over gRPC, without TLS, like Kubernetes' API server.
 //!
 //! Spans wait in a bounded queue. Spans that do not fit are dropped and counted; no request waits for a collector.
 

@@ -22,7 +22,7 @@ use tokio::net::UnixListener;
 /// The largest request body that is read: clients send a log level, a single number.
 const BODY_BYTES_MAX: usize = 1 << 10;
 
-/// The pages of a server with these options; `profiling` turns on those below `/debug`.
+/// The pages of a server with these options; `profiling` turns on the pages below `/debug`.
 pub fn pages(flags: Vec<(String, String)>, releases: Releases, profiling: bool, shown: Zpages) -> Pages {
     let paths = Paths {
         name: "kube-apiserver",

@@ -23,7 +23,7 @@ const AUTHORITY_DAYS: i64 = 3650;
 /// At start, certificates that expire within this time are renewed.
 const RENEWAL_DAYS: i64 = 30;
 
-/// Where the files are.
+/// The paths of the keys and certificates.
 pub struct Pki {
     pub folder: PathBuf,
     pub authority: PathBuf,
@@ -196,7 +196,7 @@ fn with_certificate<T>(file: &Path, look: impl FnOnce(&X509Certificate<'_>) -> T
 pub fn kubeconfig(pki: &Pki, url: &str) -> Result<String> {
     let data = |path: &Path| read(path).map(|text| STANDARD.encode(text));
     let key = read(&pki.admin_key)?;
-    // Java's clients tell a key on an elliptic curve by this form alone.
+    // Java's clients recognize a key on an elliptic curve only in this form.
     let key = keys::private_key(key.as_bytes()).ok().and_then(|key| keys::in_sec1(&key)).map(in_pem).unwrap_or(key);
     Ok(format!(
         "apiVersion: v1\nkind: Config\nclusters:\n- name: holdfast\n  cluster:\n    server: {url}\n    \

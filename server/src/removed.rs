@@ -38,7 +38,7 @@ pub type Removed = (&'static str, &'static str);
 
 const SSH: &str = "Kubernetes removed SSH tunnels to nodes in 1.22; use proxies, with --egress-selector-config-file";
 
-/// The API server's, sorted.
+/// The removed options of the API server, sorted.
 pub const API_SERVER: &[Removed] = &[("ssh-keyfile", SSH), ("ssh-user", SSH)];
 
 #[cfg(test)]

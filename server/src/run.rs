@@ -41,7 +41,7 @@ impl Cluster for OnThisMachine {
     fn serve(self, data: &Path, keep: bool, work: impl AsyncFnOnce(Access) -> Result<u8>) -> Result<u8> {
         let OnThisMachine { mut up, cluster, flags } = self;
         up.server.data_dir = Some(data.to_owned());
-        // A free port, so that several can run at the same time.
+        // The default is a free port, so that several clusters can run at the same time.
         up.server.secure_port.get_or_insert(0);
         let lasting = if keep { Lasting::Kept } else { Lasting::Fleeting };
         let (server, admin) = up::prepare(up, flags, lasting, if cluster { "*" } else { "-*" })?;
@@ -52,7 +52,8 @@ impl Cluster for OnThisMachine {
     }
 }
 
-/// Logs to files, or where the options say. Without any such option nothing is logged: the output is the command's own.
+/// Logs to files, or to the destination in the options. Without such an option nothing is logged, because the output
+/// belongs to the command.
 fn log_to_files(options: &mut logging::LoggingArgs) -> Result<Option<logging::LogGuard>> {
     let to_files = options.log_file.is_some() || options.log_dir.is_some();
     let wanted = options.v > 0 || options.vmodule != logging::Modules::default() || options.alsologtostderr;

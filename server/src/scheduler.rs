@@ -107,7 +107,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     for why in &configuration.ignored_fields {
         tracing::warn!(why, "the configuration has unknown fields, which are ignored");
     }
-    // The signal is caught from here on, so that it does not end the process.
+    // This call begins to catch the signal, so that it does not end the process.
     let dump = dumps()?;
     let leader_election = configuration.leader_election.leader_elect;
     let features = Features { profiling: configuration.enable_profiling, leader_election };

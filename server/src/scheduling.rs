@@ -38,7 +38,7 @@ impl InProcess {
             let feed = InsideFeed::new(transport.service().engine().clone(), resources(), ExtraKinds::None);
             drop(transport);
             let (synced, dump, host, request_runtime) = (Arc::default(), Arc::default(), host(), Handle::current());
-            // It runs only while it leads.
+            // This scheduler runs only while its server leads.
             let (_leads, leads) = watch::channel(true);
             let work =
                 Work { configuration, act, metrics, leads, synced, host, dump, request_runtime, pod_resources: None };

@@ -1,4 +1,4 @@
-//! Options that have only one possible effect here, or none.
+//! Options that have only one possible effect in Holdfast, or none.
 //!
 //! Such an option is accepted with every value under which the server does what the value asks for, and refused with
 //! any other. Options of what Kubernetes has removed are in [`removed`](crate::removed).
@@ -45,7 +45,7 @@ pub trait Options: Send + Sync + 'static {
 pub struct Row {
     name: &'static str,
     form: Form,
-    /// Accepts a value, or says why the server cannot do what it asks for.
+    /// Accepts a value, or returns why the server cannot do what the value demands.
     takes: fn(&str) -> Result<(), String>,
     /// Why nothing depends on the option.
     because: &'static str,
@@ -55,7 +55,7 @@ pub struct Row {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// `--name` alone means true.
+    /// A switch: `--name` without a value means true.
     Switch,
     Value,
 }
@@ -64,7 +64,7 @@ const fn row(name: &'static str, form: Form, takes: fn(&str) -> Result<(), Strin
     Row { name, form, takes, because, gone: false }
 }
 
-/// An option that Kubernetes has given up.
+/// An option of a feature that Kubernetes has removed.
 const fn gone(name: &'static str, form: Form, takes: fn(&str) -> Result<(), String>, because: &'static str) -> Row {
     Row { name, form, takes, because, gone: true }
 }
@@ -152,7 +152,7 @@ fn etcd3(text: &str) -> Result<(), String> {
     }
 }
 
-/// Of `holdfast apiserver` and `holdfast up`.
+/// Options of `holdfast apiserver` and `holdfast up`.
 #[derive(Debug, Clone)]
 pub enum ApiServer {}
 
@@ -263,7 +263,7 @@ fn networks(text: &str) -> Result<(), String> {
     }
 }
 
-/// Of the scheduler and of controller managers.
+/// Options of the scheduler and of controller managers.
 #[derive(Debug, Clone)]
 pub enum Component {}
 
@@ -296,7 +296,7 @@ fn release(text: &str) -> Result<(), String> {
     }
 }
 
-/// Of `holdfast controller-manager`.
+/// Options of `holdfast controller-manager`.
 #[derive(Debug, Clone)]
 pub enum ControllerManager {}
 
@@ -355,7 +355,7 @@ impl Options for ControllerManager {
     ];
 }
 
-/// Of `holdfast cloud-controller-manager`.
+/// Options of `holdfast cloud-controller-manager`.
 #[derive(Debug, Clone)]
 pub enum CloudControllerManager {}
 
@@ -406,7 +406,7 @@ fn zero(text: &str) -> Result<(), String> {
     }
 }
 
-/// Of `holdfast etcd`, which stores nothing, has no peers and writes no log.
+/// Options of `holdfast etcd`, which stores nothing, has no peers and writes no log.
 #[derive(Debug, Clone)]
 pub enum Etcd {}
 

@@ -18,12 +18,12 @@ struct Founded {
     /// The machine and the folder from which the files are copied.
     host: String,
     folder: String,
-    /// By file name: the SHA-256 digest of its public key, in the form in which `kubeadm join` expects that of an
-    /// authority.
+    /// The SHA-256 digests of public keys by file name, in the form in which `kubeadm join` expects an authority's
+    /// digest.
     keys: BTreeMap<String, String>,
 }
 
-/// A shared key: the file with its public part, and the private key's file if it is another.
+/// A shared key: the file with its public part, and the private key's file if that is another file.
 struct SharedKey<'p> {
     public: &'p Path,
     private: Option<&'p Path>,
@@ -51,7 +51,7 @@ impl<'e> SharedKeys<'e> {
         }
     }
 
-    /// Makes this machine's keys the cluster's, unless the cluster has keys: then they must be the same.
+    /// Makes this machine's keys the keys of the cluster. If the cluster already has keys, they must be the same.
     pub fn agree(&self) -> Result<()> {
         let folder = self.pki.folder.canonicalize().unwrap_or_else(|_| self.pki.folder.clone());
         let keys =

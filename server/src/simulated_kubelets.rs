@@ -48,7 +48,7 @@ pub struct Ready {
 }
 
 impl Listening {
-    /// On the loopback address, with a certificate of the cluster's authority.
+    /// Listens on the loopback address, with a certificate of the cluster's authority.
     pub fn within(authority: &Path, authority_key: &Path, port: u16) -> Result<Listening> {
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let vouched = std::fs::read_to_string(authority).with_context(|| format!("read {}", authority.display()))?;
@@ -61,7 +61,7 @@ impl Listening {
         Ok(Listening { listener: listen(address, port, true)?, certificate, key, clients: Some(vouched) })
     }
 
-    /// On an address that other machines reach, with a self-signed certificate.
+    /// Listens on an address that other machines reach, with a self-signed certificate.
     pub fn at(address: IpAddr, port: u16) -> Result<Listening> {
         let made = made::self_signed("simulated-nodes", &["localhost".to_owned()], &[address])?;
         let listener = listen(address, port, false)?;

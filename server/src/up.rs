@@ -47,7 +47,7 @@ impl Args {
 }
 
 impl Args {
-    /// The cluster's cloud, if it has one.
+    /// The chosen cloud; `None` if the options name none.
     fn cloud(&self) -> Result<Option<ChosenCloud>> {
         let (provider, config) = (&self.server.cloud_provider, &self.server.cloud_config);
         let provider = provider.as_deref().unwrap_or_default();
@@ -79,7 +79,7 @@ pub fn run(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     })
 }
 
-/// What the administrator of a prepared server needs.
+/// The administrator's access to a prepared server.
 pub struct Admin {
     pub kubeconfig: PathBuf,
     bind: IpAddr,

@@ -1,4 +1,4 @@
-//! The intention of a request, and its effect on an object: the simplest model of what a client may expect.
+//! The intention of a request, and its effect on an object: the simplest model of the effects that a client may expect.
 
 use crate::custom::{self, CLEANUP, Law, Variant};
 use crate::owners;
@@ -50,7 +50,7 @@ pub enum Act {
         version: Option<u64>,
         test: Option<String>,
     },
-    /// Server-side apply of these fields, and of the fields that never differ.
+    /// A server-side apply of these fields, and of the fields that all applies have.
     Apply {
         fields: BTreeMap<owners::Field, Value>,
         manager: String,
@@ -132,7 +132,8 @@ impl Edit {
         })
     }
 
-    /// Makes the same change to a whole document.
+    /// Makes the edit directly in a document, where `patch` expresses it as a patch. `AddFinalizer` and `DropFinalizer`
+    /// change nothing here.
     pub fn make(&self, document: &mut Value) {
         let put = |place: &mut Value, key: &str, value: &Option<String>| match (place.as_object_mut(), value) {
             (Some(map), Some(value)) => drop(map.insert(key.to_owned(), json!(value))),

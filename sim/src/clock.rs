@@ -36,7 +36,7 @@ impl SimulatedClock {
     }
 
     pub fn advance(&self, milliseconds: i64) {
-        // Never more than an hour before the start.
+        // The time never goes back by more than an hour before the start.
         let mut inner = self.lock();
         inner.now_ms = (inner.now_ms + milliseconds).max(START_MS - 3_600_000);
     }

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 /// The default number of seeds.
 const SEEDS: u64 = 100;
-/// How many failures are shrunk, and for how long each.
+/// The maximum number of failures that are shrunk.
 const SHRUNK_MAX: u64 = 3;
+/// How long one failure is shrunk.
 const SHRINK_TIME: Duration = Duration::from_secs(20);
 
 /// What to simulate, for how long.
@@ -235,7 +236,7 @@ pub fn account(plan: &Plan, failure: &Failure, shrinks: bool) -> String {
     let (steps, failure) = shrink(plan, failure, Instant::now() + SHRINK_TIME);
     let report = simulate(&Plan { only: Some(steps.clone()), trace: true, ..plan.clone() });
     told += &format!("  {} of {} steps are enough for: {}\n", steps.len(), plan.steps, failure.why);
-    // Step 0 is the same for all seeds.
+    // Lines of step 0 are left out, because it is the same for all seeds.
     let lines = report.trace.iter().filter(|line| !line.starts_with("    0 "));
     lines.for_each(|line| told += &format!("    {line}\n"));
     told + &format!("  rerun: {again} --only {} --trace", list(&steps))

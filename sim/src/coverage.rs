@@ -94,7 +94,7 @@ impl Coverage {
 }
 
 thread_local! {
-    /// Of this thread's simulation.
+    /// The coverage of this thread's simulation.
     static SEEN: RefCell<Coverage> = RefCell::default();
 }
 

@@ -90,7 +90,7 @@ pub fn fingerprint(spec: &Value) -> String {
     versions.collect::<Vec<_>>().join(", ")
 }
 
-/// What the definition at an offset says about widgets.
+/// The content of the widgets' definition at one offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Law<'a> {
     pub tier: Option<&'a str>,
@@ -131,7 +131,7 @@ pub fn managed<'a>(law: Option<Law>, object: &'a Value) -> Cow<'a, Value> {
     Cow::Owned(object)
 }
 
-/// A stored widget as readers see it in one of its versions.
+/// A stored widget in the form in which readers see it in one of its versions.
 pub fn shown(law: Law, stored: &Value, version: Option<&str>) -> Value {
     let mut object = stored.clone();
     object["apiVersion"] = format!("{GROUP}/{}", version.unwrap_or(law.stored)).into();

@@ -23,7 +23,7 @@ pub enum Sabotage {
     ForgetLast,
     /// A scan skips every seventh event.
     SkipOnScan,
-    /// After a crash, deleted objects are still there.
+    /// After a crash, deleted objects exist again.
     KeepDeleted,
     /// Objects lose a byte when they are written.
     DropByte,
@@ -50,13 +50,13 @@ pub enum Stage {
 pub enum Planned {
     /// The batch does not fit as a whole: its beginning may be written.
     Full,
-    /// The write fails: nothing of the batch is there.
+    /// The write fails: nothing of the batch is on the disk.
     WriteFails,
-    /// The sync fails, and the pages are dropped: any part of the batch may be there.
+    /// The sync fails, and the pages are dropped: any part of the batch may be on the disk.
     SyncFails,
-    /// The sync is reported as failed, but the whole batch is there.
+    /// The sync is reported as failed, but the whole batch is on the disk.
     SyncSaysItFails,
-    /// The server crashes there.
+    /// The server crashes at this stage.
     Crash(Stage),
 }
 
@@ -78,7 +78,7 @@ struct Inner {
     file: File,
     /// Where the next batch is written.
     end: usize,
-    /// The end of the part of the file that was found complete when last read and has not been written since, and the
+    /// The part of the file that was complete when it was last read and was not written after that: its end, and the
     /// number of its records.
     proven: (usize, usize),
     /// The records by offset; `None` for forgotten ones.
@@ -259,7 +259,7 @@ impl Inner {
         }
         self.records.truncate(count + found.len());
         for (at, record) in found.into_iter().enumerate() {
-            // Known records may have been forgotten since.
+            // The log may have forgotten known records since they were added.
             if count + at >= before {
                 self.push(record);
             }
@@ -291,7 +291,7 @@ impl Inner {
         self.records.push(Some(record));
     }
 
-    /// Appends completely and durably: another server's faults are not this one's.
+    /// Appends completely and durably: this server's planned faults do not affect another server.
     fn append_as_other(&mut self, records: &[Record]) {
         let bytes = frames(records);
         let at = self.end;

@@ -61,7 +61,7 @@ pub fn read(
     Call { id: RequestId::given("read"), ..Call::new(user.clone(), CallSubject::Named(Box::new(named))) }
 }
 
-/// The same read with the parameter `at`.
+/// A read with the parameter `at`.
 pub fn at(mut call: Call, moment: String) -> Call {
     if let CallSubject::Named(named) = &mut call.asked {
         named.at = Some(moment);
@@ -69,13 +69,13 @@ pub fn at(mut call: Call, moment: String) -> Call {
     call
 }
 
-/// Asks for the whole log, to check whether the user may see everything that was ever stored.
+/// A request for the whole log, to check whether the user may see everything that was ever stored.
 pub fn everything(user: &Arc<User>) -> Call {
     let asked = CallSubject::Everything { verb: "get", path: "/holdfast/log".to_owned() };
     Call { id: RequestId::given("read"), ..Call::new(user.clone(), asked) }
 }
 
-/// The same request with a path through a namespace in which the object is not.
+/// The call of a request with the path of a namespace that does not contain the object.
 pub fn call_through(seen: &State, request: Request, namespace: &str) -> Call {
     let mut call = call(seen, request);
     if let CallSubject::Named(named) = &mut call.asked {

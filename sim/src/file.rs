@@ -3,7 +3,7 @@
 use crate::random::Dice;
 use std::collections::BTreeSet;
 
-/// Smaller than a real page, so that most batches cover several.
+/// The size of a page. It is smaller than a real page, so that most batches cover several pages.
 pub const PAGE_BYTES: usize = 512;
 /// The unit that a disk writes atomically.
 const SECTOR_BYTES: usize = 64;
@@ -63,7 +63,7 @@ impl File {
         self.seen.clone_from(&self.safe);
     }
 
-    /// Makes everything safe, although the sync is reported as failed.
+    /// Makes all written pages safe, although the sync is reported as failed.
     pub fn keep(&mut self) {
         self.sync();
     }

@@ -27,21 +27,21 @@ pub struct Follower {
     pub sort: Sort,
     pub pick: Pick,
     watch: Option<Watch>,
-    /// It has no state, or its version is too old: it must list.
+    /// Whether the follower must list, because it has no state or its version is too old.
     blank: bool,
     /// The initial objects of a watch, until the bookmark that ends them; `None`: they are complete.
     initial: Option<BTreeMap<String, u64>>,
     /// Every event up to this one was received, or does not concern this watcher.
     position: u64,
-    /// It knows `position` from a bookmark.
+    /// Whether `position` comes from a bookmark.
     bookmarked: bool,
     /// The newest event when the watch was opened.
     opened: u64,
     /// The objects that the watcher knows.
     held: BTreeMap<String, u64>,
-    /// Events sent by a server that has crashed since, and not processed yet.
+    /// Events that a server sent before it crashed, and that are not processed yet.
     last_words: Vec<Delivery>,
-    /// How the watch ended before that.
+    /// How the watch ended before that crash.
     ended: Option<Fault>,
 }
 
@@ -76,7 +76,7 @@ impl Follower {
         let mut follower = Follower::new(dice);
         let newest = sight.newest();
         if dice.chance(15) && newest > 0 {
-            // A watcher that was away for long comes back.
+            // This watcher resumes after a long interruption.
             follower.remembers(sight.twin, past(dice, newest));
             follower.resume(sight)?;
             saw(Mark::WatchStartedInThePast);
@@ -86,7 +86,7 @@ impl Follower {
         Ok(follower)
     }
 
-    /// Sets its state to that of a past version.
+    /// Sets the watcher's state to the state at a past version.
     fn remembers(&mut self, twin: &Twin, offset: u64) {
         self.held = picked(twin, self.sort, &self.pick, offset)
             .map(|(key, version)| (key.to_owned(), version.offset))
@@ -120,7 +120,7 @@ impl Follower {
         }
     }
 
-    /// The call for its selection, from a version on if one is given.
+    /// The call for the watcher's selection, beginning at a version if one is given.
     fn call(&self, verb: Verb, from: Option<u64>) -> Call {
         let (mut options, namespace) = self.pick.terms();
         options.watch = verb == Verb::Watch;
@@ -137,7 +137,7 @@ impl Follower {
         reading.explains(sight, refusal).map_err(|why| self.blame(&why))
     }
 
-    /// The watch of a reply; checks that the user has the right to it.
+    /// Takes the watch of a reply, and checks that the user has the right to it.
     fn opened(&self, sight: Sight, asked: Option<u64>, reply: Reply) -> Result<Watch, String> {
         let (_, namespace) = self.pick.terms();
         let namespace = namespace.as_deref().unwrap_or("");
@@ -149,7 +149,7 @@ impl Follower {
         }
     }
 
-    /// Opens the watch. Returns false if the user or the kind has lost what it needs, which may come again.
+    /// Opens the watch. Returns false if the user's right or the kind is missing at present. Both may come back.
     fn open(&mut self, sight: Sight, from: Option<u64>) -> Result<bool, String> {
         match door::ask(sight.service, self.call(Verb::Watch, from)) {
             Ok(reply) => {
@@ -191,7 +191,7 @@ impl Follower {
         Ok(())
     }
 
-    /// The connection breaks.
+    /// Breaks the watcher's connection.
     pub fn cut(&mut self) {
         saw(Mark::WatchCut);
         (self.watch, self.ended) = (None, None);
@@ -210,7 +210,7 @@ impl Follower {
         Ok(())
     }
 
-    /// It has no watch, and knows the reason.
+    /// Whether the follower has no watch, and has already handled the end of the last one.
     pub fn is_cut(&self) -> bool {
         self.watch.is_none() && self.ended.is_none()
     }
@@ -240,7 +240,7 @@ impl Follower {
         }
     }
 
-    /// Processes events sent before the crash; the twin has learned by now what became durable.
+    /// Processes events sent before the crash; the twin already contains the events that became durable.
     pub fn remember(&mut self, twin: &Twin) -> Verdict {
         for delivery in std::mem::take(&mut self.last_words) {
             let why = self.take(twin, &delivery);
@@ -265,7 +265,7 @@ impl Follower {
                 Ok(Some(delivery)) => {
                     self.take(twin, &delivery).map_err(|why| self.blame(&why))?;
                     later += usize::from(self.position > self.opened && self.initial.is_none());
-                    // More than its queue holds: some events came from the log.
+                    // There were more events than the queue holds, so some came from the log.
                     if later == QUEUE_EVENTS + 1 {
                         saw(Mark::WatchFellBehind);
                     }
@@ -332,7 +332,7 @@ impl Follower {
         };
         if let Some(left) = next.left {
             let shown = delivery.event.shown(ChangeType::Deleted).document();
-            // It left the selection: the event has its last state there, with the event's version.
+            // The object left the selection: the event has its last selected state, with the event's version.
             let mut last = left.document.clone();
             last["metadata"]["resourceVersion"] = offset.to_string().into();
             if shown != last {
@@ -377,7 +377,7 @@ impl Follower {
         })
     }
 
-    /// Asks for a bookmark, which must not be ahead of what was received.
+    /// Requests a bookmark. It must not be ahead of the received events.
     pub fn bookmark(&mut self, twin: &Twin) -> Verdict {
         self.remember(twin)?;
         if self.initial.is_some() {

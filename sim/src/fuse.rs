@@ -66,7 +66,7 @@ impl Wake for Fuse {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Only once: values dropped while the panic unwinds wake other waiters.
+        // The fuse acts only once, because values dropped while the panic unwinds wake other waiters.
         if self.lit.swap(false, Ordering::Relaxed) {
             die();
         }

@@ -27,7 +27,7 @@ pub const FIELDS: [Field; 9] = [
     Field::Tier,
 ];
 
-/// Manager, operation and subresource.
+/// An owner of a field: manager, operation and subresource.
 type Owner<'a> = (&'a str, &'a str, &'a str);
 
 /// The manager of fields that were set before the first apply.
@@ -159,7 +159,7 @@ pub fn check(
         if found != old && owners.is_empty() && applied.is_some_and(|fields| !fields.contains_key(&field)) {
             continue;
         }
-        // As in Kubernetes, scaling is recorded only if a manager owned the replicas before; and a Scale omits zero
+        // As in Kubernetes, scaling is recorded only if a manager already owned the replicas; and a Scale omits zero
         // replicas.
         let unowned = before.is_some_and(|before| field.owners(before).is_empty());
         if writer.2 == "scale" && field == Field::Replicas && (unowned || *found == 0) {

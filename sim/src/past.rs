@@ -17,7 +17,7 @@ use holdfast_core::request::{Options, Verb};
 use holdfast_service::Reply;
 use jiff::Timestamp;
 
-/// A whole past state must be what it was.
+/// Checks that a whole past state is read as it was.
 pub fn check_whole(dice: &mut Dice, sight: Sight) -> Verdict {
     let Sight { engine, twin, .. } = sight;
     let user = rights::draw(dice);
@@ -46,7 +46,7 @@ pub fn check_whole(dice: &mut Dice, sight: Sight) -> Verdict {
     }
 }
 
-/// A time means the version before the first event that is later.
+/// Checks that a time means the version before the first later event.
 pub fn check_time(dice: &mut Dice, sight: Sight) -> Verdict {
     let Sight { twin, now_ms, .. } = sight;
     let newest = sight.newest();
@@ -106,7 +106,7 @@ pub fn is_moment(twin: &Twin, time_ms: i64, found: u64) -> Verdict {
     ensure(next.is_none_or(later), || format!("it is said to be {found}, and the event after it is no later"))
 }
 
-/// A watch that ends at a past version must send the events up to it, and none after it.
+/// Checks that a watch that ends at a past version sends the events up to it, and none after it.
 pub fn check_watch(dice: &mut Dice, sight: Sight) -> Verdict {
     let twin = sight.twin;
     let at = past(dice, sight.newest());

@@ -1,4 +1,4 @@
-//! The selection of a watcher, a list or a mass deletion, with a naive meaning of its own.
+//! The selection of a watcher, a list or a mass deletion, with a naive implementation of its meaning.
 
 use crate::random::Dice;
 use crate::shape::{SORTS, Sort};
@@ -8,7 +8,7 @@ use holdfast_core::request::{Body, Options, Request, Target, Verb};
 use holdfast_core::state::State;
 use std::sync::{Arc, OnceLock};
 
-/// Clients create, fill and delete these; `default` exists from the start and stays.
+/// The namespaces. Clients create, fill and delete them; `default` exists from the start and stays.
 pub const NAMESPACES: [&str; 4] = ["default", "n1", "n2", "n3"];
 pub const NAMES: [&str; 3] = ["a", "b", "c"];
 pub const VALUES: [&str; 3] = ["red", "green", "blue"];

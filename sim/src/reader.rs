@@ -21,7 +21,7 @@ use holdfast_service::{Call, Listed, Reply, Service, Shown};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How long a continue token, or a version to list at, is valid at least, in simulated milliseconds.
+/// The minimum time, in simulated milliseconds, for which a continue token or a version to list at is valid.
 const LIFETIME_MS: i64 = 5 * 60 * 1000;
 
 /// The part of the world that readers use.
@@ -42,7 +42,7 @@ impl Sight<'_> {
     }
 }
 
-/// A read with everything that decides about the user's right to it.
+/// A read with all properties that decide about the user's right to it.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
     pub user: &'a Arc<User>,
@@ -64,12 +64,12 @@ impl Reading<'_> {
         rights::is_hidden(sight.twin, self.user, self.namespace, self.asked.unwrap_or(newest), newest)
     }
 
-    /// A user who gets an answer must have the right to it.
+    /// Checks that a user who gets an answer has the right to it.
     pub fn check_right(&self, sight: Sight) -> Verdict {
         ensure(self.may(sight), || format!("it is answered to {}, who has no right to it", self.user.name))
     }
 
-    /// The answer must not show what earlier owners had in the namespace.
+    /// Checks that the answer does not show objects of the namespace's earlier owners.
     pub fn check_shown(&self, sight: Sight) -> Verdict {
         ensure(!self.is_hidden(sight), || format!("{} is shown what others held before", self.user.name))
     }
@@ -92,7 +92,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Whether the kind is not served, or was not at the version.
+    /// Whether the kind is not served, or was not served at the version.
     fn is_unserved(&self, sight: Sight) -> bool {
         let newest = sight.newest();
         let served = |offset: u64| sight.twin.law(offset).is_some();

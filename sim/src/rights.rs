@@ -1,4 +1,4 @@
-//! The simulated users, and a simple model of what the roles of the simulated cluster allow them.
+//! The simulated users, and a simple model of the rights that the roles of the simulated cluster give them.
 //!
 //! One user may do everything, one may read everything, and three own namespaces: the user after whom a RoleBinding is
 //! named may do everything in its namespace while it exists. RoleBindings are objects like all others here: clients
@@ -20,7 +20,7 @@ const ADMIN: &str = "sim";
 const AUDITOR: &str = "auditor";
 const OWNERS: [&str; 3] = ["owner-a", "owner-b", "owner-c"];
 
-/// May do everything by its roles; it is in no privileged group.
+/// The administrator, who may do everything because of roles, and is in no privileged group.
 pub fn admin() -> Arc<User> {
     users()[0].clone()
 }

@@ -1,9 +1,9 @@
-//! One run of a simulation: what is simulated, and the result.
+//! One run of a simulation: its plan and its result.
 
 use crate::coverage::Coverage;
 use crate::disk::Sabotage;
 
-/// What to simulate.
+/// The plan of a simulation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub seed: u64,
@@ -12,7 +12,7 @@ pub struct Plan {
     pub watchers: usize,
     pub sabotage: Sabotage,
     pub scene: Scene,
-    /// Only these steps; `None`: all steps.
+    /// The steps to run; `None`: all steps.
     pub only: Option<Vec<u32>>,
     /// Whether to describe every step in words, which takes time.
     pub trace: bool,

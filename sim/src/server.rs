@@ -21,7 +21,8 @@ pub const QUEUE_EVENTS: usize = 4;
 
 /// The capacity of the writer's queue: more than simulated clients ever send, including the janitor.
 const QUEUE_COMMANDS: usize = 256;
-/// The most requests in progress: so few that some are refused for that. Half of the places are open to all users.
+/// The maximum number of requests in progress. It is low, so that some requests are refused. Half of the places are
+/// open to all users.
 pub const PLACES: u32 = 8;
 
 pub struct Server {

@@ -21,7 +21,7 @@ pub enum Sort {
     /// The definition of widgets, which is created and deleted.
     CustomResourceDefinition,
     Widget,
-    /// Makes a user the owner of its namespace.
+    /// A RoleBinding makes a user the owner of its namespace.
     RoleBinding,
 }
 
@@ -56,7 +56,7 @@ pub struct Shape {
     pub node: Option<String>,
     pub deleting: bool,
     pub grace: i64,
-    /// A namespace that is not finalized.
+    /// Whether this is a namespace that is not finalized.
     pub held: bool,
 }
 
@@ -98,17 +98,17 @@ impl Sort {
         self == Self::Widget
     }
 
-    /// A PUT to a free name creates an object.
+    /// Whether a PUT to a free name creates an object.
     pub fn creates_on_update(self) -> bool {
         matches!(self, Self::Service | Self::Lease | Self::RoleBinding)
     }
 
-    /// A PUT must name the version on which it is based.
+    /// Whether a PUT must name the version on which it is based.
     pub fn needs_version(self) -> bool {
         matches!(self, Self::Lease | Self::Widget | Self::CustomResourceDefinition)
     }
 
-    /// Has `spec.replicas` and a scale.
+    /// Whether objects have `spec.replicas` and a scale.
     pub fn is_scaled(self) -> bool {
         matches!(self, Self::Deployment | Self::Widget)
     }
@@ -147,12 +147,12 @@ impl Shape {
         }
     }
 
-    /// Nothing keeps a deleted object any more.
+    /// Whether nothing keeps the object once it is being deleted.
     pub fn is_released(&self) -> bool {
         self.finalizers.is_empty() && self.grace == 0 && !self.held
     }
 
-    /// Only a pod that runs on a node has a grace period.
+    /// Whether the object is a pod that runs on a node. Only then it has a grace period.
     pub fn is_running(&self, sort: Sort) -> bool {
         sort == Sort::Pod && self.node.is_some() && !matches!(self.status.as_deref(), Some("Succeeded" | "Failed"))
     }

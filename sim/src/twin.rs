@@ -8,7 +8,7 @@ use holdfast_core::event::Record;
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Storage path and key.
+/// The storage path and the key of an object.
 pub type StoredAt = (String, String);
 
 #[derive(Default)]
@@ -20,7 +20,7 @@ pub struct Twin {
     /// The events of each request.
     by_request: BTreeMap<String, Vec<u64>>,
     uids: BTreeSet<String>,
-    /// The version up to which the log was told to forget replaced versions.
+    /// The version up to which the log may have forgotten replaced versions.
     pub forgotten: u64,
 }
 
@@ -30,7 +30,7 @@ pub struct Version {
     pub deleted: bool,
     pub record: Record,
     pub document: Value,
-    /// `None` for kinds that clients do not use.
+    /// The modelled part; `None` for kinds that clients do not use.
     pub shape: Option<Shape>,
 }
 
@@ -87,12 +87,12 @@ impl Twin {
         self.newest_of(self.offsets(storage, key), offset)
     }
 
-    /// What the definition of widgets says at `offset`.
+    /// The content of the widgets' definition at `offset`.
     pub fn law(&self, offset: u64) -> Option<Law<'_>> {
         Law::of(&self.version_at(DEFINITIONS, DEFINITION, offset)?.document)
     }
 
-    /// Whether the object did not exist at some time from `from` on.
+    /// Whether the object did not exist at version `from`, or at some time after it.
     pub fn was_absent(&self, storage: &str, key: &str, from: u64) -> bool {
         let offsets = self.offsets(storage, key);
         let later = offsets.iter().rev().take_while(|offset| **offset > from);
@@ -141,7 +141,7 @@ impl Version {
         self.document["metadata"]["uid"].as_str().unwrap_or("")
     }
 
-    /// Only for kinds that clients use.
+    /// The modelled part. Call this only for kinds that clients use.
     pub fn shape(&self) -> Shape {
         self.shape.clone().unwrap_or_default()
     }

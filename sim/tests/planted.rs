@@ -4,7 +4,7 @@ use clap::{Args as _, Command, FromArgMatches};
 use holdfast_engine::planted::{Bug, plant};
 use holdfast_sim::{Args, Plan, Scene, account, run, simulate};
 
-/// The most seeds that finding a bug may take.
+/// The maximum number of seeds that finding a bug may take.
 const SEEDS: u64 = 300;
 
 const SCHEDULING_SEEDS: u64 = 300;

@@ -17,7 +17,7 @@ use std::time::Duration;
 const LEASE: Duration = Duration::from_secs(15);
 /// How often each server renews its options.
 pub const RENEWED_EACH: Duration = Duration::from_secs(5);
-/// At most so many characters of another server's values are shown in an error.
+/// An error shows this many characters of another server's values at most.
 const SHOWN_MAX: usize = 200;
 
 /// Compares this server's options with those that other servers wrote.
@@ -29,12 +29,12 @@ pub struct Alike {
     options: BTreeMap<&'static str, String>,
     keys: Arc<Live>,
     leases: Mutex<Leases>,
-    /// The differences that were reported.
+    /// The differences that were already reported.
     reported: Mutex<BTreeSet<String>>,
 }
 
 impl Alike {
-    /// `server` is the id of the server's log. `address` is how errors of other servers name it.
+    /// `server` is the id of the server's log. `address` names this server in errors of other servers.
     pub fn new(
         etcd: Arc<dyn Etcd>,
         (prefix, transactions): (&str, Transactions),
@@ -56,7 +56,7 @@ impl Alike {
         }
     }
 
-    /// What other servers read.
+    /// This server's published options and encryption keys, which other servers read.
     fn value(&self) -> Result<Bytes, Fault> {
         let mut options = Map::new();
         self.options.iter().for_each(|(name, value)| drop(options.insert((*name).to_owned(), value.clone().into())));
@@ -65,13 +65,13 @@ impl Alike {
         Ok(value.to_string().into())
     }
 
-    /// The options that differ from those of a running server, each with that server and its value; and the resources
-    /// that this server or the other one could not read if the other wrote them.
+    /// The options that differ from a running server's, each with that server and its value. Also the resources that
+    /// one of the two servers could not read after the other has written them.
     pub fn differences(&self) -> Result<Vec<String>, Fault> {
         let found = self.etcd.range(&Range::of(self.all.clone()))?.found;
         let mut differences = Vec::new();
         for other in found.iter().filter(|other| other.key != self.key) {
-            // A value that is no JSON comes from another release and is not compared.
+            // A value that is not JSON comes from another release and is not compared.
             let Ok(told) = serde_json::from_slice::<Value>(&other.value) else { continue };
             let address = shown(&told["address"]);
             for (name, own) in &self.options {
@@ -89,8 +89,8 @@ impl Alike {
         Ok(differences)
     }
 
-    /// Writes this server's options again, and returns the differences that were not there before: another server
-    /// started at the same time, or has read its keys anew.
+    /// Writes this server's options again, and returns the differences that were not reported before. They arise when
+    /// another server starts at the same time or reads its encryption configuration again.
     pub fn renew(&self, now: Duration) -> Result<Vec<String>, Fault> {
         self.tell(now)?;
         let differences: BTreeSet<String> = self.differences()?.into_iter().collect();
@@ -100,7 +100,7 @@ impl Alike {
         Ok(news)
     }
 
-    /// Writes this server's options, or renews them. `now` is from any monotonic clock.
+    /// Writes this server's options, or renews them. `now` is the time of any monotonic clock.
     pub fn tell(&self, now: Duration) -> Result<(), Fault> {
         let lease = self.leases().lease(self.etcd.as_ref(), LEASE, now)?;
         let put = Operation::Put { key: self.key.clone(), value: self.value()?, lease };
@@ -121,7 +121,7 @@ impl Alike {
         }
     }
 
-    /// The revision of this server's options, or zero if they are not there.
+    /// The revision of this server's options; zero if they do not exist.
     fn revision(&self) -> Result<u64, Fault> {
         let found = self.etcd.range(&Range::of(client::Keys::one(self.key.clone())))?.found.pop();
         Ok(found.map_or(0, |found| found.mod_revision))
@@ -205,7 +205,7 @@ mod tests {
         for part in ["--encryption-provider-config", "secrets", "aescbc:v1:x:", "the server at 10.0.0.1"] {
             assert!(found[0].contains(part), "{part}: {found:?}");
         }
-        // It starts nevertheless, at the same time: each is told once.
+        // The other server starts nevertheless. Each server reports the difference once.
         assert_eq!(one.renew(NOW), Ok(Vec::new()));
         assert_eq!(other.renew(NOW), Ok(found.clone()));
         assert_eq!(other.renew(NOW), Ok(Vec::new()));

@@ -1,5 +1,5 @@
-//! Addresses and node ports in a commit: they are reserved before the Services are written, and released when a Service
-//! was not written after all or no longer has them.
+//! Addresses and node ports in a commit: they are reserved before the Services are written, and released if a Service
+//! could not be written or no longer has them.
 
 use crate::claims::{Address, Share, Taking};
 use crate::client::{self, Range};
@@ -20,7 +20,7 @@ impl EtcdLog {
         for decision in going.iter_mut() {
             decision.taking = taking(decision, records);
         }
-        // Addresses come first: kube-apiserver looks for the address as soon as it sees the Service.
+        // Addresses come first, because kube-apiserver reads the address as soon as it receives the Service.
         let mut wanted = Vec::new();
         for (nth, decision) in going.iter().enumerate().filter(|(_, decision)| decision.receipt.is_none()) {
             let Some(taking) = &decision.taking else { continue };
@@ -71,8 +71,8 @@ impl EtcdLog {
         through
     }
 
-    /// Releases what Services no longer have, and what was reserved for Services that were not written. If a release
-    /// fails, the repair of addresses and node ports makes up for it later.
+    /// Releases addresses and node ports that Services no longer have, and those reserved for Services that were not
+    /// written. If a release fails, the repair of addresses and node ports makes up for it later.
     pub(crate) fn settle_shares(&self, going: &[Going], records: &[Record]) -> u64 {
         let (mut addresses, mut ports) = (Vec::new(), BTreeSet::new());
         for decision in going {
@@ -104,7 +104,7 @@ impl EtcdLog {
         })
     }
 
-    /// Notes what was reserved for a Service whose write has an unknown outcome.
+    /// Notes the addresses and node ports reserved for a Service whose write has an unknown outcome.
     fn remember(&self, decision: &Going, taking: &Taking, records: &[Record]) {
         let record = &records[decision.decision.records.start];
         if taking.got.is_empty() || record.is_delete() {
@@ -116,7 +116,8 @@ impl EtcdLog {
         self.shared.unsure().push(Unsure { key, value, holder, got });
     }
 
-    /// Called once the outcome of all writes is certain: releases what was reserved for Services that were not written.
+    /// Called once the outcome of all writes is certain: releases the addresses and node ports of Services that were
+    /// not written.
     pub(crate) fn free_unwritten(&self) {
         let unsure = std::mem::take(&mut *self.shared.unsure());
         for unsure in unsure {

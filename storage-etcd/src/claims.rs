@@ -1,6 +1,6 @@
-//! Reserves addresses and node ports of Services in the way of all API servers on one store: one IPAddress object per
-//! address, created before the Service and deleted after it, and one bitmap of all node ports. An address or port that
-//! another server has reserved is refused, whether that server is Holdfast or kube-apiserver.
+//! Reserves addresses and node ports of Services like every API server on the store: one IPAddress object per address,
+//! created before the Service and deleted after it, and one bitmap of all node ports. An address or port that another
+//! server has reserved is refused, whether that server is Holdfast or kube-apiserver.
 
 use crate::client::{self, Etcd, Fault, KeyValue, Operation, Range, Txn};
 use crate::transaction::plain;
@@ -18,16 +18,17 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most tries to change the bitmap. A try fails only if another server has changed it meanwhile.
+/// The maximum number of tries to change the bitmap. A try fails only if another server has changed the bitmap since
+/// this one read it.
 const TRIES_MAX: usize = 64;
 
 /// Reserves and frees addresses and node ports in a store.
 pub struct Allocations {
     etcd: Arc<dyn Etcd>,
     keys: Keys,
-    /// The form in which objects are stored, and the release whose versions they have.
+    /// The form in which objects are stored, and the release that determines their API versions.
     storing: (Media, u32),
-    /// First and last node port.
+    /// The first and the last node port.
     range: (u16, u16),
     /// The keys that encrypt values.
     secrets: Arc<Live>,
@@ -37,7 +38,7 @@ pub struct Allocations {
 /// The bitmap as this server last read it.
 #[derive(Default)]
 struct Bitmap {
-    /// Zero if it did not exist.
+    /// The bitmap's revision; zero if it did not exist.
     revision: u64,
     ports: Option<Ports>,
 }
@@ -78,25 +79,25 @@ impl Share {
 /// The addresses and node ports that a decision reserves and releases.
 #[derive(Debug)]
 pub struct Taking {
-    /// One of the decision's claims, which names it in a refusal.
+    /// One of the decision's claims. A refusal names it.
     pub claim: Arc<str>,
-    /// The Service.
+    /// The Service that reserves or releases.
     pub holder: AddressOwner,
     pub wants: Share,
-    /// Released once the Service is written.
+    /// The share that is released once the Service is written.
     pub frees: Share,
-    /// Reserved for the Service in this commit.
+    /// The share that was reserved for the Service in this commit.
     pub got: Share,
 }
 
 /// The outcome of a request for an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// The Service has it since this revision.
+    /// The address was reserved for the Service at this revision.
     Made(u64),
-    /// The Service had it before.
+    /// The Service already had the address.
     Had,
-    /// Something else has it; etcd was at this revision.
+    /// The address belongs to another object. etcd was at this revision.
     Taken(u64),
 }
 
@@ -132,7 +133,7 @@ impl Allocations {
         *bitmap = Bitmap { revision: if value.is_some() { revision } else { 0 }, ports };
     }
 
-    /// Reads the bitmap. Where there is none, all ports are free.
+    /// Reads the bitmap. If there is none, all ports are free.
     pub fn read_ports(&self) -> Result<Ports, Fault> {
         let key = self.ports_key();
         let found = self.etcd.range(&Range::of(client::Keys::one(key.clone())).limit(1))?;
@@ -168,7 +169,8 @@ impl Allocations {
         read_holder(key, &plain).map_err(|fault| Fault::Refused(fault.to_string()))
     }
 
-    /// Reserves ports for several Services, for each all of its ports or none. Returns for each whether all were free.
+    /// Reserves ports for several Services, each with all of its ports or none. Returns for each Service whether its
+    /// ports were free.
     pub fn take_ports(&self, wanted: &[&BTreeSet<u16>]) -> Result<Vec<bool>, Fault> {
         let mut granted = self.change_ports(true, |ports| grant(ports, wanted))?;
         let missed: Vec<usize> = (0..wanted.len()).filter(|nth| !granted[*nth]).collect();
@@ -181,7 +183,7 @@ impl Allocations {
         Ok(granted)
     }
 
-    /// Marks ports as reserved, whatever the bitmap says, and others as free.
+    /// Marks the ports in `taken` as reserved and those in `free` as free, regardless of the present bitmap.
     pub fn mend_ports(&self, taken: &BTreeSet<u16>, free: &BTreeSet<u16>) -> Result<(), Fault> {
         let mend = |ports: &mut Ports| {
             taken.iter().for_each(|port| _ = ports.set(*port, true));
@@ -190,8 +192,8 @@ impl Allocations {
         self.change_ports(false, mend)
     }
 
-    /// Changes the bitmap, and creates it if there is none. If another server was faster, the change is made again on
-    /// the new bitmap. With `is_known`, the first try starts from this server's copy.
+    /// Changes the bitmap, and creates it if there is none. If another server was faster, the change is repeated on the
+    /// new bitmap. With `is_known`, the first try starts from this server's copy.
     fn change_ports<T>(&self, is_known: bool, change: impl Fn(&mut Ports) -> T) -> Result<T, Fault> {
         let key = self.ports_key();
         let mut asked = {
@@ -272,21 +274,22 @@ impl Allocations {
         let key = txn.operations[0].key().clone();
         let answer = self.etcd.range(&Range::of(client::Keys::one(key.clone())).limit(1))?;
         let Some(found) = answer.found.first() else {
-            // The address was released meanwhile, or the request never reached etcd.
+            // The address was released after the transaction, or the transaction never reached etcd.
             return Ok(Address::Taken(answer.header.revision));
         };
         let is_own = matches!(&txn.operations[0], Operation::Put { value, .. } if *value == found.value);
         if is_own {
             return Ok(Address::Made(found.mod_revision));
         }
-        // An object that cannot be read is in no server's state. A retry would not see it either, so this is an error.
+        // An object that cannot be read is in no server's state. A retry would not find it either, so this is an error.
         Ok(match self.holder(&String::from_utf8_lossy(&key), &found.value)? {
             Some(holder) if holder == *wants => Address::Had,
             _ => Address::Taken(answer.header.revision),
         })
     }
 
-    /// Releases addresses, unless another Service has got them since. Returns etcd's revision after the deletions.
+    /// Releases addresses, except those that another Service has been given in the meantime. Returns etcd's revision
+    /// after the deletions.
     pub fn free_addresses(&self, given_back: &[(&str, &AddressOwner)]) -> Result<u64, Fault> {
         let (mut through, mut txns) = (0, Vec::new());
         for (address, holder) in given_back {
@@ -365,7 +368,7 @@ mod tests {
         assert!(made.iter().all(|made| matches!(made, Ok(Address::Made(_)))), "{made:?}");
         assert!(matches!(other.take_addresses(&[("10.0.0.1", &theirs)])[..], [Ok(Address::Taken(_))]));
         assert_eq!(other.take_addresses(&[("10.0.0.1", &own)]), [Ok(Address::Had)], "an earlier attempt has taken it");
-        // Only its Service can give it back.
+        // Only the Service that has an address can release it.
         assert_eq!(other.free_addresses(&[("10.0.0.1", &theirs), ("10.0.0.9", &theirs)]), Ok(0));
         assert!(one.free_addresses(&[("10.0.0.1", &own)]).expect("freed") > 0);
         assert!(matches!(other.take_addresses(&[("10.0.0.1", &theirs)])[..], [Ok(Address::Made(_))]));

@@ -6,27 +6,27 @@
 use bytes::Bytes;
 use std::time::Duration;
 
-/// An etcd cluster, whichever of its members answers.
+/// An etcd cluster. Any of its members may answer a request.
 pub trait Etcd: Send + Sync + 'static {
-    /// Keys in byte order. The read is linearizable unless it names a revision.
+    /// Reads keys, in byte order. The read is linearizable unless it names a revision.
     fn range(&self, asked: &Range) -> Result<Ranged, Fault>;
 
-    /// The same without blocking: `done` is called once, from any thread, and must not block. A client that is closed
-    /// drops `done`.
+    /// Like [`Self::range`], without blocking: `done` is called once, from any thread, and must not block. A client
+    /// that is closed drops `done`.
     fn range_later(&self, asked: &Range, done: Callback<Ranged>) {
         done(self.range(asked));
     }
 
-    /// Independent transactions, all in progress at once. The answers are in their order.
+    /// Sends independent transactions, all at once. The answers have the order of the transactions.
     fn transact(&self, transactions: Vec<Txn>) -> Vec<Result<Decided, Fault>>;
 
-    /// The events on a range of keys from a revision on, each with the key's previous value.
+    /// The events on a range of keys, starting at `from_revision`, each with the key's previous value.
     fn watch(&self, keys: &Keys, from_revision: u64) -> Result<Box<dyn Watch>, Fault>;
 
     /// Discards versions that were replaced before a revision.
     fn compact(&self, revision: u64) -> Result<Header, Fault>;
 
-    /// A lease that expires after so many seconds, with all keys attached to it.
+    /// A lease that expires after `seconds`, together with all keys attached to it.
     fn grant(&self, seconds: u64) -> Result<Lease, Fault>;
 
     /// The status of each member, by its address.
@@ -78,20 +78,20 @@ impl Keys {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
     pub keys: Keys,
-    /// Zero for the newest.
+    /// The revision to read at; zero for the newest.
     pub revision: u64,
-    /// Zero for no limit.
+    /// The maximum number of keys; zero for no limit.
     pub limit: u64,
     pub what: What,
 }
 
-/// What a read returns of the keys.
+/// The parts of the keys that a read returns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum What {
     #[default]
     Everything,
     WithoutValues,
-    /// Their number only.
+    /// Only the number of keys.
     Count,
 }
 
@@ -120,7 +120,7 @@ pub struct Ranged {
     pub found: Vec<KeyValue>,
     /// Whether the limit cut off keys.
     pub more: bool,
-    /// The number of keys in the range, whatever the limit.
+    /// The number of keys in the range, regardless of the limit.
     pub count: u64,
 }
 
@@ -134,17 +134,17 @@ pub struct KeyValue {
     pub create_revision: u64,
     /// The number of writes since the key was created.
     pub version: u64,
-    /// Zero for none.
+    /// The id of the key's lease; zero for none.
     pub lease: u64,
 }
 
 /// The transactions that a store supports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Transactions {
-    /// All of etcd's: several comparisons, several keys.
+    /// All transactions of etcd, with several comparisons and several keys.
     #[default]
     Full,
-    /// Only those of Kubernetes: one key is written if it has the expected revision. kine and some managed stores
+    /// Only Kubernetes' transactions: one key is written if it has the expected revision. kine and some managed stores
     /// support no others.
     Plain,
 }
@@ -154,7 +154,7 @@ pub enum Transactions {
 pub struct Txn {
     pub compares: Vec<Compare>,
     pub operations: Vec<Operation>,
-    /// Read if a comparison fails.
+    /// The keys that are read if a comparison fails.
     pub otherwise: Option<Keys>,
 }
 
@@ -164,7 +164,7 @@ pub struct Compare {
     pub is: Expected,
 }
 
-/// Zero means that the key does not exist.
+/// The revision or the version that a key must have. Zero means that the key must not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     ModRevision(u64),
@@ -195,7 +195,7 @@ impl Operation {
 /// The result of a transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decided {
-    /// Holds the revision of the transaction if it wrote anything.
+    /// Contains the revision of the transaction if it wrote anything.
     pub header: Header,
     /// Whether all comparisons held.
     pub held: bool,
@@ -213,7 +213,7 @@ pub struct Watched {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Event {
     pub is_delete: bool,
-    /// For a deletion only the key and the revision.
+    /// The key and its new value. After a deletion only the key and the revision are set.
     pub now: KeyValue,
     /// `None` if the key did not exist, or its previous version was compacted.
     pub before: Option<KeyValue>,
@@ -252,7 +252,7 @@ pub enum Fault {
     /// etcd's quota is used up. etcd sometimes reports this although it has written.
     #[error("etcd is full: {0}")]
     NoSpace(String),
-    /// Older revisions are compacted; zero if etcd did not say up to which.
+    /// Older revisions are compacted; zero if etcd did not report up to which revision.
     #[error("the requested revision was compacted: etcd has compacted up to revision {0}")]
     Compacted(u64),
     #[error("etcd has no such lease: {0}")]

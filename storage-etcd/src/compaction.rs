@@ -10,7 +10,7 @@ use bytes::Bytes;
 /// The key. It is outside of all prefixes, so all clusters on one etcd share it.
 pub const COMPACT_REV_KEY: &str = "compact_rev_key";
 
-/// One server's state. It starts anew with each process.
+/// One server's state. It is not kept when the process ends.
 #[derive(Debug, Default)]
 pub struct Compactor {
     /// The key's version when it was last read.
@@ -23,7 +23,7 @@ pub struct Compactor {
 /// The result of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Round {
-    /// Another server was first.
+    /// Another server was faster in this round.
     Overtaken,
     /// The first round in this store: there is nothing to compact yet.
     Began,
@@ -147,7 +147,7 @@ mod tests {
         assert!(compactor.round(&gone).is_err());
         write(&client, 2);
         assert_eq!(compactor.round(&client), Ok(Round::Compacted(3)));
-        // A failed compaction is made up for one round later.
+        // A failed compaction is repeated one round later.
         let unlucky =
             model.client(1, Box::new(|call| if call == Call::Compact { Fate::Unreachable } else { Fate::Answered }));
         write(&client, 3);

@@ -4,10 +4,10 @@ use crate::client::{Compare, Etcd, Expected, Fault, Keys, Operation, Range, Tran
 use crate::places::{Kinds, Places};
 use bytes::Bytes;
 
-/// The most tries of writing a value or reading another server's.
+/// The maximum number of tries of writing a value or reading another server's.
 const TRIES_MAX: usize = 10;
 
-/// What the servers of a cluster have in common: one value, which the first server writes.
+/// A value that all servers of a cluster share. The first server writes it.
 pub struct Cluster<'e> {
     etcd: &'e dyn Etcd,
     key: Bytes,
@@ -24,19 +24,19 @@ impl<'e> Cluster<'e> {
         std::str::from_utf8(&self.key).unwrap_or_default()
     }
 
-    /// The value, if a server has written one.
+    /// The value; `None` if no server has written one.
     pub fn read(&self) -> Result<Option<Bytes>, Fault> {
         read(self.etcd, &self.key)
     }
 
-    /// The value; `own` if no server has written one before.
+    /// The shared value. Writes `own` if no server has written a value yet.
     pub fn agree(&self, own: Bytes) -> Result<Bytes, Fault> {
         agree(self.etcd, &self.key, own)
     }
 }
 
-/// The value of a key. Writes `own` if the key does not exist. Of several servers that write at once, one succeeds, and
-/// all read its value.
+/// The value of a key. Writes `own` if the key does not exist. If several servers write at once, one succeeds and all
+/// read its value.
 pub(crate) fn agree(etcd: &dyn Etcd, key: &Bytes, own: Bytes) -> Result<Bytes, Fault> {
     for _ in 0..TRIES_MAX {
         if let Some(found) = read(etcd, key)? {
@@ -47,7 +47,7 @@ pub(crate) fn agree(etcd: &dyn Etcd, key: &Bytes, own: Bytes) -> Result<Bytes, F
             operations: vec![Operation::Put { key: key.clone(), value: own.clone(), lease: 0 }],
             otherwise: None,
         };
-        // Whatever the outcome, the key is read afterwards.
+        // The key is read afterwards, whether or not the write succeeded.
         for answer in etcd.transact(vec![txn]) {
             if let Err(other @ (Fault::NoSpace(_) | Fault::Refused(_))) = answer {
                 return Err(other);

@@ -21,7 +21,7 @@ struct State {
     last: Result<(), String>,
 }
 
-/// What a caller has to do.
+/// The caller's next step.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Ask etcd, and pass the outcome with this time to [`Probe::answer`].
@@ -31,7 +31,7 @@ pub enum Turn {
 }
 
 impl Probe {
-    /// With `--etcd-healthcheck-timeout` or `--etcd-readycheck-timeout`.
+    /// `timeout` is `--etcd-healthcheck-timeout` or `--etcd-readycheck-timeout`.
     pub fn new(timeout: Duration) -> Probe {
         let last = Err("etcd client connection not yet established".to_owned());
         Probe { timeout, state: Mutex::new(State { asked: None, answered: None, last }) }
@@ -42,7 +42,7 @@ impl Probe {
         self.timeout
     }
 
-    /// `now` is from any monotonic clock.
+    /// Decides what the caller does next. `now` is the time of any monotonic clock.
     pub fn turn(&self, now: Duration) -> Turn {
         let mut state = self.lock();
         if state.asked.is_some_and(|asked| now < asked + self.timeout / 2) {

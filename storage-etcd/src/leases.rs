@@ -3,7 +3,7 @@
 use crate::client::{Etcd, Fault};
 use std::time::Duration;
 
-/// The most objects on one lease: they expire together, at one revision.
+/// The maximum number of objects on one lease: they expire together, at one revision.
 pub const OBJECTS_MAX: u32 = 1000;
 /// A lease lasts longer than the requested time by at most this fraction.
 const REUSE_PART: u32 = 20;

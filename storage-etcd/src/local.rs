@@ -28,17 +28,18 @@ pub struct Source {
     /// The log has all events up to this revision.
     #[prost(uint64, tag = "3")]
     pub through: u64,
-    /// The log was being filled from a range read and may have only some of its objects.
+    /// Whether the log was being filled from a read of all objects, and may have only some of them.
     #[prost(bool, tag = "4")]
     pub is_partial: bool,
-    /// etcd has values that could not be read. The log has no event for them, so the next start looks for them.
+    /// Whether etcd has values that could not be read. The log has no events for them, so the next start looks for
+    /// them.
     #[prost(bool, tag = "5")]
     pub has_unread: bool,
     /// The kinds whose events the log has, in words; empty for all.
     #[prost(string, tag = "8")]
     pub kinds: String,
-    /// The revision at which the log was last filled for other kinds than before. Older events are not compared with
-    /// etcd: their kinds may have been in another etcd meanwhile.
+    /// The revision at which the log was last filled after a change of its kinds. Older events are not compared with
+    /// etcd, because their kinds may have been in another etcd.
     #[prost(uint64, tag = "10")]
     pub same_kinds_after: u64,
     /// The [epoch](crate::places::Places::epoch) of etcd that the log has events of.

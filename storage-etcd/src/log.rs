@@ -25,14 +25,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a write or a read waits for events that etcd has.
+/// How long a write or a read waits until events that etcd has are in the local log.
 const EVENTS_MAX: Duration = Duration::from_secs(10);
 
-/// How many answers in one commit may say that a lease is gone: each is retried with a new lease. A revoked lease may
-/// have many objects.
+/// How many answers in one commit may report a missing lease. Each such write is retried with a new lease. A revoked
+/// lease may have many objects.
 const LEASES_LOST_MAX: usize = 1024;
 
-/// The most reads of etcd's revision that may be older than the events of its watch.
+/// The maximum number of reads of etcd's revision that may be older than the events of its watch.
 const TRIES_MAX: usize = 10;
 
 /// The parts of a log on etcd.
@@ -106,7 +106,7 @@ impl EtcdLog {
             tells_progress,
         ));
         let restored = restored::sign(&shared, &source, &now)?;
-        // Taking over needs transactions of several keys.
+        // Taking over a restored etcd needs transactions of several keys.
         let accepts_restored = accepts_restored && transactions == Transactions::Full;
         if let (Some(sign), false) = (&restored, accepts_restored) {
             return Err(Fault::Unreadable {
@@ -196,7 +196,7 @@ impl EtcdLog {
         txn.map(Some).map_err(|why| Fault::Unreadable { what: why.to_string() })
     }
 
-    /// What is written beside a record, and the fence that must still be as it is.
+    /// The author record that is written beside a record, and the fence key with the revision that it must still have.
     pub(crate) fn beside(&self, record: &Record) -> ((Bytes, Bytes), (Bytes, u64)) {
         let shared = &self.shared;
         let who = (shared.places.who(&shared.server), who(record).encode_record().into());
@@ -222,7 +222,7 @@ impl EtcdLog {
             if txns.is_empty() {
                 return through;
             }
-            // An answer of a store that is no etcd may be older than the events that its watch has delivered.
+            // An answer of a store other than etcd may be older than the events that its watch has delivered.
             let is_etcd = self.shared.transactions == Transactions::Full;
             let known = if is_etcd { self.shared.through() } else { 0 };
             let answers = self.shared.etcd.transact(txns.clone());
@@ -266,7 +266,7 @@ impl EtcdLog {
             through = through.max(at);
             match &decision.receipt {
                 Some(Receipt::At(_)) => claimed = decision.written.values().copied().max().unwrap_or(claimed),
-                // The write had another outcome than expected, which must be read first.
+                // The write had an unexpected outcome, and its events must be read first.
                 _ => return through,
             }
         }
@@ -325,7 +325,7 @@ impl EtcdLog {
                 let header = client::Header { revision: mod_revision, ..answer.header };
                 Ok(Decided { header, held: true, found: Vec::new() })
             }
-            // The key was written or deleted since, by this write or by another.
+            // The key was written or deleted after that, by this write or by another one.
             _ => Err(client::Fault::Unknown(why)),
         }
     }
@@ -352,7 +352,7 @@ impl Going {
         Going { decision, order, written: BTreeMap::new(), claims: None, taking: None, receipt: None }
     }
 
-    /// Whether its next transaction may be sent. A decision with claims waits until the claims before it are known.
+    /// Whether its next transaction may be sent. A decision with claims waits until earlier claims are known.
     fn is_to_go_on(&self) -> bool {
         self.receipt.is_none() && (self.claims.is_some() || self.decision.claims.is_empty())
     }
@@ -371,7 +371,8 @@ impl Going {
             Ok(decided) if decided.header.cluster != cluster => {
                 Receipt::Refused(Fault::Unreachable { why: wrong_cluster(decided.header.cluster, cluster) })
             }
-            // It was written in an etcd that was restored meanwhile, in which this revision is another event.
+            // The decision was written before etcd was restored from a backup. In the restored etcd this revision is
+            // another event.
             Ok(decided) if decided.held && decided.header.revision <= known => Receipt::Unknown,
             Ok(decided) if decided.held => {
                 let nth = self.order[self.written.len()];
@@ -402,14 +403,14 @@ impl Going {
     }
 }
 
-/// Who wrote a record's object, and when.
+/// The author and the time of a record's object, as a record of their own.
 fn who(record: &Record) -> Record {
     let Record { time_ms, resource, key, actor, .. } = record;
     let (resource, key, actor) = (resource.clone(), key.clone(), actor.clone());
     Record { time_ms: *time_ms, resource, key, actor, ..Record::default() }
 }
 
-/// Writes the server's fence again: earlier transactions of this server that are still under way fail from here on.
+/// Writes the server's fence again: transactions that this server has sent and that are still under way will fail.
 fn raise_fence(shared: &Shared) -> Result<u64, Fault> {
     shared.check_epoch()?;
     let known = shared.through();
@@ -455,7 +456,7 @@ fn find_last(shared: Arc<Shared>, tries: usize, done: LastFound) {
     etcd.range_later(&nothing, Box::new(answered));
 }
 
-/// etcd's revision, by a linearizable read, which reflects every write that was answered before.
+/// etcd's revision, by a linearizable read, which reflects every write that was answered earlier.
 fn newest(shared: &Shared) -> Result<u64, Fault> {
     shared.check_epoch()?;
     let nothing = Range::of(Keys::one(shared.places.secret())).limit(1);
@@ -466,7 +467,7 @@ fn newest(shared: &Shared) -> Result<u64, Fault> {
         let header = shared.etcd.range(&nothing).map_err(fault)?.header;
         shared.check(&header)?;
         found = header.revision;
-        // An answer of a store that is no etcd may be older than the events that its watch has delivered.
+        // An answer of a store other than etcd may be older than the events that its watch has delivered.
         if found >= known || shared.transactions == Transactions::Plain {
             return Ok(found);
         }
@@ -570,7 +571,7 @@ impl Log for EtcdLog {
         let known = records.first().map_or(0, |record| record.offset.saturating_sub(1));
         let taken = self.take_shares(&mut going, records);
         if self.shared.transactions == Transactions::Plain {
-            // No second key can be compared.
+            // The store cannot compare a second key.
             going.iter_mut().for_each(|going| going.decision.claims.clear());
         }
         let through = taken.max(self.drive(&mut going, records)).max(self.claim(&mut going, records, known));
@@ -580,7 +581,7 @@ impl Log for EtcdLog {
             // The write is read back when the watch delivers events again.
             Some(Receipt::At(_)) if shown.is_err() => Receipt::Unknown,
             Some(receipt) => receipt,
-            // It was not sent, because a decision before it was overtaken.
+            // The decision was not sent, because an earlier decision was overtaken.
             None => Receipt::Overtaken,
         };
         let receipts: Vec<Receipt> = going.into_iter().map(receipt).collect();
@@ -617,7 +618,7 @@ impl Log for EtcdLog {
         self.shared.unread.news()
     }
 
-    /// From here on a thread of its own follows the events.
+    /// Starts the thread that follows etcd's events.
     fn wake_by(&self, wake: Wake) {
         self.shared.wake_by(wake);
         let Some(follower) = self.follower.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };

@@ -147,7 +147,7 @@ impl Measured {
         outcome
     }
 
-    /// A transaction is labelled by its first object. The key beside it that says who wrote belongs to no kind.
+    /// A transaction is labelled by its first object. The key beside it with the author belongs to no kind.
     fn asked_of(&self, transaction: &Txn) -> Asked {
         let is_object = |operation: &&Operation| !(self.named)(operation.key()).1.is_empty();
         let first = transaction.operations.iter().find(is_object).or(transaction.operations.first());

@@ -1,4 +1,4 @@
-//! The keys of etcd that a server reads and writes: those of Kubernetes, and a few of Holdfast's own.
+//! The keys of etcd that a server reads and writes: Kubernetes' keys, and a few keys of Holdfast's own.
 
 use crate::client::{self, Transactions};
 use crate::strays::Stray;
@@ -12,7 +12,7 @@ use std::fmt::{self, Display};
 pub enum Kinds {
     #[default]
     All,
-    /// The other kinds are in another etcd.
+    /// All kinds but these, which are in another etcd.
     Except(Vec<String>),
     Only(Vec<String>),
 }
@@ -50,9 +50,9 @@ pub struct Places {
 
 /// The meaning of a key.
 pub enum Found<'k> {
-    /// `kind` is `None` for custom kinds.
+    /// The key of an object. `kind` is `None` for custom kinds.
     Object { kind: Option<&'static Kind>, resource: &'k str, key: &'k str },
-    /// Says who wrote the object with the same revision.
+    /// A key whose value names the author of the object with the same revision.
     Who,
     /// A key that the log does not keep.
     Other,
@@ -89,59 +89,60 @@ impl Places {
         format!("{}0", self.keys.root().trim_end_matches('/'))
     }
 
-    /// Written with each object, so that watches know who wrote it. It holds only this server's last write.
+    /// The key of the author record. It is written with each object, so that watches get the author, and contains only
+    /// this server's last write.
     pub fn who(&self, server: &str) -> Bytes {
         format!("{}who/{server}", self.own).into()
     }
 
-    /// Each transaction of the server compares this key. Once the key has been written again, delayed transactions
-    /// fail.
+    /// The fence. Each transaction of the server compares this key, so delayed transactions fail once the key has been
+    /// written again.
     pub fn fence(&self, server: &str) -> Bytes {
         format!("{}fences/{server}", self.own).into()
     }
 
-    /// Written with each object that has claims.
+    /// The claims key. It is written with each object that has claims.
     pub fn claims(&self) -> Bytes {
         format!("{}claims", self.own).into()
     }
 
-    /// Written only to get the revision of the write.
+    /// The tick key. It is written only to get the revision of the write.
     pub fn tick(&self, server: &str) -> Bytes {
         format!("{}ticks/{server}", self.own).into()
     }
 
-    /// The options that a server shows the others.
+    /// The key of the options that a server publishes to the others.
     pub fn options(&self, server: &str) -> Bytes {
         format!("{}options/{server}", self.own).into()
     }
 
-    /// The options of all servers.
+    /// The range of the options of all servers.
     pub fn all_options(&self) -> client::Keys {
         // In byte order `0` follows the slash.
         client::Keys::between(format!("{}options/", self.own), format!("{}options0", self.own))
     }
 
-    /// The secret that the servers of this cluster share.
+    /// The key of the secret that the servers of this cluster share.
     pub fn secret(&self) -> Bytes {
         format!("{}secret", self.own).into()
     }
 
-    /// The current epoch. It changes when a store that was restored from a backup is accepted.
+    /// The key of the current epoch. The epoch changes when a store that was restored from a backup is accepted.
     pub fn epoch(&self) -> Bytes {
         format!("{}epoch", self.own).into()
     }
 
-    /// How far a migration into this prefix has come, until it is finished.
+    /// The key of the progress of a migration into this prefix, until the migration is finished.
     pub fn migration(&self) -> Bytes {
         format!("{}migration", self.own).into()
     }
 
-    /// What the servers of this cluster have in common, as the first of them has written it.
+    /// The key of the value that all servers of this cluster share. The first server writes it.
     pub fn cluster(&self) -> Bytes {
         format!("{}cluster", self.own).into()
     }
 
-    /// A key that has no object and surprises nobody: health checks read it, and kine writes it.
+    /// Whether the key is known although it has no object: health checks read it, and kine writes it.
     fn is_known(&self, key: &[u8]) -> bool {
         key.strip_prefix(self.keys.root().as_bytes()) == Some(b"health")
     }

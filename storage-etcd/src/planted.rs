@@ -18,9 +18,9 @@ holdfast_planted::bugs! {
         ExpectationsNotCompared,
         /// A watch that is opened again starts one revision too late.
         ResumeSkips,
-        /// A write that succeeded although etcd was full is reported as failed.
+        /// A write that succeeded although etcd reported that it is full is reported as failed.
         FullTakenForFailure,
-        /// Objects that were deleted while no watch was open stay, if etcd has compacted the deletions.
+        /// Objects that were deleted while no watch was open stay in the log if etcd has compacted the deletions.
         DeletionsMissed,
         /// An etcd restored from a backup is mistaken for the original.
         RestoreIgnored,

@@ -45,10 +45,10 @@ impl fmt::Display for Release {
 /// A bug of etcd that affects servers sharing a store.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Bug {
-    /// Its issue in etcd's repository.
+    /// The number of the bug's issue in etcd's repository.
     pub issue: u32,
     pub what: &'static str,
-    /// The first release with the bug; `None` if all earlier ones have it.
+    /// The first release with the bug; `None` if all releases before the fix have it.
     since: Option<Release>,
     /// The first release without the bug in each minor line. Minor lines after the last of these do not have it.
     fixed: &'static [Release],

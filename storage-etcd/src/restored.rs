@@ -67,8 +67,8 @@ pub fn sign(shared: &Shared, source: &Source, now: &Standing) -> Result<Option<S
             "etcd was restored from a backup since this server followed it, and another server has accepted it".into(),
         ));
     }
-    // An etcd may have been restored and have grown beyond the log's revision since. Then its copies of the last events
-    // differ from the log's. After a change of `--etcd-servers-overrides` they differ anyway, so nothing is compared.
+    // A restored etcd may already have grown beyond the log's revision. Then its copies of the last events differ from
+    // the log's. After a change of `--etcd-servers-overrides` they differ anyway, so nothing is compared.
     if source.kinds != shared.places.kinds.to_string() {
         return Ok(None);
     }
@@ -80,7 +80,7 @@ pub fn sign(shared: &Shared, source: &Source, now: &Standing) -> Result<Option<S
         let key = shared.places.keys.at(&record.resource, &record.key);
         let found = shared.etcd.range(&Range::of(Keys::one(key.clone())).limit(1)).map_err(fault)?.found.pop();
         let Some(found) = found.filter(|found| found.mod_revision < record.offset) else { continue };
-        // An object of a transaction with several objects has a version of its own in the local log.
+        // In the local log, each object of a transaction with several objects has its own version.
         let told = shared.placed(&found.key).and_then(|placed| shared.read(&placed, &found).ok());
         let kept = shared.log.read(record.offset()).ok().flatten();
         let as_there = kept.and_then(|kept| renumbered(&kept.key, &kept.object, Offset(found.mod_revision)).ok());
@@ -91,7 +91,7 @@ pub fn sign(shared: &Shared, source: &Source, now: &Standing) -> Result<Option<S
     Ok(None)
 }
 
-/// The last revision of which the local log has events.
+/// The last revision up to which the local log has events.
 pub fn known_through(local: &dyn Local, source: &Source) -> Result<u64, Fault> {
     Ok(source.through.max(local.last()?.0))
 }
@@ -126,7 +126,7 @@ pub fn accept(shared: &Shared, source: &mut Source, now: &Standing) -> Result<Ha
         known += 1;
         Ok(())
     })?;
-    // Each object that etcd no longer has needs a revision for its deletion, which no other event may have.
+    // Each object that etcd no longer has needs a revision for its deletion. No other event may have this revision.
     let gone = known.saturating_sub(kept);
     let newest = Standing::of(etcd, &shared.places).map_err(fault)?.revision;
     raise(etcd, &tick, newest, newest + gone).map_err(fault)?;
@@ -194,7 +194,7 @@ fn write_again(shared: &Shared, through: u64) -> Result<(HashSet<u64>, u64), Fau
 /// Whether the local log has this object as it is in etcd. Two events of two epochs may have one version, so the values
 /// are compared, too.
 fn is_same(shared: &Shared, placed: &Placed, found: &KeyValue, known: Option<Offset>) -> bool {
-    // A value that cannot be read stays as it is, unless the log has a readable one instead.
+    // An unreadable value stays as it is, unless the log has a readable value of the object.
     let Ok((told, _)) = shared.read(placed, found) else { return known.is_none() };
     let Some(known) = known.filter(|known| known.0 == found.mod_revision) else { return false };
     let kept = shared.log.read(known).ok().flatten();

@@ -15,16 +15,16 @@ pub struct PendingWrites(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// By key and the revision that the write replaces.
+    /// The writes by key and by the revision that they replace.
     writes: HashMap<(Bytes, u64), Write>,
     /// The transactions without an answer.
     unsure: Vec<Txn>,
 }
 
 struct Write {
-    /// `None` for a deletion.
+    /// The written value; `None` for a deletion.
     value: Option<Bytes>,
-    /// Who writes, and when.
+    /// The author and the time of the write.
     who: Record,
 }
 
@@ -47,14 +47,14 @@ impl PendingWrites {
         self.state().unsure.clone()
     }
 
-    /// Who wrote an event, if this server did. If another server deletes the version that this server tried to delete,
-    /// the two deletions look the same.
+    /// The author of an event, if this server wrote it. If another server deletes the version that this server tried to
+    /// delete, the two deletions look the same.
     pub fn who(&self, event: &Event) -> Option<Record> {
         let before = event.before.as_ref().map_or(0, |before| before.mod_revision);
         self.who_wrote(&event.now.key, before, (!event.is_delete).then_some(&event.now.value))
     }
 
-    /// Who wrote a value over a revision, if this server did.
+    /// The author of a value that replaced revision `replaces`, if this server wrote it.
     pub fn who_wrote(&self, key: &Bytes, replaces: u64, value: Option<&Bytes>) -> Option<Record> {
         let state = self.state();
         let write = state.writes.get(&(key.clone(), replaces))?;

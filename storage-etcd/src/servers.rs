@@ -15,7 +15,8 @@ use std::time::Duration;
 const LEASE: Duration = Duration::from_secs(15);
 /// How often each server renews its announcement.
 pub const RENEWED_EACH: Duration = Duration::from_secs(10);
-/// The most tries of announcing. Only servers with the same address overtake each other, which should not happen.
+/// The maximum number of tries to announce a server. Only servers with the same address overtake each other, which
+/// should not happen.
 const TRIES_MAX: usize = 5;
 
 /// The announcements in the store.
@@ -74,7 +75,8 @@ impl Servers {
         let key = Bytes::from(self.keys.of_record(&SERVERS, address));
         let found = self.etcd.range(&Range::of(client::Keys::one(key.clone())))?.found.pop();
         let Some(found) = found else { return Ok(()) };
-        // A renewal meanwhile means that another server has this address now; its announcement stays.
+        // If the announcement was renewed after this read, another server has this address now, and the announcement
+        // stays.
         self.write(found.mod_revision, Operation::Delete { key }).map(drop)
     }
 
@@ -92,8 +94,8 @@ fn nothing() -> Fault {
     Fault::Unknown("there is no answer".into())
 }
 
-/// The announcement. Its generation counts up, so that each renewal changes the value. Other servers might otherwise
-/// ignore an event that changes nothing.
+/// The announcement. Its generation is incremented, so that each renewal changes the value. Other servers might
+/// otherwise ignore an event that changes nothing.
 fn document(address: &str, before: Option<&Value>) -> Value {
     let generation = before.and_then(|before| before["metadata"]["generation"].as_i64()).unwrap_or(0);
     json!({

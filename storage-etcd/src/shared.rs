@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Storing {
     pub media: Media,
-    /// Objects are stored in the versions that servers of this minor release use.
+    /// The minor release that determines the API versions of stored objects.
     pub release: u32,
     /// How long Events are kept after their last change; `None`: for ever.
     pub news_ttl: Option<Duration>,
@@ -35,7 +35,7 @@ pub struct Storing {
 
 pub struct Shared {
     pub etcd: Arc<dyn Etcd>,
-    /// The log on the server's own disk. Its values are as on disk, perhaps encrypted.
+    /// The log on the server's own disk. Its values may be encrypted.
     pub local: Arc<dyn Local>,
     /// The same log with decrypted values.
     pub log: SealedLog<dyn Local>,
@@ -46,10 +46,10 @@ pub struct Shared {
     pub storing: Storing,
     pub transactions: Transactions,
     pub sent: PendingWrites,
-    /// `None` in a store where Holdfast's servers reserve addresses and ports by the claims key alone.
+    /// Reserves addresses and node ports; `None` if the servers use only the claims key for that.
     pub claims: Option<Arc<Allocations>>,
     unsure: Mutex<Vec<Unsure>>,
-    /// The server's name among the servers.
+    /// The name that distinguishes this server from the others.
     pub server: String,
     /// The id of etcd's cluster.
     pub cluster: u64,
@@ -62,10 +62,10 @@ pub struct Shared {
     leases: Mutex<Leases>,
     began: Instant,
     progress: Mutex<Progress>,
-    /// The last offset when the local log had all events up to a revision.
+    /// A revision, and the last offset of the local log when it had all events up to this revision.
     last: Mutex<(u64, Offset)>,
     wake: Mutex<Option<Wake>>,
-    /// Set once etcd was certainly restored from a backup under this server: the sign that proved it. Never reset.
+    /// The sign which proved that etcd was restored from a backup while this server ran. Never reset.
     restored: OnceLock<String>,
     pub closing: AtomicBool,
 }
@@ -88,7 +88,7 @@ struct Progress {
     through: u64,
     /// The revisions beyond `through` that callers wait for.
     wanted: Vec<WantedRevision>,
-    /// Why following has stopped, if it has.
+    /// Why following etcd has stopped; `None` while it runs.
     trouble: Option<String>,
 }
 
@@ -99,7 +99,7 @@ struct WantedRevision {
     done: Reached,
 }
 
-/// Called when the local log has the events, or when they do not come. It must not block.
+/// A function that is called when the local log has the events, or with a fault if they do not come. It must not block.
 pub type Reached = Box<dyn FnOnce(Result<(), Fault>) + Send>;
 
 impl Shared {
@@ -167,7 +167,7 @@ impl Shared {
         !self.progress().wanted.is_empty()
     }
 
-    /// Reports that the local log has all events up to a revision.
+    /// Records that the local log has all events up to a revision, and answers the callers that wait for it.
     pub fn come_to(&self, revision: u64) {
         let mut progress = self.progress();
         progress.through = progress.through.max(revision);
@@ -200,7 +200,7 @@ impl Shared {
         *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = Some(wake);
     }
 
-    /// Wakes the reader of the tail: there are new events.
+    /// Wakes the reader of the log's new events.
     pub fn wake(&self) {
         let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(wake) = wake {
@@ -226,7 +226,7 @@ impl Shared {
             return Ok(());
         }
         let (sender, reached) = std::sync::mpsc::sync_channel(1);
-        // The receiver is gone if its own time was over first.
+        // The receiver is gone if its own time limit was reached first.
         self.when_through(revision, patience, Box::new(move |outcome| _ = sender.send(outcome)));
         let late = |_| Err(not_reached(self.progress().trouble.clone()));
         reached.recv_timeout(patience).unwrap_or_else(late)
@@ -244,7 +244,7 @@ impl Shared {
         Err(Fault::Unreachable { why: wrong_cluster(found, self.cluster) })
     }
 
-    /// From now on this server writes nothing and follows no events until it is restarted: etcd no longer is the one
+    /// Stops all writes of this server, and the following of events, until it is restarted: etcd no longer is the one
     /// whose events the local log has, even if its revision grows beyond the log's again.
     pub fn end_epoch(&self, why: String) {
         if self.restored.set(why.clone()).is_ok() {
@@ -390,9 +390,9 @@ impl Shared {
     }
 }
 
-/// Which object a key belongs to.
+/// The object to which a key belongs.
 pub struct Placed {
-    /// `None` for custom kinds.
+    /// The object's kind; `None` for custom kinds.
     pub kind: Option<&'static Kind>,
     pub resource: String,
     pub key: String,

@@ -9,17 +9,17 @@ use prometheus_client::registry::Registry;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-/// So many are named in the log.
+/// The log names at most this many places.
 const NAMED_MAX: usize = 1_000;
-/// The log shows at most so many bytes of a key.
+/// The log shows this many bytes of a key at most.
 const SHOWN_MAX: usize = 512;
 
 /// Why a key belongs to no object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stray {
-    /// It is too deep, or not deep enough, for its kind.
+    /// The key has too many or too few parts for its kind.
     Depth,
-    /// No kind is stored there, as far as this release knows.
+    /// No kind that this release knows is stored at this key.
     Kind,
 }
 
@@ -30,7 +30,7 @@ struct LeftOut {
 
 /// Counts such values, and names each place in the log once.
 pub struct Strays {
-    /// Keys, or the prefixes that unknown kinds have.
+    /// The named places: keys, or the prefixes of unknown kinds.
     named: Mutex<BTreeSet<String>>,
     received: Family<LeftOut, Counter>,
     registry: Registry,

@@ -13,7 +13,7 @@ use holdfast_core::event::Record;
 use holdfast_engine::log::Decision;
 use std::collections::BTreeMap;
 
-/// The most comparisons, and the most operations, of an etcd transaction (`--max-txn-ops`).
+/// The maximum number of comparisons, and the maximum number of operations, of an etcd transaction (`--max-txn-ops`).
 pub const OPERATIONS_MAX: usize = 128;
 
 /// A write of one key if it has this revision, or if it does not exist for zero: the form of Kubernetes' own
@@ -35,8 +35,8 @@ pub enum Unplannable {
 
 /// The order in which the records of a decision are written, as their positions.
 ///
-/// The object that the decision is about comes last, its own records one after another. Resources reserved for it, such
-/// as addresses, ports and quota, are written before it, so that no other object gets them. If the object is never
+/// The object that the decision is about comes last, with all its records one after another. Resources reserved for it,
+/// such as addresses, ports and quota, are written before it, so that no other object gets them. If the object is never
 /// written, they are released later.
 pub fn order(records: &[Record]) -> Vec<usize> {
     let is_subject = |nth: &usize| {
@@ -47,25 +47,26 @@ pub fn order(records: &[Record]) -> Vec<usize> {
     besides.into_iter().chain(subject).collect()
 }
 
-/// An object with everything that is written beside it.
+/// An object, with all keys that are written in the same transaction.
 pub struct Step<'a> {
     pub record: &'a Record,
-    /// The revision that it replaces.
+    /// The revision that this write replaces.
     pub replaces: u64,
-    /// `None` for a deletion.
+    /// The object's value; `None` for a deletion.
     pub value: Option<Bytes>,
     /// The object's lease; zero if it does not expire.
     pub lease: u64,
-    /// Who wrote it: a key outside the prefix, and its value.
+    /// The record of the author: a key outside the prefix, and its value.
     pub who: (Bytes, Bytes),
-    /// Keys that must still have these revisions: the fence, and for claims the claims key.
+    /// The fence, with the revision that it must still have.
     pub fence: (Bytes, u64),
+    /// For a decision with claims: the claims key, with the revision that it must still have.
     pub claims: Option<(Bytes, u64)>,
 }
 
 impl Step<'_> {
     /// One transaction of etcd: all of it is written, or nothing if a comparison fails. `written` says which records of
-    /// the decision were written before.
+    /// the decision are already written.
     pub fn transaction(
         self,
         decision: &Decision,
@@ -100,13 +101,14 @@ impl Step<'_> {
         let put = |(key, value): (Bytes, Bytes)| Operation::Put { key, value, lease: 0 };
         Ok(Txn {
             compares: compares.into_iter().map(compare).chain(fence.map(still)).chain(self.claims.map(still)).collect(),
-            // The key that says who wrote comes first, so that a watch has it when the object arrives.
+            // The author record comes first, so that a watch has received it when the object arrives.
             operations: claimed.map(|key| put((key, Bytes::new()))).into_iter().chain([put(self.who), write]).collect(),
             otherwise: None,
         })
     }
 
-    /// The same for a store with plain transactions: the object alone, compared only with itself.
+    /// The transaction for a store with plain transactions: it writes only the object, and compares only the object's
+    /// revision.
     pub fn plain(&self, keys: &Keys) -> Txn {
         plain(self.replaces, self.write(keys.at(&self.record.resource, &self.record.key).into()))
     }

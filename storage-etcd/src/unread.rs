@@ -1,4 +1,5 @@
-//! The objects whose values in etcd cannot be read: they are encrypted with a missing key, damaged, or no objects.
+//! The objects whose values in etcd cannot be read: they are encrypted with a missing key, are damaged, or contain no
+//! object.
 
 use holdfast_core::event::Offset;
 use holdfast_engine::Fault;
@@ -8,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// So many unreadable values mean that the configuration is wrong, not the values.
+/// If there are more unreadable values than this, the configuration must be wrong, and not the values.
 const MAX: usize = 100_000;
 
 /// The known unreadable objects. Every request checks them, so an empty list costs only one atomic load.
@@ -21,17 +22,17 @@ pub struct Unread {
 #[derive(Default)]
 struct UnreadObjects {
     objects: BTreeMap<(String, String), Noted>,
-    /// Counts the readings of all objects.
+    /// The number of complete readings of all objects so far.
     round: u64,
-    /// An object for which there was no room.
+    /// An unreadable object that exceeded [`MAX`].
     beyond: Option<Unreadable>,
-    /// The resources of objects that were added since the writer last asked.
+    /// The resources of objects that were added since the last call of [`Unread::news`].
     news: BTreeSet<String>,
 }
 
 struct Noted {
     unreadable: Unreadable,
-    /// A retry may succeed: a KMS plug-in that has the key does not answer at present.
+    /// Whether a retry may succeed, because a KMS plug-in that has the key does not answer at present.
     may_pass: bool,
     round: u64,
 }
@@ -108,7 +109,7 @@ impl Unread {
         known.beyond = None;
     }
 
-    /// Notes that an object is still there, unchanged.
+    /// Notes that an object still exists, unchanged.
     pub fn confirm(&self, resource: &str, key: &str) {
         if self.is_empty() {
             return;
@@ -120,7 +121,8 @@ impl Unread {
         }
     }
 
-    /// Ends a reading of all objects: objects that were not noted or confirmed meanwhile are gone.
+    /// Ends a reading of all objects: objects that were neither noted nor confirmed since [`Self::begin_round`] are
+    /// gone.
     pub fn end_round(&self) {
         let mut known = self.write();
         let round = known.round;
@@ -155,7 +157,7 @@ impl Unread {
         those.take(limit).map(|(_, noted)| noted.unreadable.clone()).collect()
     }
 
-    /// The objects to retry: all, or those whose reason may pass; from `after` on, at most `limit`.
+    /// At most `limit` objects to retry, starting after `after`: all objects, or only those whose reason may pass.
     pub fn to_retry(&self, all: bool, after: &(String, String), limit: usize) -> Vec<Again> {
         let known = self.read();
         let from = known.objects.range((std::ops::Bound::Excluded(after.clone()), std::ops::Bound::Unbounded));
@@ -176,7 +178,7 @@ pub struct Again {
     pub object: (String, String),
     pub place: String,
     pub version: Offset,
-    /// A retry may succeed without a change of the keys: a KMS plug-in may answer.
+    /// Whether a retry may succeed without a change of the keys, because a KMS plug-in may answer.
     pub may_pass: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The deletion of an object whose value cannot be read: unseen, and only as long as it is the value that could not be
-//! read.
+//! The deletion of an object whose value cannot be read: its value is not read, and it is deleted only if it still has
+//! the value that could not be read.
 
 use crate::client::{self, Transactions};
 use crate::log::EtcdLog;
@@ -13,7 +13,7 @@ impl EtcdLog {
     /// See [`holdfast_engine::Log::delete_unreadable`].
     pub(crate) fn delete_unread(&self, object: &Unreadable, actor: Actor, time_ms: i64) -> Result<bool, Fault> {
         self.shared.check_epoch()?;
-        // The key may be one of no object, so it is found again by what it was noted as.
+        // The key may belong to no object, so it is looked up under the name with which it was noted.
         let is_noted = self.shared.unread.of(&object.resource, &object.key, 1).first() == Some(object);
         if !is_noted || self.shared.places.keys.at(&object.resource, &object.key) != object.place {
             return Ok(false);
@@ -51,7 +51,7 @@ impl EtcdLog {
     }
 }
 
-/// A decision that counts on nothing.
+/// A decision without expectations, claims or other conditions.
 fn nothing_else() -> Decision {
     Decision { records: 0..1, expects: Vec::new(), claims: Vec::new(), had: Vec::new() }
 }

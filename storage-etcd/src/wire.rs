@@ -1,4 +1,4 @@
-//! The messages of etcd's gRPC protocol (`etcdserverpb`, `mvccpb`) that are used here. Fields have etcd's names.
+//! The messages of etcd's gRPC protocol (`etcdserverpb`, `mvccpb`) that Holdfast uses. Fields have etcd's names.
 
 use bytes::Bytes;
 use prost::{Message, Oneof};
@@ -116,7 +116,7 @@ pub struct ResponseOp {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Compare {
-    /// Zero: equal.
+    /// The comparison; zero means equal.
     #[prost(int32, tag = "1")]
     pub result: i32,
     #[prost(enumeration = "CompareTarget", tag = "2")]

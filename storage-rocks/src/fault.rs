@@ -45,7 +45,7 @@ pub enum FolderDamage {
 }
 
 impl FolderDamage {
-    /// The damage in a folder that a fault describes, if it does.
+    /// The damage that a fault describes; `None` if the fault is of another kind.
     pub fn of(fault: &Fault) -> Option<&FolderDamage> {
         match fault {
             Fault::Damaged(cause) => cause.downcast_ref(),
@@ -96,14 +96,14 @@ pub fn record(folder: &Path, offset: Offset, bytes: &[u8]) -> Result<Record, Fau
     Ok(record)
 }
 
-/// Decodes into a record that was used before.
+/// Decodes into an existing record, to reuse its memory.
 pub fn record_again(folder: &Path, offset: Offset, bytes: &[u8], record: &mut Record) -> Result<(), Fault> {
     record.decode_again(bytes).and_then(|()| check_offset(offset, record)).map_err(|damage| {
         FolderDamage::Event { folder: folder.to_owned(), event: DamagedEvent { offset, damage } }.into()
     })
 }
 
-/// A record under another event's key is as wrong as a flipped bit.
+/// Checks that a record is under its own key. A record under another event's key counts as damage, like a flipped bit.
 fn check_offset(offset: Offset, record: &Record) -> Result<(), Damage> {
     if record.offset() == offset { Ok(()) } else { Err(Damage::Body(format!("it says it is event {}", record.offset))) }
 }

@@ -17,12 +17,12 @@ pub fn check_entries(folder: &Path) -> Result<(), Fault> {
     folder::check_entries(folder).map_err(|error| refused("look into the data folder", error))
 }
 
-/// Refuses a folder of another user, or one that another user's link leads to.
+/// Refuses a folder that belongs to another user, or that is reached by another user's link.
 pub fn check_owner(folder: &Path) -> Result<(), Fault> {
     holdfast_files::check_owner(folder).map_err(|error| refused("find the data folder", error))
 }
 
-/// A warning about what other users can do with the folder, if it is used all the same.
+/// A warning about the access that other users have to a folder that is used nevertheless.
 pub fn warning(folder: &Path) -> Option<String> {
     folder::warning(folder, "log")
 }

@@ -17,8 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How many events are read under one lock.
 const PIECE: usize = 1000;
-/// Tables are compacted once one in so many of their bytes was forgotten: then each byte is rewritten a few times at
-/// most.
+/// Tables are compacted once one in this many of their bytes is forgotten, so each byte is rewritten only a few times.
 const GARBAGE_PART: u64 = 4;
 
 /// The events and bytes forgotten since the log was opened.
@@ -26,12 +25,12 @@ const GARBAGE_PART: u64 = 4;
 pub struct LetGo {
     events: AtomicU64,
     bytes: AtomicU64,
-    /// Held during a pass: the passes go through the log in order, one at a time.
+    /// The lock of a pass. Passes go through the log in order, one at a time.
     at_work: Mutex<()>,
 }
 
 impl LetGo {
-    /// Waits until no other pass runs. No other begins while the guard lives.
+    /// Waits until no other pass runs. No other pass begins while the guard exists.
     pub fn alone(&self) -> MutexGuard<'_, ()> {
         self.at_work.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -41,7 +40,7 @@ impl LetGo {
 pub fn begin(db: &DB, folder: &Path, through: Offset) -> Result<Offset, Fault> {
     let through = through.min(last(db, folder)?);
     if through > oldest(db)? {
-        // Set first, so that no reader starts on versions that are about to be removed.
+        // This is set first, so that no reader starts on versions that are about to be removed.
         db.put_cf_opt(family(db, META)?, META_OLDEST, key::offset(through), &synced())
             .map_err(|error| fault("note its beginning", error))?;
     }
@@ -161,7 +160,7 @@ pub fn compact_events(db: &DB, from: &[u8], through: &[u8]) -> Result<(), Fault>
 
 fn compact_range(db: &DB, name: &str, from: Option<&[u8]>, through: Option<&[u8]>) -> Result<(), Fault> {
     let mut options = CompactOptions::default();
-    // May run beside RocksDB's own compactions.
+    // This compaction may run at the same time as RocksDB's own ones.
     options.set_exclusive_manual_compaction(false);
     let failures = || db.property_int_value("rocksdb.background-errors").ok().flatten().unwrap_or(0);
     let before = failures();

@@ -29,11 +29,13 @@ const TRIES_MAX: usize = 50;
 /// How many changes are written at a time.
 const PIECE: usize = 10_000;
 
-/// A fork being made: a copy of the whole log until [`finish`](Fork::finish). Dropping it before removes it.
+/// A fork being made: a copy of the whole log until [`finish`](Fork::finish). If it is dropped before that, the copy is
+/// removed.
 pub struct Fork {
     folder: PathBuf,
     log: Option<RocksLog>,
-    /// The outermost folder that was made for the fork. A folder that existed before stays even if the fork fails.
+    /// The outermost folder that was made for the fork, and is removed if the fork fails. Folders that existed earlier
+    /// stay.
     made: Option<PathBuf>,
     finished: bool,
 }
@@ -89,7 +91,7 @@ impl Fork {
         let made = to.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).last();
         let made = made.map(Path::to_owned);
         make_private(to)?;
-        // Of two forks that begin at the same time, the lock refuses one before it touches the other's files.
+        // If two forks begin at the same time, the lock refuses one before it touches the other's files.
         let lock = FolderLock::take(to)?;
         let mut fork = Fork { folder: to.to_owned(), log: None, made, finished: false };
         Making::Fork.mark(to)?;
@@ -115,7 +117,7 @@ impl Fork {
         let forked = self.rocks().with(|db, from| cut(db, from, at))?;
         let synced = File::open(self.folder.join("log")).and_then(|log| log.sync_all());
         synced.map_err(|error| Fault::io("write the fork", error))?;
-        // Closed before the mark is removed, since another process may open a folder without a mark.
+        // The log is closed before the mark is removed, because another process may open a folder without a mark.
         self.log = None;
         Making::Fork.unmark(&self.folder)?;
         self.finished = true;
@@ -137,7 +139,7 @@ impl Drop for Fork {
     }
 }
 
-/// Removes a folder, and the folders around it up to `outermost` that are empty then.
+/// Removes a folder, and the folders around it up to `outermost` that become empty.
 fn remove(folder: &Path, outermost: &Path) -> std::io::Result<()> {
     std::fs::remove_dir_all(folder)?;
     let mut around = folder.ancestors().skip(1).take_while(|around| around.starts_with(outermost));
@@ -238,7 +240,7 @@ fn cut(db: &DB, folder: &Path, at: Offset) -> Result<Forked, Fault> {
             batch.put_cf(meta, name, key::offset(version));
         }
     }
-    // An interrupted pass of forgetting starts anew in the fork, which may have less to do.
+    // An interrupted pass of forgetting starts from the beginning in the fork, where less may have to be forgotten.
     batch.delete_cf(meta, META_FORGOTTEN);
     let id = new_id()?;
     let origin = Origin { id: identity::read(db)?.id, version };

@@ -11,15 +11,15 @@ use holdfast_engine::log::Identity;
 use holdfast_engine::{Append, Fault, Log, LogRead};
 use std::path::{Path, PathBuf};
 
-/// An import into a data folder, which no other process can use until it is finished.
+/// An import into a data folder. No other process can use the folder until the import is finished.
 pub struct Import {
     folder: PathBuf,
     log: RocksLog,
 }
 
 impl Import {
-    /// Begins in a folder that is new or empty, or resumes an import. `identity` is the one in the export: it is the
-    /// same log in another place.
+    /// Begins in a folder that is new or empty, or resumes an import. `identity` is the identity in the export: the
+    /// import is the same log in another place.
     pub fn open(folder: &Path, resume: bool, identity: &Identity) -> Result<Import, FolderFault> {
         let marked = Making::Import.is_marked(folder);
         if resume && !marked {
@@ -30,7 +30,7 @@ impl Import {
             check_new(folder)?;
         }
         make_private(folder)?;
-        // Of two imports that begin at the same time, the lock refuses one.
+        // If two imports begin at the same time, the lock refuses one.
         Making::Import.mark(folder)?;
         let log = RocksLog::open_unnamed(folder, folder, FolderLock::take(folder)?)?;
         let begun = log.identity()?;

@@ -23,7 +23,7 @@ pub const FAMILIES: [&str; 5] = [EVENTS, CURRENT, HISTORY, BY_RESOURCE, META];
 pub const META_FORMAT: &[u8] = b"format";
 /// In `meta`: random bytes, made with the log, from which keys of this cluster are derived.
 pub const META_SECRET: &[u8] = b"secret";
-/// In `meta`: from this offset on the log has all events, as a key of `events`.
+/// In `meta`: the oldest offset at which the log is complete, as a key of `events`.
 pub const META_OLDEST: &[u8] = b"oldest";
 /// In `meta`: the offset up to which old events were forgotten, and the bytes that wait for compaction, both as eight
 /// bytes.
@@ -42,7 +42,7 @@ pub const META_MIGRATION: &[u8] = b"migration";
 /// The mark of an event in a row of `history`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// No mark, in rows of early releases: the event has to be read.
+    /// There is no mark: the row is of an early release, and the event must be read.
     Untold,
     Put,
     Delete,
@@ -81,12 +81,12 @@ pub fn parse_offset(bytes: &[u8]) -> Option<Offset> {
     Some(Offset(u64::from_be_bytes(bytes.try_into().ok()?)))
 }
 
-/// `/registry/deployments/default/web`
+/// The name of an object, for example `/registry/deployments/default/web`.
 pub fn object(resource: &str, key: &str) -> Vec<u8> {
     [PREFIX, "/", resource, "/", key].concat().into_bytes()
 }
 
-/// A name, a zero byte and an offset: for `history` and `by_resource`. Names contain no zero byte.
+/// A key of `history` or `by_resource`: a name, a zero byte and an offset. Names contain no zero byte.
 pub fn versioned(name: &[u8], at: Offset) -> Vec<u8> {
     let mut key = Vec::with_capacity(name.len() + 9);
     key.extend_from_slice(name);
@@ -95,7 +95,7 @@ pub fn versioned(name: &[u8], at: Offset) -> Vec<u8> {
     key
 }
 
-/// A key after all that [`versioned`] makes of a name.
+/// A key after all keys that [`versioned`] makes from a name.
 pub fn behind(name: &[u8]) -> Vec<u8> {
     let mut key = name.to_vec();
     key.push(1);

@@ -8,7 +8,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Held until it is dropped. The operating system releases it after a crash.
+/// The lock is held until this value is dropped. The operating system releases it after a crash.
 pub struct FolderLock {
     file: File,
 }
@@ -51,7 +51,8 @@ impl FolderLock {
     }
 }
 
-/// Exclusive lock on the data folder of a server whose log is in memory. Makes no file; released on drop.
+/// Exclusive lock on the data folder of a server whose log is in memory. It makes no file, and is released when it is
+/// dropped.
 pub struct FolderInUse(File);
 
 impl FolderInUse {

@@ -13,7 +13,7 @@ use holdfast_engine::{Fault, LogRead};
 use rocksdb::WriteBatch;
 use std::path::{Path, PathBuf};
 
-/// A migration into a data folder, which no server can use until it is finished.
+/// A migration into a data folder. No server can use the folder until the migration is finished.
 pub struct Migration {
     folder: PathBuf,
     log: RocksLog,
@@ -34,7 +34,7 @@ impl Migration {
     pub fn open(folder: &Path) -> Result<Migration, FolderFault> {
         Migration::has_begun(folder)?;
         make_private(folder)?;
-        // Of two migrations that begin at the same time, the lock refuses one.
+        // If two migrations begin at the same time, the lock refuses one.
         Making::Migration.mark(folder)?;
         let log = RocksLog::open_unnamed(folder, folder, FolderLock::take(folder)?)?;
         Ok(Migration { folder: folder.to_owned(), log })

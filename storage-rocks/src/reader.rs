@@ -40,13 +40,13 @@ impl LogReader {
         Ok(LogReader { folder: folder.to_owned(), db, _notes: notes })
     }
 
-    /// Reads what the server has written since.
+    /// Reads the events that the server has written since the last read.
     pub fn catch_up(&self) -> Result<(), Fault> {
         self.db.try_catch_up_with_primary().map_err(|error| fault("follow", error))
     }
 }
 
-/// The log as of opening it, or of the last [`catch_up`](LogReader::catch_up).
+/// Reads the log's state at the time of opening, or of the last [`catch_up`](LogReader::catch_up).
 impl LogRead for LogReader {
     fn last(&self) -> Result<Offset, Fault> {
         last(&self.db, &self.folder)

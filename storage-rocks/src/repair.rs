@@ -57,7 +57,8 @@ impl std::fmt::Display for Repair {
     }
 }
 
-/// The log continues this far after the last readable version, so that versions which were lost are not used again.
+/// The number of versions that the repaired log skips after the last readable one, so that lost versions are not used
+/// again.
 const GAP: u64 = 1000;
 /// How many records are written at a time.
 const PIECE: usize = 1000;
@@ -92,7 +93,7 @@ pub fn repair(folder: &Path, time_ms: i64, values: &dyn Values) -> Result<Vec<Re
     Ok(repairs)
 }
 
-/// Opens a store however damaged it is, without changing what can be read of it.
+/// Opens a store even if it is damaged, without changing its readable content.
 fn open_distrustful(path: &Path) -> Result<DB, Fault> {
     let mut options = options();
     options.create_if_missing(false);
@@ -104,7 +105,7 @@ fn open_distrustful(path: &Path) -> Result<DB, Fault> {
 
 /// The damage of a store.
 struct Found {
-    /// Offsets of damaged and missing events, with the object where it is known.
+    /// Offsets of damaged and missing events, each with its object if that is known.
     damaged: BTreeMap<Offset, Option<String>>,
     last: Offset,
 }
@@ -201,7 +202,7 @@ impl Found {
             }
         }
         write(&new, &mut piece)?;
-        // It stays the same log: it keeps its name, its secret, and the record of what was forgotten.
+        // The repaired log stays the same log: it keeps its name, its secret, and the record of the forgotten events.
         let mut batch = WriteBatch::default();
         let meta = family(&new, META)?;
         for name in [META_ID, META_ORIGIN, META_SECRET, META_OLDEST, META_FORGOTTEN] {
@@ -224,7 +225,7 @@ fn is_of_newer_release(bytes: &[u8]) -> bool {
     }
 }
 
-/// The same object in a new event.
+/// The content of an intact version in a new event.
 fn again(intact: &Record, offset: Offset, time_ms: i64, values: &dyn Values) -> Result<Record, Fault> {
     let intact = values.open(intact.clone())?;
     let entry =

@@ -17,23 +17,23 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const NAME: &str = "reserve";
-/// Below this much free room most writes are refused, because data in memory has yet to be written to tables.
+/// If less room is free, most writes are refused, because data in memory has yet to be written to tables.
 const MARK_BYTES: u64 = 32 << 20;
-/// Within this part of the mark above it, namespaces that fill the disk are refused.
+/// If the free room exceeds the mark by less than the mark divided by this, namespaces that fill the disk are refused.
 const SOON_PART: u64 = 2;
-/// On a small disk the mark is this part of it.
+/// On a small disk the mark is the disk's size divided by this.
 const MARK_PART: u64 = 8;
 /// The reserve takes at most the free room divided by this when it is made.
 const RESERVE_PART: u64 = 4;
-/// But at least this much, even if a start finds less free room: room may become free later.
+/// The minimum size of the reserve, even if a start finds less free room: room may become free later.
 const RESERVE_BYTES_MIN: u64 = 8 << 20;
-/// The reserve shrinks by a multiple of this.
+/// The reserve shrinks in multiples of this.
 const STEP_BYTES: u64 = 1 << 20;
 /// The reserve divided by this is only for opening the log after a crash, without which the server cannot start.
 const LAST_PART: u64 = 4;
-/// The room of each write beside its bytes, for the file system's own data.
+/// The additional room of each write, for the file system's own data.
 const WRITE_BYTES: u64 = 4096;
-/// A write goes to the write-ahead log, and later to a table.
+/// How often a write is stored: in the write-ahead log, and later in a table.
 const COPIES: u64 = 2;
 /// The disk is checked again after at most this many bytes.
 const LOOK_BYTES: u64 = 64 << 20;
@@ -52,7 +52,7 @@ pub enum Reserve {
 #[derive(Debug)]
 pub struct Room {
     folder: PathBuf,
-    /// The size of the reserve that was asked for. Zero: writes are accepted until no room is left.
+    /// The configured size of the reserve. Zero: writes are accepted until no room is left.
     wanted: u64,
     mark: u64,
     /// Lock order: the store before the reserve.
@@ -70,10 +70,10 @@ pub struct Room {
 pub struct Standing {
     pub free_bytes: u64,
     pub reserve_bytes: u64,
-    /// Below this much free room most writes are refused.
+    /// If less room is free, most writes are refused.
     pub mark_bytes: u64,
     pub is_little: bool,
-    /// There is little room, or so nearly little that namespaces that fill the disk are refused.
+    /// Whether namespaces that fill the disk are refused, because room is or will soon be short.
     pub is_short: bool,
 }
 
@@ -113,7 +113,8 @@ impl Room {
         Standing { free_bytes, reserve_bytes: *self.reserve(), mark_bytes: self.mark, is_little, is_short }
     }
 
-    /// Why there is too little room for a write of so many bytes that does not make room; `None` if there is enough.
+    /// Why an ordinary write of `bytes` bytes does not fit on the disk; `None` if it fits. Do not call this for writes
+    /// that free space.
     pub fn lacks(&self, bytes: u64) -> Option<Lack> {
         if self.wanted == 0 {
             return None;
@@ -141,7 +142,7 @@ impl Room {
         self.left_for_others(free).map(|left| Lack::Soon { left, why: told() })
     }
 
-    /// Whether there is little room, or nearly.
+    /// Whether namespaces that fill the disk are refused, because room is or will soon be short.
     pub fn is_short(&self) -> bool {
         self.settle(0);
         let free = self.free.load(Ordering::Relaxed);
@@ -184,13 +185,13 @@ impl Room {
         self.unlooked.store(i64::try_from(unlooked).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Makes room for so many bytes, from the reserve if necessary, and for the data in memory. Waits a little until
-    /// other work frees room; false if there is none.
+    /// Makes room for `bytes` bytes, from the reserve if necessary, and for the data in memory. Waits a little for
+    /// other work to free room. `false` if there is not enough room then.
     pub fn take(&self, bytes: u64, in_memory: impl Fn() -> u64) -> bool {
         let cost = bytes.saturating_add(WRITE_BYTES).saturating_mul(COPIES);
         for _ in 0..WAITS {
-            // Computed before the reserve is locked: a thread that reopens the store holds the store's lock and then
-            // locks the reserve.
+            // This is computed before the reserve is locked: a thread that reopens the store holds the store's lock and
+            // then locks the reserve.
             let needed = cost.saturating_add(in_memory());
             let mut reserve = self.reserve();
             if self.give(&mut reserve, needed, self.wanted / LAST_PART) {
@@ -201,23 +202,23 @@ impl Room {
         false
     }
 
-    /// Whether there is this much free room beside the reserve, and enough for other writes meanwhile.
+    /// Whether `bytes` bytes are free beside the reserve, with enough room left for other writes.
     pub fn is_there(&self, bytes: u64) -> bool {
         self.look() >= bytes.saturating_add(self.mark / 4)
     }
 
-    /// The most bytes that a compaction may write, including spare room of the reserve.
+    /// The maximum number of bytes that a compaction may write, including spare room of the reserve.
     pub fn most_to_compact(&self) -> u64 {
         let spare = self.reserve().saturating_sub(self.wanted / LAST_PART);
         self.look().saturating_add(spare).saturating_sub(self.mark / 4)
     }
 
-    /// Makes room for a compaction that writes so much.
+    /// Makes room for a compaction that writes `bytes` bytes.
     pub fn take_to_compact(&self, bytes: u64) -> bool {
         self.take_now(bytes.saturating_add(self.mark / 4))
     }
 
-    /// Makes so much room at once, from the reserve if necessary.
+    /// Makes room for `bytes` bytes without waiting, from the reserve if necessary.
     pub fn take_now(&self, bytes: u64) -> bool {
         self.give(&mut self.reserve(), bytes, self.wanted / LAST_PART)
     }
@@ -228,7 +229,7 @@ impl Room {
     }
 
     fn give(&self, reserve: &mut u64, cost: u64, last: u64) -> bool {
-        // Includes room for the data in memory.
+        // The wanted room includes room for the data in memory.
         let wanted = cost.saturating_add(self.mark);
         let free = self.look();
         if free < wanted && *reserve > last {

@@ -68,7 +68,7 @@ pub(crate) fn check_format(db: &DB, folder: &Path) -> Result<bool, Fault> {
     }
 }
 
-/// Up to which offset gaps are explained: by `holdfast log repair`, or because another store numbers the events.
+/// Gaps up to this offset are expected: `holdfast log repair` left them, or another store numbers the events.
 pub(crate) fn repaired(db: &DB) -> Result<Offset, Fault> {
     let source =
         db.get_cf(family(db, META)?, META_SOURCE).map_err(|error| fault("read where its events come from", error))?;
@@ -79,7 +79,7 @@ pub(crate) fn repaired(db: &DB) -> Result<Offset, Fault> {
     Ok(found.and_then(|offset| key::parse_offset(&offset)).unwrap_or(Offset::ZERO))
 }
 
-/// The offset from which on the log has all events.
+/// The oldest offset at which the log is complete: no event after it is missing.
 pub(crate) fn oldest(db: &DB) -> Result<Offset, Fault> {
     let found = db.get_cf(family(db, META)?, META_OLDEST).map_err(|error| fault("read its beginning", error))?;
     Ok(found.and_then(|offset| key::parse_offset(&offset)).unwrap_or(Offset::ZERO))
@@ -91,7 +91,7 @@ pub(crate) fn synced() -> WriteOptions {
     options
 }
 
-/// Whether the store can be opened as a server would open it; nothing is changed.
+/// Whether a server could open the store. Nothing is changed.
 pub(crate) fn check(folder: &Path) -> bool {
     let mut options = options();
     options.create_if_missing(false);
@@ -213,7 +213,7 @@ pub(crate) fn current(db: &DB, folder: &Path, visit: &mut dyn FnMut(Record) -> R
         let (_, offset) = item.map_err(|error| damage("read what is current", folder, Offset::ZERO, error))?;
         offsets.push(key::parse_offset(&offset).ok_or_else(|| foreign(CURRENT, folder))?);
     }
-    // Sorted by offset, so that neighbours are read together.
+    // The offsets are sorted, so that neighbours are read together.
     offsets.sort_unstable();
     let mut reading = ReadOptions::default();
     reading.fill_cache(false);

@@ -49,7 +49,7 @@ impl Authority {
         self.sign(client(name, groups))
     }
 
-    /// The same, valid for a given time from now on.
+    /// A client certificate as from `client`, valid from now for `valid`.
     pub fn client_for(&self, name: &str, groups: &[&str], valid: Duration) -> Pair {
         let mut params = client(name, groups);
         params.not_after = OffsetDateTime::now_utc() + valid;

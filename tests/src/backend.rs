@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 
 pub const GROUP: &str = "things.example.com";
 
-/// A running server of `things.example.com/v1`. Dropping it stops it and closes its connections.
+/// A running server of `things.example.com/v1`. When dropped, it stops and closes its connections.
 pub struct Backend {
     pub port: u16,
     shared: Arc<Shared>,

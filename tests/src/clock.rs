@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Shifts the wall clock of a command's process by so many seconds. Its monotonic clock stays right.
+/// Shifts the wall clock of a command's process by `seconds` seconds. Its monotonic clock is not shifted.
 pub fn shift(command: &mut Command, seconds: i64) {
     command.env("LD_PRELOAD", library()).env("CLOCK_SHIFT_SECONDS", seconds.to_string());
 }

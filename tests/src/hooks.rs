@@ -69,7 +69,7 @@ impl Hooks {
         shared.behaviour.insert(path.to_owned(), (behaviour, 0));
     }
 
-    /// The most delayed calls that were in progress at the same time.
+    /// The maximum number of delayed calls that were in progress at the same time.
     pub fn most_waiting(&self) -> usize {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).most_waiting
     }

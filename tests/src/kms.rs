@@ -43,7 +43,7 @@ impl Plugin {
         Plugin { state, socket: socket.to_owned(), runtime: Some(runtime) }
     }
 
-    /// Encrypts with another key from now on; earlier ciphertexts can still be decrypted.
+    /// Encrypts later values with another key. Earlier ciphertexts can still be decrypted.
     pub fn rotate(&self) {
         self.state.lock().expect("the state").key += 1;
     }

@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-/// A running kubelet. Dropping it stops it and closes its connections.
+/// A running kubelet. When dropped, it stops and closes its connections.
 pub struct Kubelet {
     pub address: SocketAddr,
     shared: Arc<Shared>,
@@ -62,8 +62,7 @@ impl Shared {
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// An address of this machine that is not loopback, because the API server refuses to proxy there. `None` if there is
-/// none.
+/// An address of this machine other than loopback, to which the API server refuses to proxy. `None` if there is none.
 pub fn address() -> Option<IpAddr> {
     // Nothing is sent: the system says from which address it would send.
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;

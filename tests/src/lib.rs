@@ -57,7 +57,7 @@ where
     }
 }
 
-/// Whether metrics show that a configuration of the API server was reloaded so many times with this outcome.
+/// Whether metrics show that a configuration of the API server was reloaded this many times with this outcome.
 pub fn has_reloaded(metrics: &str, configuration: &str, status: &str, times: u64) -> bool {
     let name = format!("apiserver_{configuration}_config_controller_automatic_reloads_total");
     let (start, end) = (format!("{name}{{apiserver_id_hash=\"sha256:"), format!("\",status=\"{status}\"}} {times}"));

@@ -33,7 +33,7 @@ impl Clock for SystemClock {
 }
 
 impl Memory {
-    /// Opens the log and creates the objects of every cluster, as `holdfast up` does.
+    /// Opens the log and creates the objects of every cluster, like `holdfast up`.
     pub async fn start(log: Arc<dyn Log>) -> Memory {
         let registry = Arc::new(registry().clone());
         let settings = Settings { authorization: Way::Rbac.into(), ..Settings::default() };

@@ -32,7 +32,7 @@ impl Folder {
     }
 }
 
-/// A running `holdfast up`. Dropping it kills it, and prints its output if the test is failing.
+/// A running `holdfast up`. When dropped, it is killed, and its output is printed if the test is failing.
 pub struct Server {
     child: Child,
     url: String,
@@ -135,7 +135,7 @@ impl Server {
         self.ready_in
     }
 
-    /// Its standard error so far.
+    /// The server's standard error so far.
     pub fn stderr(&self) -> String {
         lock(&self.stderr).clone()
     }

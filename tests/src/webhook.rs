@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// A TLS server that answers documents with documents. Dropping it stops it.
+/// A TLS server that answers documents with documents. When dropped, it stops.
 pub struct Site {
     port: u16,
     calls: Arc<AtomicUsize>,
@@ -92,7 +92,7 @@ impl Drop for Site {
     }
 }
 
-/// A running webhook. Dropping it stops it.
+/// A running webhook. When dropped, it stops.
 pub struct Webhook(Site);
 
 impl Webhook {

@@ -60,7 +60,7 @@ impl Wire {
         }
     }
 
-    /// With the administrator's certificate.
+    /// A client with the administrator's certificate.
     pub fn admin(server: &Server) -> Wire {
         let config = kubeconfig(server);
         let user = &config["users"][0]["user"];

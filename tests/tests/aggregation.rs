@@ -491,7 +491,7 @@ impl Cluster {
         self.admin.post(SERVICES, &service).await.expect(201);
     }
 
-    /// The condition of the APIService, once it has this reason.
+    /// Waits until the APIService's condition has this reason, and returns the condition.
     async fn condition(&self, reason: &str) -> Value {
         eventually(PATIENCE, async || {
             let service = self.admin.get(&format!("{SERVICES}/v1.{GROUP}")).await.expect(200).json();

@@ -260,7 +260,7 @@ async fn a_webhook_that_hangs_does_not_hold_up_the_end() {
 
 type Lists = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// Receives lists of events, after it has failed so many times.
+/// Receives lists of events, after `failures` failures.
 fn receiver(mut failures: usize) -> (u16, Lists) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let (port, lists) = (listener.local_addr().expect("an address").port(), Lists::default());

@@ -1,4 +1,4 @@
-//! Tokens: legacy token Secrets, OIDC issuers by options and by file, and token webhooks. From outside, with the real
+//! Tokens: legacy token Secrets, OIDC issuers by options and by file, and token webhooks. The tests run the real
 //! binary.
 
 use base64::Engine;

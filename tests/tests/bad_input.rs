@@ -217,7 +217,7 @@ async fn certificates_that_go_bad_are_told_by_log_metric_and_health() {
     let counted = "holdfast_tls_automatic_reloads_total";
     assert!(metrics.contains(&format!("{counted}{{status=\"failure\"}} 1")), "{metrics}");
     assert!(server.stderr().contains("certificates have changed and cannot be read"), "{}", server.stderr());
-    // Clients that ask for this name are served as before.
+    // Clients that ask for this name are still served.
     let named = Wire {
         server_name: "api.example.test".into(),
         authority: authority.pem().to_owned(),

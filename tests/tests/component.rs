@@ -1,5 +1,5 @@
-//! What components have in common: authentication, leader election and configuration. With the real binary against a
-//! real API server.
+//! Shared parts of components: authentication, leader election and configuration. The tests run the real binary against
+//! a real API server.
 
 use holdfast_tests::authority::{Authority, Pair};
 use holdfast_tests::server::{binary, fails, holdfast, succeeds};
@@ -154,7 +154,7 @@ async fn whom_the_api_server_lets_is_let_in() {
     assert!(told.contains("no Go runtime"), "{told}");
 }
 
-/// The leader shows the resource requests of each pod. On SIGUSR2 a scheduler dumps its state, and goes on.
+/// The leader shows the resource requests of each pod. A scheduler that receives SIGUSR2 dumps its state and goes on.
 #[tokio::test]
 async fn a_scheduler_shows_what_it_has() {
     let cluster = Cluster::start();
@@ -420,7 +420,7 @@ async fn one_leads_and_the_next_follows() {
         assert_eq!(last, transitions + 2, "{form}");
         third.signal("TERM");
         until("it is given back", async || record(&admin, form).await.filter(|(who, _)| who.is_empty())).await;
-        // Each type of lock starts anew.
+        // The next type of lock starts without records.
         for path in [
             format!("{LEASES}/kube-scheduler"),
             format!("{SYSTEM}/endpoints/kube-scheduler"),

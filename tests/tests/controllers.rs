@@ -29,7 +29,7 @@ impl Cluster {
         Cluster { _folder: folder, server, admin }
     }
 
-    /// Waits until the list has so many objects whose names have this prefix.
+    /// Waits until the list has `count` objects whose names begin with `begin`.
     async fn await_count(&self, path: &str, begin: &str, count: usize) -> Vec<Value> {
         eventually(PATIENCE, || async {
             let list = self.admin.get(path).await.expect(200).json();

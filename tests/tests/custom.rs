@@ -326,7 +326,7 @@ async fn watches_outlive_a_change_of_the_definition() {
         .expect(200);
     let ended = tokio::time::timeout(PATIENCE, watch.body_mut().frame()).await.expect("in time");
     assert!(ended.is_none_or(|frame| frame.is_ok_and(|frame| frame.into_data().is_ok_and(|data| data.is_empty()))));
-    // An existing object shows the new default, and the next watch sends everything since.
+    // An existing object shows the new default, and the next watch sends all later events.
     let read = admin.get(&format!("{path}/one")).await.expect(200).json();
     assert_eq!(read["spec"], json!({"a": "1", "b": "new"}));
     assert_eq!(read["metadata"]["resourceVersion"], since.as_str());

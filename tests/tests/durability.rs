@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// What a writer knows of an object: its version and text; `None`: it is deleted.
+/// An object's state in a writer's view: its version and text; `None`: it is deleted.
 type Known = Option<(String, String)>;
 
-/// What one writer was told, by name of the object.
+/// The answers to one writer, by name of the object.
 #[derive(Default, Clone)]
 struct Ledger {
     acknowledged: BTreeMap<String, Known>,
@@ -351,7 +351,7 @@ async fn a_full_disk_stops_writes_and_nothing_else() {
     server.stop();
 }
 
-/// Creates maps of so much incompressible text until the disk is full; returns their names.
+/// Creates maps with `bytes` bytes of incompressible text until the disk is full; returns their names.
 async fn fill_with_maps(admin: &Wire, prefix: &str, bytes: usize) -> Vec<String> {
     let (mut made, mut refused) = (Vec::new(), 0);
     while refused < 30 {
@@ -390,7 +390,7 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "another"}})).await.expect(201);
     admin.post("/api/v1/namespaces/another/configmaps", &config_map("small", "x")).await.expect(201);
 
-    // It is reported; reads and lease renewals still work.
+    // The server reports the full disk. Reads and lease renewals still work.
     assert!(admin.get("/readyz?verbose").await.text().contains("[-]disk-room failed"));
     admin.get("/livez").await.expect(200);
     assert!(admin.get("/metrics").await.text().contains("\nholdfast_disk_writes_refused 1\n"));
@@ -447,7 +447,7 @@ async fn delete_quickly(bytes: usize, at_once: usize) {
     let maps = fill_with_maps(&admin, "map", bytes).await;
     fill(&disk.0.join("filler"));
     for names in maps.chunks(at_once) {
-        // Room is made meanwhile; a request that comes too early is retried.
+        // The server frees room in the background, so a request that comes too early is retried.
         let deletes = names.iter().map(|name| {
             let (admin, path) = (&admin, format!("{MAPS}/{name}"));
             eventually(Duration::from_secs(60), move || {
@@ -491,7 +491,7 @@ async fn same(admin: &Wire, acknowledged: &BTreeMap<String, Value>) {
     assert_eq!(&found, acknowledged);
 }
 
-// Waiting for the server blocks a thread, and connections must be closed meanwhile.
+// Waiting for the server blocks a thread, and connections must be closed during the wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_signal_ends_watches_and_the_server() {
     let folder = Folder::new();

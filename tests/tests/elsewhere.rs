@@ -159,7 +159,7 @@ impl Cluster {
         .await
     }
 
-    /// Waits until a list has exactly so many objects.
+    /// Waits until a list has exactly `count` objects.
     async fn count(&self, path: &str, count: usize) {
         self.until(path, |list| list["items"].as_array().is_some_and(|items| items.len() == count)).await;
     }

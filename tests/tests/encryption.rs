@@ -144,7 +144,7 @@ async fn no_file_holds_a_secret_in_plain() {
         &fork.display().to_string(),
     ]));
     server.kill();
-    // The content of the write-ahead log goes into tables.
+    // This restart moves the content of the write-ahead log into tables.
     let server = Server::start(&place.data(), &options);
     let admin = Wire::admin(&server);
     let found = admin.get(&format!("{SECRETS}/one")).await.expect(200).json();

@@ -1,5 +1,5 @@
-//! Suites of Go operators: everything that controller-runtime's envtest does with the programs in `KUBEBUILDER_ASSETS`,
-//! and what suites do then.
+//! Suites of Go operators: the steps of controller-runtime's envtest with the programs in `KUBEBUILDER_ASSETS`, and the
+//! later steps of suites.
 
 use holdfast_tests::Folder;
 use holdfast_tests::envtest::{
@@ -165,7 +165,7 @@ async fn who_finalizes_a_namespace_finds_it() {
     plane.stop().await;
 }
 
-/// A deleted namespace is left to the suite, but not while a client watches for its end, as `kubectl delete` does.
+/// A deleted namespace is left to the suite, unless a client such as `kubectl delete` watches for its end.
 #[tokio::test]
 async fn who_waits_for_a_namespace_does_not_wait_long() {
     let (cache, folder) = (Folder::new(), Folder::new());

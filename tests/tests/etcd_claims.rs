@@ -347,7 +347,7 @@ async fn what_is_recorded_wrongly_is_put_right() {
     assert_eq!(reasons, ["ClusterIPNotAllocated", "IPAddressNotAllocated", "PortNotAllocated"]);
 }
 
-/// A server is killed between the deletion of a Service and the freeing of what the Service had.
+/// A server is killed after the deletion of a Service, before it frees the Service's address and node port.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_server_did_not_free_is_freed_by_another_one() {
     let (mut etcd, folders) = (Cluster::single(), [Folder::new(), Folder::new()]);
@@ -378,7 +378,7 @@ async fn what_a_killed_server_did_not_free_is_freed_by_another_one() {
         found => Err(format!("{found:?}")),
     })
     .await;
-    // A Service that is there keeps what it has, and what was freed can be had.
+    // An existing Service keeps its address and port, and the freed ones are available.
     let again = json!({"clusterIP": address, "ports": [{"port": 80, "nodePort": 30070}]});
     make(&Wire::admin(&other), "again", &again).await.expect("created");
     let told = other.stderr();

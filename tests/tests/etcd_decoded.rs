@@ -13,7 +13,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 const NAMESPACE: &str = "written";
-/// The most recorded creates of one kind that are repeated.
+/// The maximum number of recorded creates of one kind that are repeated.
 const OF_EACH: usize = 12;
 /// The number of stored kinds.
 const KINDS: usize = 68;
@@ -54,7 +54,7 @@ async fn every_kind_is_stored_as_kubernetes_stores_it() {
         same += usize::from(decoded["same"] == true);
         let Some(expected) = served.get(&place(&object)).filter(|expected| version(expected) == version(&object))
         else {
-            // The server itself has written the object since.
+            // The server itself has changed the object after that.
             continue;
         };
         compared += 1;

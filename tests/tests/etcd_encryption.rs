@@ -316,7 +316,7 @@ async fn servers_start_beside_those_whose_values_they_read_and_the_other_way_rou
     let published = published.expect("a range").found;
     let text = String::from_utf8_lossy(&published[0].value);
     assert!(published.len() == 1 && !text.contains(&base64(&[2; 32])), "{text}");
-    // One that reads its keys anew while it runs is told of in the log.
+    // If a running server reads its keys again and they differ, the other server logs that.
     let file = place.folder.join("two.yaml");
     let [servers, option, address] = options("two", &[2, 3]);
     let automatic = "--encryption-provider-config-automatic-reload";
@@ -339,7 +339,7 @@ async fn servers_start_beside_those_whose_values_they_read_and_the_other_way_rou
 async fn a_key_that_comes_later_opens_what_was_not_readable() {
     let place = Place::new();
     let secret = |name: &str| json!({"metadata": {"name": name}, "data": {"text": base64(b"x")}});
-    // A server that encrypted with another key is no reason not to start, once it has gone.
+    // A server that encrypted with another key and has stopped does not prevent a start.
     let before = place.configured(&[("secrets", provider("aesgcm", &[1]))]);
     let first = place.start("first", &[&before]);
     Wire::admin(&first).post(SECRETS, &secret("own")).await.expect(201);
@@ -613,7 +613,7 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
         assert_eq!((&cause["reason"], &cause["field"]), (&json!("UnexpectedServerResponse"), &json!(broken)));
         assert!(cause["message"].as_str().is_some_and(|text| text.contains("object not decodable revision=")), "{why}");
     }
-    // It goes with no other option, and not for many.
+    // The option cannot be combined with other options, nor used for many objects.
     let path = format!("{MAPS}/broken");
     for other in ["dryRun=All", "propagationPolicy=Background", "orphanDependents=true", "gracePeriodSeconds=0"] {
         let why = delete(&admin, &path, &format!("&{other}")).await.refused(422, "Invalid");
@@ -629,7 +629,7 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
     assert!(why["message"].as_str().is_some_and(|why| why.ends_with("together with .preconditions")), "{why}");
     let why = delete(&admin, MAPS, "").await.refused(422, "Invalid");
     assert!(why["message"].as_str().is_some_and(|why| why.contains("is not allowed with DELETECOLLECTION")), "{why}");
-    // Not what can be read, nor what is not there.
+    // The option applies neither to readable nor to absent objects.
     for name in ["fine", "none"] {
         let why = delete(&admin, &format!("{MAPS}/{name}"), "").await.refused(422, "Invalid");
         let expected = format!(
@@ -639,7 +639,7 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
         assert_eq!(why["message"], expected);
     }
     admin.get(&format!("{MAPS}/fine")).await.expect(200);
-    // It needs a verb of its own beside `delete`.
+    // Such a deletion needs a verb of its own beside `delete`.
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
     let role = |verbs: &[&str]| {
         json!({"metadata": {"name": "deleter"},

@@ -24,7 +24,7 @@ const CLIENTS: usize = 6;
 const KEYS: usize = 3;
 /// How long clients work in one round.
 const ROUND: Duration = Duration::from_secs(3);
-/// The most seconds by which the clock of a server is wrong.
+/// The maximum number of seconds by which the clock of a server is wrong.
 const CLOCK_ERROR: i64 = 300;
 /// How long a client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);

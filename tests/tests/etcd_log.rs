@@ -1,4 +1,4 @@
-//! The log on a real etcd: what it writes, what it receives from others, and that it is a log.
+//! The log on a real etcd: its writes, the events that it receives from others, and the suite that every log must pass.
 
 use holdfast_core::etcd::Media;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
@@ -120,7 +120,7 @@ fn decisions_are_transactions_and_every_server_has_their_events() {
     for (nth, record) in many.iter().enumerate() {
         let offset = at(&receipts, nth);
         for log in &logs {
-            // A caller that reads the log's end gets everything that was answered before.
+            // A caller that reads the log's end gets all events that were acknowledged earlier.
             assert!(log.last().unwrap() >= Offset(offset));
             let found = log.read(Offset(offset)).unwrap().expect("the event");
             assert_eq!(bare(&found), bare(record));
@@ -226,7 +226,7 @@ fn a_restart_asks_for_what_came_since_and_without_the_folder_for_everything() {
     let log = open(&etcd, own.path());
     let receipts = commit(&log, &[config_map(1, "kept", "1", 0), config_map(2, "gone", "1", 0)]);
     drop(log);
-    // Another server writes meanwhile.
+    // Another server writes at the same time.
     etcd.ctl(&["put", "/registry/configmaps/a/theirs", r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"theirs","namespace":"a","managedFields":[{"manager":"helm","time":"2026-01-02T03:04:05Z"}]}}"#]);
     etcd.ctl(&["del", "/registry/configmaps/a/gone"]);
     etcd.ctl(&["put", "/registry/configmaps/a/broken", "{"]);
@@ -292,7 +292,7 @@ fn events_of_one_revision_come_one_after_the_other() {
     let mut gone: Vec<&str> = found[5..].iter().map(|record| record.key.as_str()).collect();
     gone.sort_unstable();
     assert_eq!(gone, ["a/e0", "a/e1", "a/e2", "a/e3", "a/e4"]);
-    // Writes work as before.
+    // Writes still work.
     let written = at(&commit(&log, &[config_map(1, "after", "1", 0)]), 0);
     assert!(log.last().unwrap() >= Offset(written));
 }

@@ -207,7 +207,7 @@ async fn namespaces_and_quotas_count_what_is_elsewhere() {
     one.post(events, &event("own", "own-a")).await.refused(404, "NotFound");
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "own"}});
     one.post("/api/v1/namespaces", &namespace).await.expect(201);
-    // The other server has not read anything of this namespace before.
+    // The other server has not read anything of this namespace yet.
     other.post(events, &event("own", "own-a")).await.expect(201);
     let maps = "/api/v1/namespaces/own/configmaps";
     other.post(maps, &map("own-a")).await.expect(201);

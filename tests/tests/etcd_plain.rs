@@ -286,7 +286,7 @@ async fn servers_share_a_kine() {
     assert!(blamed[0].contains("maker") && blamed[0].contains("another API server"), "{}", blamed[0]);
 }
 
-/// SQLite is what most users of kine have. What is written there outlives kine and the server.
+/// Most users of kine use SQLite. Data in it outlives kine and the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_works_on_a_kine_with_sqlite() {
     let folder = Folder::new();
@@ -319,7 +319,7 @@ async fn a_server_works_on_a_kine_with_sqlite() {
     let counts = types.map(|kind| seen.matches(&format!("\"type\":\"{kind}\"")).count());
     assert_eq!(counts, [1, 50, 1], "{seen}");
 
-    // Compaction leaves the newest, and the server's own log still has what was before.
+    // Compaction leaves the newest version in kine. The server's own log still has the older versions.
     let own = Range::of(Keys::one("/registry/configmaps/default/own-a")).at(first.parse().expect("a number"));
     eventually(PATIENCE, async || match client(&kine.url()).range(&own) {
         Err(why) if why.to_string().contains("compacted") => Ok(()),
@@ -355,8 +355,8 @@ async fn a_server_works_on_a_kine_with_sqlite() {
     }
 }
 
-/// The engine's suite, but for what needs a second key in a transaction: that a decision counts on other objects, and
-/// that claims are made once.
+/// The engine's suite without the tests that need a second key in a transaction: decisions that depend on other
+/// objects, and claims that are made only once.
 mod suite {
     use super::{folder, open_at};
     use holdfast_engine::Log;

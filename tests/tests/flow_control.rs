@@ -106,7 +106,7 @@ impl Cluster {
         lines.map(|line| names.iter().cloned().zip(cells(line)).collect()).collect()
     }
 
-    /// The state of the level `people`, once it has the wanted numbers of waiting and running requests.
+    /// Waits until the level `people` has the wanted numbers of waiting and running requests, and returns its state.
     async fn settle(&self, wanted: (&str, &str)) -> BTreeMap<String, String> {
         eventually(PATIENCE, || async {
             let level = self.level().await;
@@ -126,7 +126,7 @@ fn slow_map() -> Value {
     json!({"metadata": {"generateName": "slow-", "labels": {"slow": "yes"}}})
 }
 
-/// Posts the same body so many times over one connection; the streams end when the result is dropped.
+/// Posts the same body `count` times over one connection; the streams end when the result is dropped.
 async fn streams(wire: &Wire, count: usize, body: &Value) -> Vec<tokio::task::JoinHandle<Option<u16>>> {
     let io = TokioIo::new(wire.connect().await.expect("a connection"));
     let (sender, connection) =
@@ -232,7 +232,7 @@ async fn who_goes_away_gives_back_what_it_had() {
     let sent = runtime.spawn(async move { join_all(streams(&wire, 1 + QUEUE_LENGTH, &slow_map()).await).await });
     let level = cluster.settle(("3", "1")).await;
     assert_eq!((&*level["ActiveQueues"], &*level["IsIdle"]), ("1", "false"));
-    // They are listed, waiting requests in their order.
+    // The requests are listed, waiting ones in their order.
     let rows = cluster.rows("dump_requests?includeRequestDetails=1").await;
     let people: Vec<_> = rows.iter().filter(|row| row["FlowSchemaName"] == "people").collect();
     assert_eq!(people.len(), 1 + QUEUE_LENGTH);

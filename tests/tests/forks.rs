@@ -231,7 +231,7 @@ async fn forks_beside_a_server_that_writes_are_moments_of_it() {
             tokio::spawn(async move {
                 let mut written = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    // Large enough that tables are created and deleted meanwhile.
+                    // The objects are large enough that tables are created and deleted during the test.
                     put_map(&admin, &format!("w{writer}-{}", written % 3), &"x".repeat(100_000)).await;
                     written += 1;
                 }

@@ -1,4 +1,4 @@
-//! The tools of the log: verify, export, import and stats, and what they refuse.
+//! The tools of the log: verify, export, import and stats, and their refusals.
 
 use holdfast_tests::server::{Refused, fails, holdfast, succeeds};
 use holdfast_tests::wire::Wire;

@@ -1,4 +1,4 @@
-//! Forks in the server's memory: what they share with it, what they must not share, and when they end.
+//! Forks in the server's memory: the state that they share with it, the state that they must not share, and their end.
 
 use holdfast_tests::wire::Wire;
 use holdfast_tests::{Folder, Server, eventually};
@@ -136,7 +136,7 @@ async fn who_rules_in_a_fork_rules_nowhere_else() {
     assert!(!folder.exists());
     let below = jane.post(&format!("{fork}{FORKS}"), &json!({})).await.expect(201).json();
     jane.get(&format!("{}/api/v1/secrets", below["path"].as_str().unwrap())).await.expect(200);
-    // A token signed in a fork is valid there.
+    // A token signed in a fork is valid only in that fork.
     let accounts = "/api/v1/namespaces/kube-system/serviceaccounts/robot/token";
     let signed = jane.post(&format!("{fork}{accounts}"), &json!({"spec": {}})).await.expect(201).json();
     let account = Wire::anonymous(&cluster.server).with_token(signed["status"]["token"].as_str().expect("a token"));

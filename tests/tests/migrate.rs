@@ -381,7 +381,7 @@ fn a_folder_is_opened_and_closed_with_its_keys() {
     server.stop();
     fails(migrate(text(&data), &urls, &["--dry-run"]), &["secrets/moved/s", "encrypted"]);
     fails(migrate(text(&data), &urls, &[]), &["secrets/moved/s", "--encryption-provider-config FILE"]);
-    // With the keys the migration continues.
+    // When it has the keys, the migration continues.
     succeeds(migrate(text(&data), &urls, &[&keys]));
     let server = Server::start(&folder.join("copy"), &["--etcd-servers", &urls, &keys]);
     assert_eq!(objects(&server).0, before);
@@ -389,7 +389,7 @@ fn a_folder_is_opened_and_closed_with_its_keys() {
     let secret = etcd.ctl(&["get", "--write-out=json", "/registry/secrets/moved/s"]);
     let sealed = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, "k8s:enc:aescbc:v1:");
     assert!(secret.contains(&sealed), "{secret}");
-    // Under another prefix a value is encrypted anew, because it is bound to its key.
+    // A value is encrypted again for another prefix, because its ciphertext is bound to its key in etcd.
     succeeds(migrate(&urls, &urls, &[&keys, "--to-etcd-prefix=/other"]));
     let options = ["--etcd-servers", &urls, &keys, "--etcd-prefix=/other"];
     let server = Server::start(&folder.join("other"), &options);

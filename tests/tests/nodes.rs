@@ -508,7 +508,8 @@ async fn input_that_was_sent_before_a_client_left_arrives() {
     assert_eq!(counted[commands], INPUT_BYTES, "SPDY");
 }
 
-/// What cannot be upgraded is refused before the connection is: by this server, or in the kubelet's own words.
+/// Requests that cannot be upgraded are refused while the connection is still HTTP: by this server, or with the
+/// kubelet's own answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn upgrades_that_cannot_be_are_refused() {
     let Some(cluster) = Cluster::start(&["web"]).await else { return };
@@ -538,7 +539,7 @@ async fn upgrades_that_cannot_be_are_refused() {
             assert_eq!(answer.headers.get_all("x-accepted-stream-protocol-versions").iter().count(), 4);
         }
     }
-    // What the tunnel's protocol is called is passed on.
+    // The name of the tunnel's protocol is passed on.
     let (_, headers) = cluster.kubelet.seen().pop().expect("a request");
     assert_eq!(headers["x-stream-protocol-version"], "x.k8s.io");
     // HTTP/2 has no upgrades.

@@ -110,7 +110,7 @@ async fn objects_are_there_after_a_restart_with_the_folder_and_without() {
     assert_eq!(ask(&server.client().await, Method::GET, &path, None).await.expect("a read"), patched);
 }
 
-/// With the data in `tests/data/etcd.jsonl.gz`: what kube-apiserver has stored, and what it answered.
+/// Uses `tests/data/etcd.jsonl.gz`: values that kube-apiserver stored, and its answers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_of_kube_apiserver_is_served() {
     /// The number of cases served as recorded; it must not fall.

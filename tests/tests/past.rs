@@ -31,7 +31,7 @@ async fn every_past_version_can_be_read() {
     server.stop();
 }
 
-/// Versions that show something which is no longer there.
+/// Versions at which something existed that was deleted later.
 struct Told {
     /// The ConfigMaps `a` (with this text) to `d` exist.
     maps: u64,

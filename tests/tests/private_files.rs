@@ -46,7 +46,7 @@ fn walk(path: &Path, visit: &mut dyn FnMut(&Path)) {
     }
 }
 
-/// Only the owner has rights, except on certificates, which all users may read.
+/// Only the owner has access to the files. Certificates are an exception: all users may read them.
 #[track_caller]
 fn is_private(path: &Path) {
     walk(path, &mut |path| {

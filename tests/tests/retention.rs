@@ -1,4 +1,4 @@
-//! Retention during traffic: what is kept is complete, and requests for forgotten versions are refused.
+//! Retention during traffic: kept versions are complete, and requests for forgotten versions are refused.
 
 use holdfast_core::event::Offset;
 use holdfast_engine::{Log, LogRead};

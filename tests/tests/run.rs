@@ -1,5 +1,5 @@
-//! `holdfast run`, a cluster for one command: what the command gets, how its exit is reported, and that nothing is
-//! left.
+//! `holdfast run`, a cluster for one command: the command's environment, the report of its exit, and the removal of all
+//! files.
 
 use holdfast_core::event::Offset;
 use holdfast_engine::LogRead;

@@ -298,7 +298,7 @@ async fn a_log_is_followed_to_the_end_of_the_container() {
 async fn nodes_of_another_process_answer() {
     let Some(address) = holdfast_tests::kubelet::address() else { return };
     let folder = Folder::new();
-    // Their names are not in any DNS.
+    // The nodes' names are in no DNS, so the server must connect to their IP addresses.
     let preferred = "--kubelet-preferred-address-types=InternalIP";
     let options = ["--controllers=serviceaccount-controller", "--nodes=0", preferred];
     let server = Server::start(&folder.join("data"), &options);

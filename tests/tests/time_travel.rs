@@ -173,7 +173,7 @@ async fn objects_are_put_back() {
         fails(on(arguments), parts);
     }
 
-    // On the folder: refused while its server runs, and the same result when it is closed.
+    // The same command on the folder: refused while the server runs, and with the same result after that.
     let data = text_of(folder.path());
     fails(holdfast(["restore", "cm", "a", "--to", &one_text, "--data-dir", &data]), &["is in use by", "--kubeconfig"]);
     server.stop();
@@ -342,7 +342,7 @@ async fn any_client_sees_the_past_and_bisect_searches_it() {
     );
     server.stop();
 
-    // On forks of the folder, in which the command can write.
+    // bisect on the folder runs the command on forks, to which it can write.
     let data = text_of(&folder.join("data"));
     let binary = text_of(binary());
     let script =
@@ -496,7 +496,7 @@ async fn a_day(admin: &Wire) {
     .await;
 }
 
-/// Two servers have the same objects, except for what each server sets.
+/// Checks that two servers have the same objects, except for fields that each server sets itself.
 async fn same(one: &Wire, two: &Wire) {
     for path in [
         "/api/v1/configmaps",

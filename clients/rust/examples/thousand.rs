@@ -1,4 +1,5 @@
-//! What a thousand tests cost that have a cluster each: `cargo run --release -p holdfast-testing --example thousand`.
+//! Measures the cost of a thousand tests with a cluster each: `cargo run --release -p holdfast-testing --example
+//! thousand`.
 
 use holdfast_testing::Cluster;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -37,7 +38,7 @@ async fn main() {
     println!("from asking for a fork to having it: {:?}", asked / COUNT);
 }
 
-/// What this process has spent, all threads together.
+/// The CPU time of all threads of this process.
 fn spent() -> Duration {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();

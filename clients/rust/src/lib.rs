@@ -12,12 +12,12 @@
 //! }
 //! ```
 //!
-//! [`Cluster::start`] gives an empty cluster, [`Cluster::fork`] one that begins with everything that is in another: what
-//! takes long is prepared once, and every test goes on from there by itself. Both take milliseconds, after
-//! the first one of the process. A cluster ends when its last clone is dropped, and its watches with it.
+//! [`Cluster::start`] gives an empty cluster, [`Cluster::fork`] a cluster that begins with the content of another one.
+//! So a slow preparation is done once, and every test continues from it independently. Both take milliseconds, except
+//! for the first cluster of the process. A cluster ends when its last clone is dropped, and its watches with it.
 //!
-//! It is the API server whole: roles, custom resources, server-side apply, watches, history, service account tokens.
-//! There is no controller of workloads and no scheduler in it: pods stay pending, as with envtest.
+//! A cluster is the whole API server: roles, custom resources, server-side apply, watches, history, service account
+//! tokens. It has no controller of workloads and no scheduler: pods stay pending, as with envtest.
 
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
@@ -43,25 +43,25 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
-/// Who signs service account tokens.
+/// The issuer of service account tokens.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 const SERVICE_RANGE: &str = "10.0.0.0/24";
-/// How long Events are kept, as with every server that nobody tells.
+/// How long Events are kept: as long as in a server without an option for it.
 const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
-/// Where the cluster says it is: an address of those for documentation.
+/// The address that the cluster reports as its own, from a range reserved for documentation.
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const PORT: u16 = 6443;
 
-/// What clusters do by themselves they do here: a test's own runtime ends with the test, and a cluster may be shared.
+/// Runs the background work of all clusters. A test's own runtime ends with the test, and a cluster may be shared.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(2).thread_name("holdfast").enable_all().build().expect("threads for clusters")
 });
 
-/// What every cluster begins with. Nobody writes to it.
+/// The initial state of every cluster. Nobody writes to it.
 static EMPTY: OnceCell<Cluster> = OnceCell::const_new();
 
-/// One cluster. Cloning gives the same one.
+/// One cluster. A clone is the same cluster.
 #[derive(Clone)]
 pub struct Cluster {
     inner: Arc<Inner>,
@@ -69,7 +69,7 @@ pub struct Cluster {
 
 struct Inner {
     transport: Arc<Transport>,
-    /// What the cluster does by itself. Ends with it.
+    /// The cluster's background work. It ends with the cluster.
     _tasks: JoinSet<()>,
 }
 
@@ -130,7 +130,7 @@ impl Cluster {
         let before = format!("/at/{}", moment.replace('%', "%25").replace('/', "%2F").replace('+', "%2B"));
         let past = service.map_request(move |mut request: http::Request<kube::client::Body>| {
             let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
-            // Both parts were paths, or the server finds nothing there.
+            // If the joined path is not a valid one, the server answers 404.
             *request.uri_mut() = format!("{before}{path}").parse::<Uri>().unwrap_or_default();
             request
         });

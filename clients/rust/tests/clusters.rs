@@ -1,4 +1,4 @@
-//! What a cluster of a test is, and that nothing comes through between two of them.
+//! Tests of clusters for tests: their content, and their isolation from each other.
 
 use futures_util::{StreamExt, TryStreamExt};
 use holdfast_testing::Cluster;
@@ -175,7 +175,7 @@ async fn the_past_is_there_on_both_sides_of_a_fork() {
     assert_eq!(names(&fork.client()).await, set(&["second", "third"]));
 }
 
-/// What was prepared once, and outlives the test that prepared it.
+/// A fork of a cluster that is prepared once. The prepared cluster outlives the test that made it.
 async fn prepared() -> Cluster {
     static PREPARED: tokio::sync::OnceCell<Cluster> = tokio::sync::OnceCell::const_new();
     let prepare = || async {
@@ -202,7 +202,7 @@ async fn fifty_at_once_do_not_meet() {
             let client = cluster.client();
             put(&client, "mine").await;
             put(&client, &format!("number-{number}")).await;
-            // What a namespace leaves behind is removed by what every cluster does by itself.
+            // The background work of the cluster removes the content of the deleted namespace.
             let space: Namespace = serde_json::from_value(json!({"metadata": {"name": "gone"}})).unwrap();
             let spaces = Api::<Namespace>::all(client.clone());
             spaces.create(&PostParams::default(), &space).await.unwrap();

@@ -1,4 +1,4 @@
-//! The requests of a component to an API server, beside its work.
+//! A component's own requests to an API server: for authentication, leader election and configuration.
 
 use crate::connect;
 use crate::metrics::Metrics;
@@ -100,7 +100,7 @@ impl Api {
         Ok(Api::new(ClientBuilder::try_from(config).context("make a client")?.with_layer(&watched).build()))
     }
 
-    /// From an existing client, which may be one of a server in this process.
+    /// Uses an existing client, which may belong to a server in this process.
     pub fn new(client: kube::Client) -> Api {
         Api { client, answer_max: ANSWER_MAX }
     }

@@ -1,7 +1,7 @@
-//! Authentication of a component's clients: by certificates, and for tokens by asking the API server.
+//! Authentication of a component's clients: by certificates, or by tokens that the API server reviews.
 //!
 //! If a component's own options do not configure certificates and proxies, the ConfigMap that the API server publishes
-//! does; [`follow`] keeps up with it.
+//! is used instead; [`follow`] reads its changes.
 
 use crate::api::{Api, ApiError};
 use arc_swap::ArcSwap;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// The ConfigMap in which the API server publishes its client and proxy authorities.
 const TRUST: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
-/// How often it is read again.
+/// How often the ConfigMap is read again.
 const TRUST_PERIOD: Duration = Duration::from_secs(10);
 
 /// Authenticates the users of requests.
@@ -37,7 +37,7 @@ impl Authenticator {
         Authenticator { api, cache_time, headers, reviews: Cache::default() }
     }
 
-    /// The user; `None` if a credential is invalid.
+    /// The user of a request; `None` if a credential is invalid.
     pub async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Option<Arc<User>> {
         let mut peer = peer;
         while let Peer::FrontProxy(proxy) = peer {
@@ -130,8 +130,8 @@ impl Trust {
     }
 }
 
-/// Reads the published authorities that the options do not configure, and keeps up with them. If they cannot be read,
-/// that is an error or is tolerated, as the options say.
+/// Reads the published authorities that the options do not configure, and follows their changes. If they cannot be
+/// read, the options decide whether that is an error.
 pub async fn look_up(
     api: Arc<Api>,
     wanted: Wanted,
@@ -187,7 +187,7 @@ impl Wanted {
     }
 }
 
-/// Keeps up with the published authorities, while a server uses them.
+/// Follows the published authorities while a server uses them.
 async fn follow(
     api: Arc<Api>,
     wanted: Wanted,

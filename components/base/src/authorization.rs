@@ -1,4 +1,5 @@
-//! Authorization of a component's clients: some paths are open to all, for the others the API server is asked.
+//! Authorization of a component's clients: some paths are open to all users, and the API server reviews access to the
+//! others.
 
 use crate::api::{Api, ApiError};
 use holdfast_core::authz::User;
@@ -9,12 +10,12 @@ use holdfast_value::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The answers to larger questions are not cached.
+/// Answers to questions of more bytes than this are not cached.
 const QUESTION_BYTES_MAX: usize = 10_000;
 
 /// Decides which user may do what.
 pub struct Authorizer {
-    /// The API server that is asked; without it, only open paths are allowed.
+    /// The API server that reviews access. Without it, only open paths are allowed.
     pub api: Option<Arc<Api>>,
     pub open: Vec<OpenPath>,
     pub allowed_time: Duration,
@@ -36,7 +37,7 @@ struct Question {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum About {
     Path(String),
-    /// A subresource of an object: kubelets ask about that of their node.
+    /// A subresource of an object. Kubelets ask about subresources of their own node.
     Object {
         of: Known,
         name: String,
@@ -52,7 +53,7 @@ impl About {
         }
     }
 
-    /// The attributes as a review has them.
+    /// The attributes in the form of a review.
     fn attributes(&self, verb: &str) -> (&'static str, Value) {
         match self {
             About::Path(path) => ("nonResourceAttributes", json!({"path": path, "verb": verb})),

@@ -1,4 +1,4 @@
-//! The certificate and key of a server that is given none.
+//! The certificate and key of a server for which the options name none.
 
 use crate::files::{Readers, Writing};
 use anyhow::{Result, bail};
@@ -8,8 +8,8 @@ use holdfast_tls::made;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// The pair `NAME.crt` and `NAME.key` in a folder. An existing pair is used as it is, if no other user could have put
-/// it there; otherwise a self-signed pair is made.
+/// The pair `NAME.crt` and `NAME.key` in a folder. An existing pair is used as it is, if no other user could have
+/// written it; otherwise a self-signed pair is made.
 pub fn kept_pair(
     folder: &Path,
     name: &str,

@@ -1,4 +1,4 @@
-//! A component: what it serves, and its work while it leads.
+//! A component: its endpoints, and its work while it leads.
 
 use crate::api::{Api, ApiServer};
 use crate::authentication::{self, Authenticator, Wanted};
@@ -27,17 +27,17 @@ use tokio::sync::watch;
 
 /// How fast a component may ask for reviews of tokens and access.
 const REVIEW_RATE: Rate = Rate { qps: 200.0, burst: 400 };
-/// The most connections that wait to be accepted.
+/// The maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// What a command says about the component that it starts.
+/// The properties of a component that its command determines.
 pub struct Kind {
     /// `kube-scheduler` or another.
     pub name: &'static str,
     /// `v1.35.0`.
     pub version: &'static str,
     pub secure_port: u16,
-    /// Whether it starts without the published authorities, unless options say otherwise.
+    /// Whether it starts without the published authorities by default. Options overrule this.
     pub tolerates_lookup_failure: bool,
 }
 
@@ -109,7 +109,7 @@ impl Component {
         &self.paths.health
     }
 
-    /// Whether this process leads, for pages that only a leader has.
+    /// Whether this process leads. Some pages are served only by a leader.
     pub fn standing(&self) -> &Arc<Standing> {
         &self.standing
     }
@@ -120,7 +120,7 @@ impl Component {
         configz.insert(name.to_owned(), configuration);
     }
 
-    /// Adds a page of the component's own.
+    /// Adds a page to the component's own pages.
     pub fn page(&self, path: &'static str, page: Page) {
         self.paths.pages.write().unwrap_or_else(PoisonError::into_inner).insert(path, page);
     }
@@ -130,8 +130,8 @@ impl Component {
         self.api_as(kubeconfig, "", None, rate).await
     }
 
-    /// A client for a part of the component that adds `what` to the user agent, and has a token if it has credentials
-    /// of its own.
+    /// A client for a part of the component. The user agent contains `what`. `token` replaces the component's
+    /// credentials if the part has its own.
     pub async fn api_as(&self, kubeconfig: Option<&Path>, what: &str, token: Option<&str>, rate: Rate) -> Result<Api> {
         let master = self.args.client.master.as_deref();
         let agent = self.agent(what);
@@ -211,7 +211,7 @@ impl Component {
         })
     }
 
-    /// The certificate and key of a component that is given none: in its folder, or in memory.
+    /// The certificate and key of a component for which the options name none: kept in its folder, or in memory.
     fn own_pair(&self, folder: Option<&Path>) -> Result<(Pem, Pem)> {
         let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
         addresses.extend(Some(self.args.serving.bind_address).filter(|address| !address.is_unspecified()));
@@ -272,14 +272,15 @@ impl Component {
         authentication::look_up(api, wanted, tls, &authenticator.headers, tolerates).await.map_err(anyhow::Error::msg)
     }
 
-    /// Waits until the process is told to end.
+    /// Waits until the process receives a signal to end.
     pub fn told_to_end(&self) -> impl Future<Output = ()> + use<> {
         let mut stopping = self.stopping.subscribe();
         async move { drop(stopping.wait_for(|stopping| *stopping).await) }
     }
 
-    /// Runs `work`, while this process leads if it has to, until the process is [told to end](Self::told_to_end); then
-    /// the work has `patience` to end by itself. An error means that the process must end at once.
+    /// Runs `work` until the process [receives a signal to end](Self::told_to_end); if leader election is on, only
+    /// while this process leads. After the signal the work has `patience` to end by itself. An error means that the
+    /// process must end at once.
     pub async fn work<T>(
         &self,
         settings: &ElectionSettings,

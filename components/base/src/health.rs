@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLock};
 /// Returns why something is not healthy.
 pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// Paths of health.
+/// The paths of health checks.
 pub const PATHS: [&str; 3] = ["healthz", "livez", "readyz"];
 
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub struct Health {
 
 struct NamedCheck {
     name: &'static str,
-    /// Some of [`PATHS`].
+    /// The paths to which the check belongs: some of [`PATHS`].
     paths: &'static [&'static str],
     check: Check,
 }

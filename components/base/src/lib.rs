@@ -1,5 +1,5 @@
-//! What every Kubernetes component has beside its work: leader election, secure serving with delegated authentication
-//! and authorization, health, metrics, logging, feature gates.
+//! The parts that all Kubernetes components share: leader election, secure serving with delegated authentication and
+//! authorization, health, metrics, logging, feature gates.
 //!
 //! [`options`] has the flags in groups that a command flattens into its own. A [`Component`] is made from them, serves
 //! the standard endpoints, and does the component's work while it leads.

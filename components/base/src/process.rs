@@ -9,7 +9,7 @@ use std::fmt::Error;
 /// Clock ticks per second in the kernel's statistics: the same on every Linux machine.
 const TICKS: f64 = 100.0;
 
-/// Reads the statistics at each request; what cannot be read is left out.
+/// Reads the statistics at each request. Unreadable statistics are left out.
 #[derive(Debug)]
 pub struct ProcessCollector;
 
@@ -44,7 +44,7 @@ struct Process {
     max_files: f64,
     virtual_bytes: f64,
     resident_bytes: f64,
-    /// Seconds since 1970.
+    /// The start of the process, in seconds since 1970.
     started: f64,
 }
 

@@ -16,11 +16,11 @@ pub struct Rate {
     pub burst: i64,
 }
 
-/// Delays requests to a rate.
+/// Delays requests so that they keep to a rate.
 pub struct Throttle {
     interval: Duration,
     burst: u32,
-    /// When the requests so far would have been made at one per interval.
+    /// The time at which the last request would have been made at one request per interval.
     paid_until: Mutex<Option<Instant>>,
 }
 

@@ -1,4 +1,4 @@
-//! Values of options as Go's `strconv` and `time` parse them, since existing scripts are written for these.
+//! Parses values of options like Go's `strconv` and `time`, because existing scripts are written for these.
 
 use holdfast_core::object::duration;
 use holdfast_core::schema::quantity;

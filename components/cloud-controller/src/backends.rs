@@ -1,4 +1,4 @@
-//! The health of the simulated cloud's backends, as a metric that is counted when somebody looks.
+//! The health of the simulated cloud's backends, as a metric that is computed when it is read.
 
 use crate::simulated::InTime;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};

@@ -1,7 +1,7 @@
-//! Clouds that run in real time: what the pure plans of `holdfast-cloud` need to run.
+//! Clouds that run in real time, for the pure plans of `holdfast-cloud`.
 //!
-//! [`external`] asks a provider over gRPC, [`simulated`] a simulated cloud in the process, [`counted`] counts what either is
-//! asked, and [`backends`] shows how the simulated cloud finds the nodes behind its balancers.
+//! [`external`] asks a provider over gRPC, [`simulated`] a simulated cloud in the process, [`counted`] counts the calls
+//! to either, and [`backends`] shows how the simulated cloud finds the nodes behind its balancers.
 
 pub mod backends;
 pub mod counted;

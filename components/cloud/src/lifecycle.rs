@@ -1,4 +1,4 @@
-//! Nodes whose instances are shut down or gone.
+//! Handles nodes whose instances are shut down or gone.
 //!
 //! While a node is ready, its kubelet answers, and the cloud is not asked. While it is not ready, the cloud is asked
 //! every `--node-monitor-period`. The node is deleted only after the cloud has said twice, a period apart, that the
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 pub const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-/// Plans one node per key.
+/// Plans one node at a time.
 pub struct Lifecycle {
     settings: Settings,
     known: BTreeMap<Key, Known>,
@@ -25,7 +25,7 @@ pub struct Lifecycle {
 
 /// The cloud's last answer about a node's instance.
 struct Known {
-    /// The provider ID that the cloud was asked about.
+    /// The provider ID with which the cloud was asked.
     provider_id: String,
     asked: Time,
     state: State,

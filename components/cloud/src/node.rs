@@ -14,12 +14,12 @@ use holdfast_world::{
 };
 use std::collections::BTreeMap;
 
-/// The annotation with the kubelet's `--node-ip`: one address, or one of each family.
+/// The annotation with the kubelet's `--node-ip`: one address, or one address of each family.
 const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
-/// Labels with a deprecated name that nodes have as well.
+/// Labels, each with a deprecated name under which nodes have the same value.
 const MIRRORED: [(&str, &str); 5] = [
     (ZONE, "failure-domain.beta.kubernetes.io/zone"),
     (REGION, "failure-domain.beta.kubernetes.io/region"),

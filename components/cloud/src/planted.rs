@@ -15,7 +15,7 @@ holdfast_planted::bugs! {
         DoubtDeletesBalancers,
         /// The finalizer stays when the Service is no longer of type LoadBalancer.
         FinalizerForEver,
-        /// A node is deleted when its instance was not found once.
+        /// A node is deleted after a single answer that its instance does not exist.
         OnceIsEnough,
         /// A cloud that does not answer counts as having no such instance.
         DoubtDeletesNodes,
@@ -23,7 +23,7 @@ holdfast_planted::bugs! {
         RoutesTwice,
         /// Routes of deleted nodes stay.
         RoutesStay,
-        /// Balancers are not told of changed nodes.
+        /// Balancers are not updated after changes of nodes.
         HostsForgotten,
     }
 }

@@ -15,19 +15,19 @@ use holdfast_world::views::Node;
 use holdfast_world::{Action, Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Time, View, World};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most calls and patches in progress at once.
+/// The maximum number of calls and patches in progress at once.
 const AT_ONCE: usize = 200;
 /// How long a change of a node waits for further ones.
 const NODES_MILLIS: i64 = 100;
 const CONDITION: &str = "NetworkUnavailable";
-/// The most messages that are remembered as reported.
+/// The maximum number of reported messages that are remembered.
 const TOLD_MAX: usize = 1_024;
 
 /// Plans all routes together.
 pub struct Routes {
     settings: Settings,
     ranges: Vec<Range>,
-    /// The cloud's routes: the last list, and what was done since.
+    /// The cloud's routes: the last list, with the changes made since.
     listed: Option<Listed>,
     /// Whether nodes have changed since the list.
     is_stale: bool,
@@ -53,7 +53,7 @@ struct Failed {
 struct Want<'a> {
     node: Seen<'a, Node>,
     text: &'a str,
-    /// Why there can be no route.
+    /// Why no route can be made; `None` if one can.
     lacks: Option<String>,
 }
 

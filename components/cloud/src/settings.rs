@@ -1,6 +1,6 @@
 //! The options of these controllers.
 
-/// The defaults are Kubernetes'.
+/// The options. The defaults are Kubernetes'.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The scheme of the cloud's provider IDs.

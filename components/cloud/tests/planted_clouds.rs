@@ -5,7 +5,7 @@ mod simulation;
 
 use holdfast_cloud::planted::{Bug, plant};
 
-/// The most seeds that finding a bug may take.
+/// The maximum number of seeds that finding a bug may take.
 const SEEDS: u64 = 200;
 
 #[test]

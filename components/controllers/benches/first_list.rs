@@ -1,5 +1,5 @@
-//! What it costs the controllers to read a cluster for the first time: 100 Deployments with 1,000 pods each, from the
-//! first lists to the last plan made for them.
+//! Measures how long the controllers take to read a cluster for the first time: 100 Deployments with 1,000 pods each,
+//! from the first lists to the last plan made for them.
 //!
 //! `cargo bench --package holdfast-controllers --bench first_list`; a number as an argument sets the pods of each
 //! Deployment.

@@ -1,4 +1,4 @@
-//! What controllers read beside the world: the scales of objects of any kind, and metrics.
+//! Data that controllers read in addition to the world: the scales of objects of any kind, and metrics.
 
 use holdfast_value::Value;
 use holdfast_world::views::Definition;
@@ -13,7 +13,7 @@ pub struct Ask(pub String);
 #[derive(Debug, Default)]
 pub struct Answers(HashMap<Key, HashMap<String, Result<Value, Refusal>>>);
 
-/// What is known for one key: the world, and the answers.
+/// The data for planning one key: the world, and the answers to the key's requests.
 #[derive(Clone, Copy)]
 pub struct Read<'a> {
     world: &'a World,

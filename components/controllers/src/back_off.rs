@@ -61,7 +61,7 @@ impl BackOffs {
     }
 }
 
-/// The wait after so many failures in a row; it doubles with each.
+/// The wait after `failures` failures in a row. It doubles with each failure.
 fn wait_millis(failures: u32, at_once: u32, max_millis: i64) -> i64 {
     let doublings = failures.checked_sub(at_once);
     doublings.map_or(0, |doublings| FIRST_MILLIS.saturating_mul(2_i64.saturating_pow(doublings)).min(max_millis))

@@ -1,4 +1,4 @@
-//! Conditions of a status as documents, so that conditions of unknown types stay as they are.
+//! Keeps the conditions of a status as documents, so that conditions of unknown types are preserved.
 
 use holdfast_value::{Map, Value, json};
 use holdfast_world::Time;

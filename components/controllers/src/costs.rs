@@ -58,7 +58,7 @@ fn object(resource: &Resource, key: &Key, number: usize, version: u64) -> String
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": key.name.to_string()}}),
         "resourcequotas" => json!({"hard": {"pods": "1", "count/configmaps": "10"}}),
         "cronjobs" => json!({"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": template}}}),
-        // Its pods fit no node.
+        // The DaemonSet's pods fit no node.
         "daemonsets" => {
             let mut template = template;
             template["spec"]["nodeSelector"] = json!({"on": "nowhere"});

@@ -11,7 +11,7 @@ use holdfast_world::views::{ReplicaSet, ReplicationController};
 use holdfast_world::{Controller, Trial};
 
 const MANY: i64 = i32::MAX as i64;
-/// The most pods that one plan of any kind creates.
+/// The maximum number of pods that one plan of any kind creates.
 const PODS_MAX: usize = 500;
 /// How many plans are carried out: enough for each object's turn to come twice.
 const STEPS: usize = 6;

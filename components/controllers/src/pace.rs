@@ -10,14 +10,14 @@ use std::collections::HashMap;
 /// The size of a purse: a multiple of the owner's number of pods, and a minimum.
 const AT_ONCE_TIMES: i64 = 8;
 const AT_ONCE_MIN: i64 = 20;
-/// A purse refills by the owner's number of pods in so many seconds.
+/// A purse refills by the owner's number of pods in this many seconds.
 const SECONDS_A_TIME: i64 = 5;
 /// How often an owner with an empty purse is planned.
 const LOOK_MILLIS: i64 = 1_000;
 /// Pods are counted in thousandths, like the milliseconds of the refill.
 const POD: i64 = 1_000;
 
-/// What owners have created lately, by their uids.
+/// The pods that owners have created recently, by the owners' uids.
 #[derive(Default)]
 pub struct Paces(HashMap<String, SpentPods>);
 

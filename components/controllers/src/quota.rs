@@ -1,7 +1,7 @@
-//! Counts what namespaces use of the resources that their quotas limit.
+//! Counts how much namespaces use of the resources that their quotas limit.
 //!
 //! A sum is kept for each quota and updated with every change of an object that the quota covers, so a change needs no
-//! look at the other objects of the namespace. If a quota's limits change, it is counted anew.
+//! look at the other objects of the namespace. If a quota's limits change, the sum is computed again from all objects.
 
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
@@ -32,7 +32,7 @@ const STEPS: i64 = 64;
 
 /// The sums of one quota.
 struct QuotaSums {
-    /// The uid of the quota: another quota of the same name is counted anew.
+    /// The uid of the quota. Another quota of the same name gets a new sum.
     uid: String,
     quota: Quota,
     used: Usage,
@@ -182,7 +182,7 @@ impl QuotaSums {
 
     fn subtract(&mut self, counted: &Counted, place: &ObjectId, object: &Object) {
         let counted_once = || {
-            // After its end an object counts with what is left of its usage, whatever the time is now.
+            // After its end an object counts with its remaining usage, at any later time.
             let end = ends_at(object).map_or_else(String::new, |end| end.to_string());
             self.quota.usage(counted, &looked_at(counted, object), &end)
         };

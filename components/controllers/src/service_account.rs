@@ -1,4 +1,4 @@
-//! Creates the service account `default` in every active namespace, which pods need there.
+//! Creates the service account `default`, which pods need, in every active namespace.
 
 use holdfast_value::json;
 use holdfast_world::views::{Namespace, ServiceAccount};

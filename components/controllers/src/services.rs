@@ -1,4 +1,4 @@
-//! What the controllers of Services share: the Services that a pod's change concerns, the fields of a pod that
+//! Code that the controllers of Services share: the Services that a pod's change concerns, the fields of a pod that
 //! endpoints show, and the time of the last trigger.
 
 use holdfast_world::selector::selected_places;
@@ -29,7 +29,7 @@ pub fn pods<'w>(world: &'w World, service: Seen<'w, Service>) -> Vec<Seen<'w, Po
     world.select(&service.meta().namespace, &service.view.spec.selector)
 }
 
-/// The Services that a change of a pod concerns; they may wait so many milliseconds for further changes.
+/// Collects the Services that a pod's change concerns. Their plans may wait `batch` milliseconds for further changes.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys, batch_millis: i64) {
     let (before, after) = (change.before::<Pod>(), change.after::<Pod>());
     if let (Some(before), Some(after)) = (before, after)
@@ -201,7 +201,7 @@ pub struct Triggers {
 #[derive(Debug, Default)]
 struct Trigger {
     service: Option<Time>,
-    /// By the name of the pod.
+    /// The times of triggers by the name of the pod.
     pods: HashMap<Text, Time>,
 }
 

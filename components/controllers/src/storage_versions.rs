@@ -1,6 +1,6 @@
 //! StorageVersions: removes the entries of API servers that are gone.
 //!
-//! An API server exists as long as its lease does. The world may lack a lease that exists, so the server is asked.
+//! An API server exists as long as its lease exists. The world may lack a lease that exists, so the server is asked.
 
 use crate::answers::{Answers, Ask};
 use crate::subject::Subject;

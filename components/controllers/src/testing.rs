@@ -25,7 +25,7 @@ pub fn take_away(trial: &mut Trial) -> usize {
     made
 }
 
-/// Acts as a node: the pod runs and is ready from now on.
+/// Acts as a node: makes the pod run and be ready.
 pub fn make_ready(trial: &mut Trial, pod: &str) {
     let now = trial.now();
     trial.patch_status(
@@ -35,7 +35,7 @@ pub fn make_ready(trial: &mut Trial, pod: &str) {
     );
 }
 
-/// Sets a quota of so many objects: `pods`, `count/endpoints`.
+/// Creates a quota that limits `what` to `number`, for example `pods` or `count/endpoints`.
 pub fn allow(trial: &mut Trial, what: &str, number: i64) {
     admit_with(trial, &["NamespaceLifecycle", "ResourceQuota"]);
     let hard = json!({what: number.to_string()});

@@ -1,4 +1,4 @@
-//! Answers in the words of kubelets.
+//! Answers in the wording of kubelets.
 
 use bytes::Bytes;
 use futures_util::Stream;
@@ -41,7 +41,7 @@ pub fn fault(code: StatusCode, text: &str) -> Answer {
     made(code, "text/plain; charset=utf-8", whole(text.to_owned()))
 }
 
-/// A body of pieces that are sent as they come.
+/// A body of pieces that are sent as soon as they arrive.
 pub fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Answer {
     use futures_util::StreamExt;
     let frames = pieces.map(|piece| Ok::<_, Infallible>(Frame::data(piece)));

@@ -11,7 +11,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The timeout of a request.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// How long a token mounted in a container is valid. As kubelets do, another one is requested after four fifths of it.
+/// How long a token mounted in a container is valid. As with kubelets, a new token is requested after four fifths of
+/// this time.
 const TOKEN_SECONDS: u64 = 3607;
 pub const TOKENS_PERIOD: Duration = Duration::from_secs(TOKEN_SECONDS * 4 / 5);
 
@@ -19,7 +20,7 @@ pub const TOKENS_PERIOD: Duration = Duration::from_secs(TOKEN_SECONDS * 4 / 5);
 #[derive(Clone)]
 pub struct Cluster {
     pub api: Api,
-    /// How pods behave whose annotations do not say so.
+    /// The behaviour of pods whose annotations do not specify it.
     pub template: Arc<Template>,
 }
 
@@ -87,7 +88,7 @@ impl Cluster {
         found
     }
 
-    /// Writes the status of a container that ended otherwise than its node had foreseen.
+    /// Writes the status of a container that ended differently from its node's prediction.
     pub async fn tell_end(&self, pod: &Value, patch: &Value) -> Result<(), String> {
         let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
         let path =

@@ -17,20 +17,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, watch};
 
-/// The most machines, and the most bytes of all their files together.
+/// The maximum number of machines.
 const MACHINES_MAX: usize = 512;
+/// The maximum number of bytes of all machines' files together.
 const FILES_BYTES_MAX: usize = 256 << 20;
-/// The most steps of a replay; what the command would have done beyond that is left out.
+/// The maximum number of steps of a replay; later steps of the command are left out.
 const REPLAY_STEPS: u64 = 300_000;
 /// How many steps a machine runs at once, and how long it then pauses if it has more to do.
 const TURN_STEPS: u64 = 2_000;
 const TURN_REST: Duration = Duration::from_millis(20);
-/// How long a machine is kept after its last use: if commands have changed something in it, and otherwise.
+/// How long a machine is kept after its last use if commands have changed something in it.
 const STAYS_CHANGED: Duration = Duration::from_secs(3600);
+/// How long an unchanged machine is kept after its last use.
 const STAYS: Duration = Duration::from_secs(30);
-/// The most containers that are replayed because they share volumes with another.
+/// The maximum number of containers that are replayed because they share volumes with another.
 const SHARING_MAX: usize = 16;
-/// How often the pod is read again, and the objects that its files come from.
+/// How often the pod and the objects in its files are read again.
 const POD_PERIOD: Duration = Duration::from_secs(5);
 const SOURCES_PERIOD: Duration = Duration::from_secs(60);
 
@@ -49,7 +51,7 @@ pub struct Containers {
     held: Arc<Mutex<HashMap<Key, Arc<Container>>>>,
     /// The shared volumes of a pod, by its UID, while one of its machines exists.
     volumes: Arc<Mutex<HashMap<String, Weak<Volumes>>>>,
-    /// Machines are replayed one at a time.
+    /// Permits for replays: machines are replayed one at a time.
     replays: Arc<Semaphore>,
 }
 
@@ -61,7 +63,7 @@ pub struct Container {
     /// Containers that share volumes with this one: their machines live as long as this one.
     company: Mutex<Vec<Look>>,
     state: Mutex<State>,
-    /// Counts events in the machine, to wake followers.
+    /// The number of events in the machine. A change wakes followers.
     happened: watch::Sender<u64>,
     wake: Notify,
     lookers: AtomicUsize,
@@ -84,7 +86,7 @@ pub struct State {
     sources: Sources,
 }
 
-/// A use of a container; it is kept while this exists.
+/// A use of a container. The container is kept while this value exists.
 pub struct Look(pub Arc<Container>);
 
 impl Drop for Look {
@@ -188,7 +190,7 @@ impl Containers {
             let bytes: usize =
                 held.values().map(|container| container.lock().machine.with_files(|files| files.bytes())).sum();
             if held.len() >= MACHINES_MAX || bytes > FILES_BYTES_MAX {
-                // A machine without clients is dropped to make room; if there is none, there is no room.
+                // A machine without clients is dropped to make room. If every machine has clients, there is no room.
                 let idle = held.iter().find(|(_, container)| container.lookers.load(Ordering::Relaxed) == 0);
                 let Some(key) = idle.map(|(key, _)| key.clone()) else {
                     return Err("too many containers are looked at".into());
@@ -231,7 +233,7 @@ impl Containers {
         let _turn = self.replays.acquire().await.map_err(|error| error.to_string())?;
         let volumes = match end_ms {
             None => self.volumes(pod),
-            // What has ended finds what it found when it began.
+            // An ended container is replayed with the volumes as they were at its begin.
             Some(_) => Err(Arc::new(of_all(pod))),
         };
         let mut earlier = Vec::new();
@@ -285,7 +287,7 @@ impl Containers {
                     if let Err(why) = self.tell_end(&container, code).await {
                         tracing::debug!(why, "the end of a container was not told");
                     }
-                    // Its output is recorded nowhere else.
+                    // The container's output is recorded nowhere else.
                     tokio::time::sleep(STAYS_CHANGED).await;
                 }
                 break;
@@ -341,7 +343,7 @@ impl Containers {
         }
         let mut sources = self.cluster.sources(&pod, &container.spec, with_tokens).await;
         let mut state = container.lock();
-        // A token that could not be had is requested again next time; until then the old one stays.
+        // A token that the server did not give is requested again next time. Until then the old token stays.
         for (audience, token) in std::mem::take(&mut state.sources.tokens) {
             sources.tokens.entry(audience).or_insert(token);
         }
@@ -386,7 +388,7 @@ impl Containers {
         let list = lists.iter().find(in_it).copied().unwrap_or("containerStatuses");
         let status = json!([{"name": name, "ready": false, "started": false,
             "state": {"running": null, "terminated": ended}}]);
-        // The resource version makes the patch fail if the status has changed meanwhile.
+        // The resource version makes the patch fail if the status has changed since it was read.
         let rests_on = json!({"uid": meta["uid"], "resourceVersion": pod["metadata"]["resourceVersion"]});
         let patch = json!({"metadata": rests_on, "status": {list: status}});
         self.cluster.tell_end(&container.pod, &patch).await
@@ -449,7 +451,7 @@ impl Container {
         self.happened.subscribe()
     }
 
-    /// Wakes the machine after something was done to it.
+    /// Wakes the machine after an action on it.
     pub fn nudge(&self) {
         self.wake.notify_one();
     }
@@ -477,7 +479,7 @@ impl Container {
         self.happened.send_modify(|count| *count += 1);
     }
 
-    /// Writes input to a command in it, or to its own; returns how much was taken.
+    /// Writes input to a command in the container, or to its own command. Returns the number of accepted bytes.
     pub fn write(&self, pid: Pid, bytes: &[u8]) -> usize {
         let mut state = self.lock();
         state.has_executed = true;
@@ -507,11 +509,11 @@ impl Container {
     }
 }
 
-/// A command executed in a container. Dropping it ends the command.
+/// A command executed in a container. The command ends when this value is dropped.
 pub struct Executed<'a> {
     container: &'a Container,
     pub pid: Pid,
-    /// The count of file changes before the command.
+    /// The number of file changes before the command.
     changes: u64,
 }
 

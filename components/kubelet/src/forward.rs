@@ -1,4 +1,4 @@
-//! `/portForward`: the answers of a pod's ports. No program listens there, so each port gives a fixed answer.
+//! `/portForward`: the answers of a pod's ports. No program listens at them, so each port gives a fixed answer.
 
 use crate::answers::{Answer, fault, plain};
 use crate::remote::{Sessions, full, refused, switched};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
-/// The most open connections of one client.
+/// The maximum number of open connections of one client.
 const CONNECTIONS_MAX: usize = 256;
 /// The largest head of an HTTP request that is answered.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -175,7 +175,7 @@ async fn exchange(forward: &mut Forward, code: StatusCode, body: Option<String>)
             }
             held.extend_from_slice(&piece[..count]);
             if body.is_some() {
-                // It is not HTTP: everything is echoed.
+                // The connection is not HTTP: everything is echoed.
                 return echo(forward, held, piece).await;
             }
             continue;

@@ -2,21 +2,21 @@
 
 use std::collections::VecDeque;
 
-/// The most bytes of lines that are kept.
+/// The maximum number of bytes of lines that are kept.
 const BYTES_MAX: usize = 1 << 20;
 /// The longest line; a longer one is split.
 const LINE_BYTES_MAX: usize = 16 << 10;
 /// How much recent output is kept for attached clients.
 const RECENT_BYTES_MAX: usize = 256 << 10;
-/// What a line counts for besides its bytes.
+/// The bytes that a line counts for in addition to its text.
 const LINE_BYTES: usize = 40;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     pub time_ms: i64,
-    /// Whether it was written to stderr.
+    /// Whether the line was written to stderr.
     pub is_error: bool,
-    /// Including the line break, if it has come.
+    /// The text, with the line break if it has been written.
     pub bytes: Vec<u8>,
 }
 
@@ -61,7 +61,7 @@ impl Journal {
         self.close(true);
     }
 
-    /// The lines from a number on, and the number of the next one.
+    /// The lines beginning with `number`, and the number of the next line.
     pub fn since(&self, number: u64) -> (Vec<Line>, u64) {
         let skip = usize::try_from(number.saturating_sub(self.gone)).unwrap_or(usize::MAX);
         let lines = self.lines.iter().skip(skip).cloned().collect();
@@ -69,7 +69,7 @@ impl Journal {
     }
 }
 
-/// A container's recent output as it came, for attached clients.
+/// A container's recent output in its original pieces, for attached clients.
 #[derive(Debug, Default)]
 pub struct Recent {
     pieces: VecDeque<(bool, Vec<u8>)>,
@@ -97,7 +97,7 @@ impl Recent {
         self.gone + self.pieces.len() as u64
     }
 
-    /// The pieces from a number on; a slow client misses the oldest.
+    /// The pieces beginning with `number`. A slow client misses the oldest pieces.
     pub fn since(&self, number: u64) -> Vec<(bool, Vec<u8>)> {
         let skip = usize::try_from(number.saturating_sub(self.gone)).unwrap_or(usize::MAX);
         self.pieces.iter().skip(skip).cloned().collect()

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// The most lines that are written from a template.
+/// The maximum number of lines that are written from a template.
 const TEMPLATE_LINES_MAX: i64 = 100_000;
 /// How many pieces wait for the reader.
 const PIECES_MAX: usize = 16;
@@ -35,7 +35,7 @@ pub struct Options {
     since_ms: Option<i64>,
     tail: Option<usize>,
     limit: Option<u64>,
-    /// Only stderr, or only stdout.
+    /// Whether to send only stderr (`true`) or only stdout (`false`); `None`: both.
     only_errors: Option<bool>,
 }
 
@@ -105,7 +105,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Returns whether more is wanted.
+    /// Returns whether the reader wants more lines.
     async fn write(&mut self, lines: impl IntoIterator<Item = Line>) -> bool {
         let mut piece = Vec::new();
         let only = self.only_errors;
@@ -132,7 +132,7 @@ impl Writer {
     }
 }
 
-/// `2026-11-29T20:54:44.000000000Z`
+/// A time in a log line: `2026-11-29T20:54:44.000000000Z`.
 fn stamp(time_ms: i64) -> String {
     let time = jiff::Timestamp::from_millisecond(time_ms).unwrap_or_default();
     time.strftime("%Y-%m-%dT%H:%M:%S.%9fZ").to_string()
@@ -193,7 +193,7 @@ impl LogTemplate {
         Line { time_ms, is_error: false, bytes: line.into_bytes() }
     }
 
-    /// How many lines there are by now.
+    /// The number of lines up to the present.
     fn count(&self) -> i64 {
         let until = self.end_ms.unwrap_or_else(now_ms).saturating_sub(self.begin_ms);
         if until < 0 { 0 } else { (until / self.every_ms).saturating_add(1).min(self.lines_max) }
@@ -269,7 +269,7 @@ pub async fn answer(
     stream(futures_util::stream::unfold(pieces, async |mut pieces| pieces.recv().await.map(|piece| (piece, pieces))))
 }
 
-/// A line that says that nothing was run.
+/// A line which says that no program ran.
 fn note(container: &crate::containers::Container, unknown: Option<&str>, begin_ms: i64) -> Line {
     let image = text(&container.spec["image"]);
     let what = match unknown {
@@ -280,7 +280,7 @@ fn note(container: &crate::containers::Container, unknown: Option<&str>, begin_m
     Line { time_ms: begin_ms, is_error: true, bytes: line.into_bytes() }
 }
 
-/// All lines, with the note if nothing was run.
+/// All lines, with the note if no program ran.
 fn all_lines(container: &crate::containers::Container, begin_ms: i64) -> Vec<Line> {
     let state = container.lock();
     let mut lines = state.journal.since(0).0;
@@ -322,7 +322,7 @@ async fn write_template(mut writer: Writer, template: LogTemplate, options: Opti
         (None, Some(since)) => (since.saturating_sub(template.begin_ms) / template.every_ms).clamp(0, count),
         (None, None) => 0,
     };
-    // Of a longer log only the newest lines are kept.
+    // A longer log is cut to its newest lines.
     let mut next = first.max(count.saturating_sub(TEMPLATE_LINES_MAX)).max(0);
     while next < count {
         let until = count.min(next + 256);

@@ -46,14 +46,14 @@ fn running<'p>(pods: &'p [Value], told: &BehaviourSettings) -> Vec<Running<'p>> 
 }
 
 impl Running<'_> {
-    /// The CPU seconds that it has used since its start.
+    /// The CPU seconds that the container has used since its start.
     fn cpu_seconds(&self, now_ms: i64) -> f64 {
         let ran_ms = now_ms.saturating_sub(self.began_ms).max(0);
         self.usage.cpu_nanos as f64 / 1e9 * (ran_ms as f64 / 1000.0)
     }
 }
 
-/// `/metrics/resource`
+/// The page `/metrics/resource`.
 pub fn resource(pods: &[Value], told: &BehaviourSettings) -> String {
     let now = now_ms();
     let running = running(pods, told);
@@ -124,7 +124,7 @@ pub fn resource(pods: &[Value], told: &BehaviourSettings) -> String {
     out
 }
 
-/// `/metrics/cadvisor`
+/// The page `/metrics/cadvisor`.
 pub fn cadvisor(pods: &[Value], told: &BehaviourSettings) -> String {
     let now = now_ms();
     let mut out = String::new();
@@ -154,7 +154,7 @@ pub fn cadvisor(pods: &[Value], told: &BehaviourSettings) -> String {
     out
 }
 
-/// `/metrics`: a few counts only.
+/// The page `/metrics`, with only a few counts.
 pub fn own(pods: &[Value], told: &BehaviourSettings) -> String {
     let containers = running(pods, told).len();
     let pods = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
@@ -166,7 +166,7 @@ pub fn own(pods: &[Value], told: &BehaviourSettings) -> String {
     )
 }
 
-/// `/stats/summary`
+/// The page `/stats/summary`.
 pub fn summary(pods: &[Value], told: &BehaviourSettings, node: &str) -> Value {
     let now = now_ms();
     let time = |millis: i64| json!(holdfast_world::Time::from_second(millis / 1000));

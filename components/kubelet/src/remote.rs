@@ -1,4 +1,4 @@
-//! `/exec`, `/attach` and `/run`: commands in containers, and the output of containers as it comes.
+//! `/exec`, `/attach` and `/run`: commands in containers, and the live output of containers.
 
 use crate::answers::{Answer, fault, plain, whole};
 use crate::containers::{Container, Containers, Executed, Look};
@@ -17,17 +17,19 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The most commands, attachments and forwarded ports at a time.
+/// The maximum number of commands, attachments and forwarded ports at a time.
 pub const SESSIONS_MAX: usize = 1000;
-/// The most words of a command, and the most bytes.
+/// The maximum number of words of a command.
 const WORDS_MAX: usize = 1000;
+/// The maximum number of bytes of a command's words.
 const WORDS_BYTES_MAX: usize = 256 << 10;
-/// How long a command with input may go on whose client has gone.
+/// How long a command with input may go on after its client has gone.
 const ALONE_MAX: Duration = Duration::from_secs(10);
 /// How much of a command's output is read at once.
 const PIECE_BYTES: usize = 32 << 10;
-/// The timeout of a command of `/run`, and the limit on its output.
+/// The timeout of a command of `/run`.
 const RUN_MAX: Duration = Duration::from_secs(60);
+/// The maximum number of bytes of its output.
 const RUN_BYTES_MAX: usize = 1 << 20;
 
 /// Limits the sessions.
@@ -92,7 +94,7 @@ fn wanted(query: &Query) -> Option<Wanted> {
     (wanted.stdin || wanted.stdout || wanted.stderr).then_some(wanted)
 }
 
-/// Answers `/exec` with a command, and `/attach` without.
+/// Answers `/exec` if there is a command, and otherwise `/attach`.
 pub async fn answer(
     containers: &Containers,
     sessions: &Sessions,
@@ -190,7 +192,7 @@ async fn attached(session: &mut Session, container: &Container) {
     pass(session, container, MAIN, None).await;
 }
 
-/// Passes input and output on until the command ends.
+/// Passes input and output between the client and the command until the command ends.
 async fn pass(session: &mut Session, container: &Container, pid: Pid, executed: Option<&Executed<'_>>) -> i32 {
     let mut happened = container.follow();
     let mut seen = container.lock().recent.next();

@@ -3,7 +3,7 @@
 use http::Method;
 use std::collections::BTreeMap;
 
-/// The most parameters of a query.
+/// The maximum number of parameters of a query.
 const PARAMETERS_MAX: usize = 1000;
 
 /// The meaning of a path.
@@ -73,7 +73,7 @@ impl NodePage {
         }
     }
 
-    /// The subresources of the node of which the user needs one, in the order of asking.
+    /// The subresources of the node, in the order in which access is checked. Access to one of them is enough.
     pub fn subresources(&self) -> &'static [&'static str] {
         match self {
             NodePage::Healthz => &["healthz", "proxy"],
@@ -143,7 +143,7 @@ impl Query {
         self.all(name).first().map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Parses a boolean as Go does.
+    /// Parses a boolean like Go.
     pub fn is_set(&self, name: &str) -> bool {
         matches!(self.first(name), Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
     }

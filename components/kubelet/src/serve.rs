@@ -28,7 +28,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The most connections.
+/// The maximum number of connections.
 const CONNECTIONS_MAX: usize = 4_000;
 
 /// The server of all simulated nodes in a process.
@@ -59,7 +59,7 @@ impl Server {
         .await;
     }
 
-    /// Serves a connection of this process as this user, without TLS.
+    /// Serves a connection from within this process as the user `user`, without TLS.
     pub fn connect(&self, socket: DuplexStream, user: Arc<User>) {
         let server = self.clone();
         tokio::spawn(async move {
@@ -190,7 +190,7 @@ impl Server {
         }
     }
 
-    /// The pod of a request, if it is on this node. `Err(None)`: it is not.
+    /// The pod of a request, if it is on this node. `Err(None)`: the pod is on another node.
     async fn pod(&self, target: &Target, node: Option<&str>) -> Result<Value, Option<Answer>> {
         let pod = match self.cluster.pod(&target.namespace, &target.pod).await {
             Ok(pod) => pod.ok_or(None)?,
@@ -237,7 +237,7 @@ fn node_of<B>(request: &Request<B>) -> Option<String> {
     (!name.is_empty() && !is_address).then(|| name.to_owned())
 }
 
-/// `/configz`
+/// The page `/configz`.
 fn configuration(node: &Option<String>) -> Value {
     document!({"kubeletconfig": {
         "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",

@@ -29,7 +29,7 @@ impl Addresses {
         }
     }
 
-    /// A free address for a pod, from its node's range if any is left there.
+    /// A free address for a pod, from its node's range if that has a free address.
     pub fn hand_out(&mut self, range: Option<&str>, uid: &str) -> String {
         let own = range.and_then(parse);
         let address = own.and_then(|range| self.free(range, uid)).or_else(|| self.free(COMMON, uid));

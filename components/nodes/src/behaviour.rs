@@ -6,7 +6,7 @@ use holdfast_value::Value;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The prefix of the annotations. A name that ends with `.CONTAINER` applies to that container only.
+/// The prefix of the annotations. A name that ends with `.CONTAINER` applies only to that container.
 pub const PREFIX: &str = "simulate.holdfast.dev/";
 
 /// A duration, or forever.
@@ -26,20 +26,20 @@ impl Span {
     }
 }
 
-/// How an image pull goes.
+/// The outcome of an image pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pull {
     After(Span),
     Fails,
 }
 
-/// The behaviour of one container. The defaults are those of a container that works.
+/// The behaviour of one container. By default a container works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Behaviour {
     pub pull: Pull,
-    /// How long it runs. By default for ever; in a Job it ends at once.
+    /// How long the container runs. By default it runs for ever; in a Job it ends at once.
     pub run_for: Option<Span>,
-    /// By default that of its command, or 0.
+    /// The exit code. By default the exit code of its command, or 0.
     pub exit_code: Option<i64>,
     pub exit_reason: Option<String>,
     pub exit_message: Option<String>,
@@ -47,7 +47,7 @@ pub struct Behaviour {
     pub ready_after: Span,
     /// When its readiness probe changes its result, in milliseconds since its start.
     pub ready_at: Vec<(i64, bool)>,
-    /// How long it takes to stop.
+    /// How long the container takes to stop.
     pub stop_for: Span,
     pub stop_exit_code: i64,
     /// Whether its `preStop` hook fails.
@@ -57,7 +57,7 @@ pub struct Behaviour {
     pub log: Option<String>,
     pub log_every: Span,
     pub log_lines: Option<u64>,
-    /// The answer of its ports; `echo` returns the input, and `refused` refuses connections.
+    /// The answer of the container's ports. `echo` returns the input, and `refused` refuses connections.
     pub answer: Option<String>,
     /// The status of HTTP responses.
     pub answer_code: Option<u16>,
@@ -68,7 +68,7 @@ pub struct Behaviour {
 /// An Event about a running container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Telling {
-    /// Since the container's start.
+    /// The time since the container's start.
     pub at_ms: i64,
     pub warning: bool,
     pub reason: &'static str,
@@ -150,7 +150,7 @@ impl BehaviourSettings {
         )
     }
 
-    /// Settings from names and values; the last of equal names wins.
+    /// Settings from names and values; if names are equal, the last one counts.
     pub fn words<'a>(words: impl Iterator<Item = (&'a str, &'a str)>) -> BehaviourSettings {
         BehaviourSettings(words.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
@@ -175,7 +175,7 @@ impl BehaviourSettings {
     }
 
     fn apply(&self, behaviour: &mut Behaviour, container: &str) {
-        // Looked up by name, because a pod may have thousands of annotations and of containers.
+        // The settings are looked up by name, because a pod may have thousands of annotations and containers.
         for name in NAMES {
             let own = self.0.get(&format!("{name}.{container}"));
             // The container's own setting overrides the general one.
@@ -235,7 +235,7 @@ fn amount(number: Option<i128>) -> Option<u64> {
     number.filter(|number| *number >= 0).map(|number| u64::try_from(number).unwrap_or(u64::MAX))
 }
 
-/// Parses a Go duration to milliseconds; a positive one is at least one.
+/// Parses a Go duration to milliseconds. A positive duration counts as at least one millisecond.
 pub fn duration(text: &str) -> Option<i64> {
     let nanos = go::total(text).ok()?;
     let millis = i64::try_from(nanos.unsigned_abs().div_ceil(1_000_000)).unwrap_or(i64::MAX);

@@ -6,7 +6,7 @@ use crate::behaviour::Span;
 const SHELLS: [&str; 5] = ["sh", "ash", "bash", "dash", "zsh"];
 /// Words that may precede a command in a script.
 const PREFIXES: [&str; 7] = ["exec", "do", "then", "else", "{", "(", "!"];
-/// The most words of a command that are read.
+/// The maximum number of words of a command that are read.
 const WORDS_MAX: usize = 1000;
 
 /// How long a command sleeps; `None` if it contains no known sleep.
@@ -33,7 +33,7 @@ fn one<'a>(program: &str, mut arguments: impl Iterator<Item = &'a str>) -> Optio
             let spans: Option<Vec<Span>> = arguments.map(amount).collect();
             spans?.into_iter().reduce(longer)
         }
-        // `tail -f` waits for more of the file.
+        // `tail -f` waits for further lines of the file, for ever.
         "tail" => arguments.any(|word| matches!(word, "-f" | "-F")).then_some(Span::Forever),
         _ => None,
     }

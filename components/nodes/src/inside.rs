@@ -1,4 +1,4 @@
-//! What the processes of a simulated container find: the words of their command, variables and files.
+//! The environment of processes in a simulated container: the words of their command, variables and files.
 
 use holdfast_core::schema::quantity;
 use holdfast_shell::Setup;
@@ -6,14 +6,14 @@ use holdfast_shell::files::{Files, Volume};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most objects that one container's files and variables come from.
+/// The maximum number of objects from which one container's files and variables are made.
 const SOURCES_MAX: usize = 64;
 /// The default termination message path.
 pub const TERMINATION_LOG: &str = "/dev/termination-log";
 /// Stands for a token that was not requested.
 const NO_TOKEN: &str = "simulated: no token was requested for this container";
 
-/// The objects that a container's files and variables come from, by their API paths.
+/// The objects from which a container's files and variables are made, by their API paths.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     pub objects: BTreeMap<String, Value>,
@@ -40,7 +40,7 @@ fn mounted(container: &Value) -> impl Iterator<Item = &str> {
     items(&container["volumeMounts"]).map(|mount| text(&mount["name"]))
 }
 
-/// Whether only the node writes to a volume.
+/// Whether the node writes the files of a volume, and containers do not.
 fn is_written(volume: &Value) -> bool {
     ["configMap", "secret", "downwardAPI", "projected"].iter().any(|kind| volume[*kind].is_object())
 }
@@ -243,7 +243,7 @@ fn filled(template: &str, values: &BTreeMap<String, String>) -> String {
     out
 }
 
-/// A container's variables. Each may refer to those before it.
+/// A container's variables. Each may refer to earlier variables.
 pub fn environment(pod: &Value, container: &Value, sources: &Sources, allocatable: &Value) -> BTreeMap<String, String> {
     let mut values = BTreeMap::from([
         ("PATH".to_owned(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
@@ -282,7 +282,7 @@ pub fn environment(pod: &Value, container: &Value, sources: &Sources, allocatabl
     values
 }
 
-/// `NAME_SERVICE_HOST` and the like, for the Services of the namespace.
+/// Adds the variables of the namespace's Services, such as `NAME_SERVICE_HOST`.
 fn service_links(pod: &Value, sources: &Sources, values: &mut BTreeMap<String, String>) {
     let Some(list) = sources.objects.get(&services(text(&pod["metadata"]["namespace"]))) else { return };
     for service in items(&list["items"]) {

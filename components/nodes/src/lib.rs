@@ -58,10 +58,10 @@ use std::sync::Arc;
 
 /// The service account in `kube-system` of all simulated nodes.
 pub const ACCOUNT: &str = "simulated-nodes";
-/// The field manager of their writes, as on real nodes.
+/// The field manager of simulated nodes' writes, as on real nodes.
 pub const MANAGER: &str = "kubelet";
 
-/// The controllers that simulate `count` nodes, and Nodes of others that are marked as simulated.
+/// The controllers that simulate `count` nodes, and also Nodes that users made and marked as simulated.
 pub fn all(template: Template, count: u32) -> Vec<Box<dyn Controller>> {
     let template = Arc::new(template);
     vec![

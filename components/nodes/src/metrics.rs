@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, HashSet};
 
 pub const GROUP: &str = "metrics.k8s.io";
 pub const API_VERSION: &str = "metrics.k8s.io/v1beta1";
-/// The namespace and name of the Service in the APIService. There is no such Service: this process answers itself.
+/// The namespace and name of the Service in the APIService. This Service does not exist: this process answers its
+/// requests.
 pub const SERVICE: (&str, &str) = ("kube-system", "simulated-metrics");
 /// KWOK's annotations about the usage of each container of a pod.
 const KWOK_USAGE: [(&str, &str); 2] =
@@ -37,7 +38,7 @@ pub fn api_service() -> Action {
     Action::new(&resource, Key::cluster(&name), Verb::Create(object))
 }
 
-/// The action that removes the registration, if it is one of simulated nodes that no longer exist.
+/// The action that removes the registration of simulated nodes that no longer exist.
 pub fn without(state: &State) -> Option<Action> {
     let Action { resource, key, .. } = api_service();
     let (_, entry) = request::find(state, &resource, &key)?;

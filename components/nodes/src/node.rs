@@ -9,9 +9,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 /// The default port of kubelets.
 pub const PORT: u16 = 10250;
-/// Up to so many nodes, all Events of containers are written by default.
+/// With at most this many nodes, all Events of containers are written by default.
 const TELLING_NODES_MAX: usize = 100;
-/// The most nodes: each has 256 addresses for pods.
+/// The maximum number of nodes: each has 256 addresses for pods.
 pub const NODES_MAX: u32 = 1 << 15;
 pub use holdfast_core::kinds::{KWOK_NODE, SIMULATED_NODE as SIMULATED};
 /// The OS image, as `kubectl describe node` shows it.
@@ -114,7 +114,8 @@ impl Template {
         }
     }
 
-    /// Whether Events about more than failures are written for so many nodes: there are several for each pod.
+    /// Whether, with `nodes` nodes, Events are written for more than failures. There are several such Events for each
+    /// pod.
     pub fn tells_all(&self, nodes: usize) -> bool {
         self.events.unwrap_or(nodes <= TELLING_NODES_MAX)
     }
@@ -241,12 +242,12 @@ pub fn heartbeat(old: &Value, now: Time) -> Value {
         .collect()
 }
 
-/// The address of a node by its number, from 172.16.0.1 on.
+/// The address of a node by its number. The first is 172.16.0.1.
 pub fn host_address(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(Ipv4Addr::new(172, 16, 0, 1).to_bits() + number % (1 << 20))
 }
 
-/// The pod CIDR of a node by its number, from 10.128.0.0/24 on.
+/// The pod CIDR of a node by its number. The first is 10.128.0.0/24.
 pub fn pod_range(number: u32) -> String {
     let base = Ipv4Addr::new(10, 128, 0, 0).to_bits() + ((number % NODES_MAX) << 8);
     format!("{}/24", Ipv4Addr::from_bits(base))

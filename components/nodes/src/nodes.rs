@@ -14,8 +14,9 @@ use holdfast_world::{
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-/// The duration of a lease, and when it is renewed, as in kubelets.
+/// The duration of a lease, as in kubelets.
 const LEASE_SECONDS: i64 = 40;
+/// How often a lease is renewed.
 const RENEWAL_MS: i64 = 10_000;
 /// How often a node's status is updated without changes.
 const STATUS_MS: i64 = 300_000;
@@ -37,14 +38,14 @@ pub struct Nodes {
 /// The heartbeats of one node.
 struct Beat {
     registered: bool,
-    /// Whether the Events of its start have yet to be written.
+    /// Whether the Events of the node's start must still be written.
     is_news: bool,
     lease_due: Time,
-    /// When its status was last updated.
+    /// When the node's status was last updated.
     said: Option<Time>,
 }
 
-/// Whether a Node is simulated: made here, or made by a user and marked so.
+/// Whether a Node is simulated: made by this process, or made by a user and marked as simulated.
 pub fn is_simulated(meta: &Meta) -> bool {
     meta.annotation(SIMULATED) == Some("true") || meta.annotation(KWOK_NODE.0) == Some(KWOK_NODE.1)
 }
@@ -54,7 +55,7 @@ impl Nodes {
         Nodes { template, count, beats: HashMap::new(), script: Script::new(About::new("v1", "Node")) }
     }
 
-    /// What the Stages of Nodes do with a node.
+    /// Plays the Stages of Nodes for a node.
     fn staged(&mut self, key: &Key, node: Seen<Node>, stamp: Stamp) -> Turn {
         if self.script.is_empty() {
             return Turn::Nobodys;
@@ -117,7 +118,7 @@ impl Nodes {
         Some(Action::new(Node::resource(), node.object.key(), Verb::StrategicPatch(patch)).subresource("status"))
     }
 
-    /// When its status is due.
+    /// When the node's status is due.
     fn status_due(&self, node: Seen<Node>, now: Time) -> Time {
         let name = node.meta().name.as_str();
         let Some(said) = self.beats.get(name).and_then(|beat| beat.said) else { return now };
@@ -152,7 +153,8 @@ impl Controller for Nodes {
             None => {
                 self.script.forget(&change.key);
                 if let Some(beat) = self.beats.get_mut(&change.key.name) {
-                    // A Node created again under its name starts anew; a deleted one is not created again here.
+                    // A Node that was created again under its name starts from the beginning. A deleted Node is not
+                    // created again here.
                     (beat.said, beat.lease_due) = (None, Time::from_second(0));
                 }
             }
@@ -200,7 +202,7 @@ impl Controller for Nodes {
     }
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
-        // What was refused counts as not written, so the next plan writes it again.
+        // A refused action counts as not written, so the next plan writes it again.
         for Refused { action, refusal } in refused {
             let Some(beat) = self.beats.get_mut(&key.name) else { continue };
             if action.resource == *LEASE {
@@ -279,7 +281,7 @@ fn number_of_stranger(name: &str) -> u32 {
     crate::node::NODES_MAX + u32::try_from(spread(name, 1 << 19)).unwrap_or(0)
 }
 
-/// What templates of a Node's Stages can read.
+/// The data that templates of a Node's Stages can read.
 struct Around<'a> {
     name: &'a str,
     number: Option<u32>,

@@ -43,7 +43,7 @@ pub fn rights() -> Vec<Action> {
         create(&roles, part("stages", of_stages())),
         // Created as the aggregation controller would make it, so that nodes need not wait for it.
         create(&roles, gathered),
-        // An earlier release's role had its rules itself.
+        // The role of an earlier release contained its rules itself.
         Action::new(&roles, Key::cluster(ROLE), Verb::Apply(role)),
         create(&bindings, binding),
     ]
@@ -65,7 +65,7 @@ fn named(mut rule: Value, name: &str) -> Value {
     rule
 }
 
-/// What kubelets do with nodes, pods, leases and Events.
+/// The rules of the role of kubelets: access to nodes, pods, leases and Events.
 fn of_kubelets() -> Value {
     json!([
         rule("", &["nodes"], &["create", "delete", "get", "list", "patch", "watch"]),
@@ -76,14 +76,14 @@ fn of_kubelets() -> Value {
         rule("coordination.k8s.io", &["leases"], &["create", "get", "list", "patch", "watch"]),
         rule(stage::GROUP, &["stages"], &["get", "list", "watch"]),
         rule(stage::GROUP, &["stages/status"], &["patch"]),
-        // The objects of pods' files and variables, read when a client uses a container.
+        // The objects of pods' files and variables. They are read when a client uses a container.
         rule("", &["configmaps", "secrets"], &["get"]),
         rule("", &["services"], &["list"]),
         rule("", &["serviceaccounts/token"], &["create"]),
         // Authentication and authorization of the nodes' clients.
         rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
-        // Whether the objects that nodes need exist.
+        // These rights let nodes check whether the objects that they need exist.
         named(rule("", &["namespaces"], &["get"]), "kube-node-lease"),
         named(rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]), stage::DEFINITION),
     ])
@@ -105,7 +105,7 @@ const PLAIN: [&str; 12] = [
     "storage.k8s.io",
 ];
 
-/// Such resources in the core group.
+/// The resources of the core group that neither hold secrets nor grant rights.
 const PLAIN_OF_CORE: [&str; 14] = [
     "configmaps",
     "endpoints",

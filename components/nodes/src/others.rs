@@ -12,7 +12,7 @@ use holdfast_world::{
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// Kinds with controllers of their own.
+/// Kinds that other controllers of simulated nodes handle.
 const ALIVE: [&str; 2] = ["Node", "Pod"];
 
 /// Plays the Stages of other kinds. A key is an API version and the UID of an object.
@@ -21,7 +21,7 @@ pub struct Others {
     scripts: BTreeMap<About, Script>,
     /// The kind of each Stage.
     stages: HashMap<Text, About>,
-    /// The version of an object at which it is read, and the result, which the next plan takes.
+    /// The version at which an object is read, and the result. The next plan takes the result.
     read: HashMap<Key, (String, Option<Result<Value, Refusal>>)>,
     /// When this process started, for templates.
     began: Option<Time>,
@@ -134,7 +134,7 @@ impl Controller for Others {
                 plan.notes.extend(script.take_notes());
                 plan
             }
-            // The object is gone, which a change will show, or the version is not served.
+            // The object is gone, and a change will report that, or the version is not served.
             Err(refusal) if refusal.is_not_found() => plan,
             Err(refusal) => {
                 let message = format!("its Stages cannot be played: {}", refusal.message);
@@ -158,7 +158,7 @@ impl Controller for Others {
     }
 }
 
-/// What templates can read for an object that is not on a node.
+/// The data that templates can read for an object that is not on a node.
 struct Around {
     began: Time,
     stamp: Stamp,
@@ -270,7 +270,7 @@ steps:
         trial.delete("widgets.example.com", "a");
         trial.run();
         assert_eq!(trial.names("widgets.example.com"), ["b"]);
-        // It was deleted with its last finalizer.
+        // The widget was deleted with its last finalizer.
         assert!(trial.take_refused().iter().all(|refused| refused.refusal.is_not_found()));
     }
 

@@ -28,7 +28,7 @@ pub struct Pods {
     addresses: RefCell<Addresses>,
     script: Script,
     courses: Courses,
-    /// Until when Events about failures of a pod's containers have been written, by its UID.
+    /// The time up to which Events about failures of a pod's containers are written, by the pod's UID.
     told: HashMap<Text, Time>,
     /// When this process started, for templates.
     began: Option<Time>,
@@ -37,11 +37,11 @@ pub struct Pods {
 /// One pod of a node.
 #[derive(Clone)]
 enum Bound {
-    /// Its kubelet has not admitted it yet.
+    /// The pod's kubelet has not admitted it yet.
     New,
-    /// Admitted, with what it takes of the node; `None` if that was not needed yet.
+    /// Admitted, with the node's resources that the pod takes; `None` if these were not needed yet.
     Taken(Option<Shared<Taken>>),
-    /// It has ended and takes nothing.
+    /// The pod has ended and takes no resources.
     Over,
 }
 
@@ -139,7 +139,7 @@ impl Pods {
         };
     }
 
-    /// Admits a new pod to its node, or rejects it; from here on it counts as one of the node's pods.
+    /// Admits a new pod to its node, or rejects it; after this it counts as one of the node's pods.
     fn admit(&mut self, world: &World, pod: &Value, key: &Key, node: &str) -> Option<Rejection> {
         let Pods { machines, bound, .. } = self;
         let (machine, bound) = (machines.get(node)?, bound.get_mut(node)?);
@@ -232,7 +232,7 @@ impl Controller for Pods {
 }
 
 impl Pods {
-    /// What to do for a pod, by Stages or by its kubelet.
+    /// Plans a pod's next step, by Stages or by its kubelet.
     fn planned(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         let began = *self.began.get_or_insert(stamp.time);
         let Some(pod) = world.get::<Pod>(key) else { return Plan::default() };
@@ -284,7 +284,7 @@ fn reject(seen: &Subject, rejection: &Rejection, stamp: Stamp) -> Plan {
     plan
 }
 
-/// What templates of a Pod's Stages can read.
+/// The data that templates of a Pod's Stages can read.
 struct Around<'a> {
     machines: &'a HashMap<Text, Machine>,
     addresses: &'a RefCell<Addresses>,

@@ -17,7 +17,7 @@ use std::sync::{Arc, LazyLock};
 /// The shortest time between two plays of Stages for an object.
 const PERIOD_MIN_MS: i64 = 1000;
 
-/// Stages in the world.
+/// The view of a Stage. It has no fields: a Stage is parsed from the whole stored document.
 #[derive(Debug, Default, Deserialize)]
 pub struct StageView {}
 
@@ -30,8 +30,9 @@ pub fn resource() -> Resource {
 /// A Stage that changes nothing is played again after this time at the latest.
 const PERIOD_MAX_MS: i64 = 1_000_000;
 
-/// How long a Stage pauses in a namespace in which it exceeded its budget: the first and the longest pause.
+/// The first pause of a Stage in a namespace in which it exceeded its budget.
 const REST_MIN_MS: i64 = 1000;
+/// The longest such pause.
 const REST_MAX_MS: i64 = 64_000;
 /// For how many namespaces the last pause is remembered.
 const RESTS_KEPT: usize = 4096;
@@ -47,11 +48,12 @@ pub struct Script {
     notes: Vec<Note>,
 }
 
-/// The pause of a Stage in one namespace: large objects of one tenant do not delay those of others.
+/// The pause of a Stage in one namespace: large objects of one tenant do not delay other tenants' objects.
 struct Rest {
     until: Time,
     pause_ms: i64,
-    /// The object for which it exceeded its budget. That object continues without the Stage, and others wait.
+    /// The object for which the Stage exceeded its budget. That object continues without the Stage, and other objects
+    /// wait.
     name: Text,
 }
 
@@ -77,11 +79,11 @@ impl Part {
     }
 }
 
-/// What Stages say about an object now.
+/// The decision of Stages about an object.
 pub enum Turn {
-    /// No Stage applies, so the object behaves as without Stages.
+    /// No Stage applies, so the object behaves as if there were no Stages.
     Nobodys,
-    /// Stages control the object; this plan is all there is to do.
+    /// Stages control the object. This is its whole plan.
     Stages(Plan),
 }
 
@@ -115,7 +117,7 @@ impl Script {
         self.parts.remove(key);
     }
 
-    /// What Stages say about an object. `begun`: its life has begun already.
+    /// Plans an object by its Stages. `begun`: the object's life has already begun.
     pub fn turn(&mut self, seen: &Subject, begun: bool, stamp: Stamp, around: &dyn Surroundings) -> Turn {
         let uid = seen.object.meta.uid.as_str();
         if self.stages.is_empty() {
@@ -145,7 +147,7 @@ impl Script {
             idle: 0,
             told: false,
         });
-        // The effect of the last Stage has not been seen yet.
+        // The world does not contain the effect of the last Stage yet.
         if part
             .played
             .as_ref()
@@ -292,7 +294,8 @@ impl Script {
                 part.next = None;
                 part.played.is_some()
             }
-            // Who has controlled it before a restart is unknown; it may have been Stages, since one can match it.
+            // After a restart it is unknown whether Stages controlled the object before. They may have, if one of them
+            // can match it.
             None => begun,
         };
         if led { Turn::Stages(Plan::default()) } else { Turn::Nobodys }

@@ -1,4 +1,4 @@
-//! Simulated nodes in a trial cluster, with the rules of the real one.
+//! Simulated nodes in a trial cluster, with the rules of a real cluster.
 
 use crate::{Nodes, Pods, Reports, Template};
 use holdfast_value::{Value, json};
@@ -52,7 +52,7 @@ fn nodes_register_and_renew_their_leases() {
     trial.run_for(300);
     assert_ne!(beat(&trial)["lastHeartbeatTime"], first["lastHeartbeatTime"]);
     assert_eq!(beat(&trial)["lastTransitionTime"], first["lastTransitionTime"]);
-    // A deleted node stays away, and its name may be used for a new Node.
+    // A deleted node is not created again, and its name may be used for a new Node.
     trial.delete("nodes", "node-1");
     trial.run_for(60);
     assert_eq!(trial.names("nodes"), ["node-0", "node-2"]);
@@ -152,7 +152,7 @@ fn stages_tell_the_life_of_pods() {
     trial.delete("pods", "a");
     trial.run_for(2);
     assert_eq!(trial.names("pods"), ["b"]);
-    // After a restart it still knows that Stages control the pod.
+    // A restarted controller still knows that Stages control the pod.
     trial.restart(Pods::new(Arc::new(Template::default())));
     trial.run_for(10);
     assert!(trial.get("pods", "b")["status"]["containerStatuses"][0].get("containerID").is_none());
@@ -326,7 +326,7 @@ fn nodes_that_have_just_shown_signs_of_life_need_none_after_a_restart() {
     let after = versions(&trial);
     let renewed = before.iter().zip(&after).filter(|(before, after)| before != after).count();
     assert!(renewed <= 3, "{renewed} of {}", before.len());
-    // Leases are renewed as usual from there on.
+    // After that, leases are renewed as usual.
     trial.run_for(10);
     assert!(after[20..].iter().zip(&versions(&trial)[20..]).all(|(before, after)| before != after));
 }
@@ -354,7 +354,7 @@ fn a_pod_that_does_not_fit_its_node_fails() {
         (&told["type"], &told["message"], &told["source"]["host"]),
         (&json!("Warning"), &json!(message), &json!("node-0"))
     );
-    // Ended and deleted pods take nothing; a restarted process finds that out.
+    // Ended and deleted pods take no resources, also after a restart of the process.
     trial.delete("pods", "a");
     trial.run();
     trial.restart(Pods::new(Arc::new(Template::default())));

@@ -30,11 +30,11 @@ pub struct Done {
     pub bytes: usize,
 }
 
-/// How many actions of one who is charged are under way; those for one namespace are half of these at most.
+/// The maximum number of charged actions under way. One namespace may have half of them.
 const ACTIONS_MAX: usize = 2048;
 
-/// Whoever acts waits for no rate, and what it writes is charged to the namespace that it is in: others wait for that who
-/// write for the same namespace. Namespaces take turns.
+/// Carries out actions without waiting for a rate, and charges written bytes to the namespace of the object. Other
+/// writers to that namespace wait for the charged bytes to be made up for. Namespaces take turns.
 pub struct Charged<A> {
     act: A,
     rates: Arc<Rates>,

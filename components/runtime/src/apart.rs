@@ -33,7 +33,8 @@ pub async fn apart<W: Future<Output = ()>>(name: &'static str, work: impl FnOnce
     }
 }
 
-/// Ends the thread when dropped, and waits for that: what the work holds, such as a log, must not outlive the server.
+/// Ends the thread when dropped, and waits until it has ended: resources of the work, such as a log, must not outlive
+/// the server.
 struct Ended {
     alive: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,

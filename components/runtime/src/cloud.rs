@@ -1,22 +1,22 @@
-//! Asking a cloud.
+//! Calls to a cloud.
 
 use async_trait::async_trait;
 use holdfast_world::cloud::{Answer, Call, Fault, Offers};
 
-/// Whoever keeps machines, balancers and routes for a cluster.
+/// A provider of machines, load balancers and routes for a cluster.
 #[async_trait]
 pub trait Cloud: Send + Sync + 'static {
-    /// What its machines' ids begin with, and what it is called in messages.
+    /// The cloud's name in messages. Its machines' ids begin with it.
     fn name(&self) -> &str;
 
-    /// Which parts it has.
+    /// The parts that the cloud offers.
     fn offers(&self) -> Offers;
 
-    /// Does one thing, or says why not. It answers in some time of its own.
+    /// Carries out one call, or returns the reason of its failure. May take long.
     async fn ask(&self, call: &Call) -> Result<Answer, Fault>;
 }
 
-/// For controllers that ask none.
+/// The cloud of controllers that call none.
 pub(crate) struct NoCloud;
 
 #[async_trait]

@@ -1,18 +1,18 @@
-//! Where components learn of changes in a cluster.
+//! The source of a cluster's changes for components.
 
 use async_trait::async_trait;
 use holdfast_core::object::Body;
 use holdfast_world::{Driver, ExtraKinds, Key, Resource, Served, Time};
 
-/// Brings the changes of a cluster, in order.
+/// Returns the changes of a cluster, in order.
 #[async_trait]
 pub trait Feed: Send + 'static {
     /// The news since the last call; waits for some. The first news are all objects in view, up to [`News::Complete`].
     /// A call may be cancelled and repeated without losing news.
     async fn next(&mut self) -> Vec<News>;
 
-    /// Sets which objects are to be reported beside those of the named resources, from now on. Called after each batch
-    /// of news; the extra kinds have mostly not changed.
+    /// Sets which objects are reported in addition to those of the named resources. Called after each batch of news;
+    /// the extra kinds have mostly not changed.
     fn set_extra_kinds(&mut self, _extra_kinds: ExtraKinds) {}
 }
 
@@ -24,7 +24,7 @@ pub enum News {
     Changed { resource: Resource, key: Key, body: Option<Body>, version: u64 },
     /// A resource is no longer served.
     Dropped(Resource),
-    /// Which kinds are served in which versions, from now on.
+    /// The kinds that are served, and their versions. Replaces the previous set.
     Served(Served),
     /// All changes of the resource up to this version were reported.
     Reached(Resource, u64),
@@ -35,12 +35,12 @@ pub enum News {
 }
 
 impl News {
-    /// Whether applying it takes long.
+    /// Whether applying this news takes long.
     pub fn is_heavy(&self) -> bool {
         matches!(self, News::Replaced { .. } | News::Complete)
     }
 
-    /// Applies it to a driver.
+    /// Applies this news to a driver.
     pub fn tell(self, driver: &mut Driver, now: Time) {
         match self {
             News::Replaced { resource, objects, version } => driver.replace(&resource, objects, version, now),

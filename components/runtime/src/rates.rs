@@ -1,9 +1,9 @@
 //! Limits how fast controllers write for one namespace. A user's small request may cause a million writes: a
 //! Deployment's replica count and pod size need only a few bytes.
 //!
-//! A namespace for which little was written lately waits for nothing. Where more was written than [`Rates`] allow, the
-//! next write for it waits until that has been made up for; writes for others go on meanwhile. They also tell
-//! whether any other namespace is active.
+//! Writes for a namespace for which little was written recently do not wait. Where more was written than [`Rates`]
+//! allow, the next write for it waits until that has been made up for; writes for other namespaces go on. They also
+//! tell whether any other namespace is active.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -20,7 +20,7 @@ const LATELY: Duration = Duration::from_secs(1);
 /// other namespaces wait. The names are whole, because a tenant may create a namespace with any other name.
 const OWN: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 
-/// What was written for each namespace.
+/// The number of bytes written for each namespace.
 pub struct Rates {
     a_second: u64,
     began: Instant,
@@ -33,7 +33,7 @@ pub struct Rates {
 struct Accounts {
     /// When all bytes written so far are made up for, in nanoseconds since the start.
     paid: HashMap<String, u64>,
-    /// At so many accounts, those without recent writes are dropped.
+    /// At this number of accounts, accounts without recent writes are dropped.
     most: usize,
 }
 
@@ -97,7 +97,7 @@ impl Rates {
             return Duration::ZERO;
         }
         // A write waits only if its account lies beyond `now`, which is ahead of the time by the cost of
-        // `BYTES_AT_ONCE`: so many bytes are free.
+        // `BYTES_AT_ONCE`. So this many bytes may be written without a wait.
         let ahead = self.nanos(BYTES_AT_ONCE);
         let now = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_add(ahead);
         let rested = now.saturating_sub(ahead);

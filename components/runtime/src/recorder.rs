@@ -1,4 +1,4 @@
-//! Decides which Events are written for notes, as client-go's recorder does: equal ones are counted, many similar ones
+//! Decides which Events are written for notes, like client-go's recorder: equal Events are counted, many similar Events
 //! are combined, and floods are cut off. Pure: it returns the write for a note.
 
 use holdfast_value::{Value, json};
@@ -6,12 +6,13 @@ use holdfast_world::{Note, Time};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
-/// From this many different messages with the same reason on, one combined Event stands for all.
+/// Once a reason has this many different messages, one combined Event stands for all.
 const SIMILAR_MAX: usize = 10;
 /// After so long without a similar note, the different messages are counted from 0 again.
 const SIMILAR_MS: i64 = 600_000;
-/// How many Events about one object a source may write at once, and the time after which it may write one more.
+/// How many Events about one object a source may write at once.
 const BURST: i64 = 25;
+/// The time after which such a source may write one more Event.
 const REFILL_MS: i64 = 300_000;
 /// How many entries each memory keeps.
 const REMEMBERED_MAX: usize = 4096;
@@ -22,16 +23,16 @@ const COMBINED: &str = "(combined from similar events): ";
 pub struct Writing {
     pub namespace: String,
     pub name: String,
-    /// The whole Event, to be created if none of this name exists.
+    /// The whole Event, to be created if no Event of this name exists.
     pub event: Value,
-    /// The change, if the Event should exist already.
+    /// The patch, if the Event should already exist.
     pub patch: Option<Value>,
 }
 
 #[derive(Default)]
 pub struct Recorder {
     similar: Memory<About, Similar>,
-    /// By source and reason, the part of the object, and the message.
+    /// The written Events by source and reason, the part of the object, and the message.
     written: Memory<(About, String, String), Known>,
     floods: Memory<Source, Bucket>,
     /// Makes the names of Events of one moment unique.
@@ -173,7 +174,7 @@ fn writing(component: &str, note: &Note, message: &str, known: &Known, now: Time
 /// The values of the most recently used keys.
 struct Memory<K, V> {
     values: HashMap<K, (V, u64)>,
-    /// The keys in the order of their use. An entry whose key was used again since is skipped when it comes up.
+    /// The keys in the order of their use. An entry whose key was used again later is skipped when its turn comes.
     used: VecDeque<(K, u64)>,
     clock: u64,
 }

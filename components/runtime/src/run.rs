@@ -28,7 +28,7 @@ const WORK_AT_ONCE: u64 = 4096;
 const ANSWERS_AT_ONCE: usize = 1024;
 /// How many actions are under way at once, for all controllers.
 const ACTIONS_MAX: usize = 512;
-/// How long after one log line about a forbidden write no further one is logged for the same controller and resource.
+/// The minimum interval between log lines about forbidden writes of one controller to one resource.
 const FORBIDDEN_MS: i64 = 60_000;
 /// The longest sleep. After it a changed system clock is noticed.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
@@ -49,7 +49,7 @@ impl Clock for System {
     }
 }
 
-/// Controllers and what they need to run.
+/// Controllers, and the parts that run them.
 pub struct Runtime {
     driver: Driver,
     crew: Vec<Crew>,
@@ -113,7 +113,7 @@ struct Carried {
     reviews: Vec<(Value, Result<Value, Refusal>)>,
     calls: Vec<(Call, Result<Answer, Fault>)>,
     unready: bool,
-    /// Whether this was the plan from [`Controller::refused`], whose own refusals are not handled again.
+    /// Whether this was the plan from [`Controller::refused`], whose refusals are not handled again.
     is_last: bool,
 }
 
@@ -126,7 +126,7 @@ impl Runtime {
         Runtime { driver, crew, act, cloud, clock, metrics, pace, apart: None, forbidden }
     }
 
-    /// Has this cloud asked what controllers ask of one.
+    /// Lets controllers call this cloud.
     pub fn with_cloud(mut self, cloud: Arc<dyn Cloud>) -> Runtime {
         self.cloud = cloud;
         self
@@ -211,7 +211,7 @@ impl Runtime {
         }
     }
 
-    /// Makes plans up to a limit of work, and has them carried out.
+    /// Makes plans up to a limit of work, and starts carrying them out.
     fn plan_some(&mut self, going: &mut Going) {
         let mut work = 0;
         while work < WORK_AT_ONCE {
@@ -243,7 +243,7 @@ impl Runtime {
         }
     }
 
-    /// Has a plan carried out.
+    /// Begins to carry out a plan.
     fn begin(&mut self, task: Task, going: &mut Going) {
         let (member, key) = (task.member, task.key);
         let Crew { name, queue, component, actor, .. } = &self.crew[member];
@@ -368,7 +368,7 @@ impl Runtime {
 }
 
 impl Carried {
-    /// Whether the controller must be asked about refusals.
+    /// Whether refusals are handled by [`Controller::refused`].
     fn is_to_be_told(&self) -> bool {
         !self.refused.is_empty() && !self.is_last
     }

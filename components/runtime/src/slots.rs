@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 /// The slots of a namespace while other namespaces are active: enough for writes to share an fsync.
 const FEW: usize = 16;
 
-/// How many actions there may be at once. A namespace has no more of them than are left for all others together, so
-/// that there is one for whoever comes.
+/// Slots for concurrent actions. A namespace has at most as many slots as are left for all others together, so that a
+/// further namespace finds a slot.
 pub(crate) struct Slots {
     state: Mutex<State>,
     /// Tells whether other namespaces are active.

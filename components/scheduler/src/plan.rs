@@ -35,7 +35,7 @@ pub struct Unschedulable {
     pub message: String,
     /// Plug-ins that rejected nodes. An event wakes the pod if the queueing hint of one of them is `Queue`; without rejectors the pod is tried again after a back-off.
     pub rejectors: Vec<&'static str>,
-    /// What becomes of `status.nominatedNodeName`.
+    /// The new value of `status.nominatedNodeName`, if it changes.
     pub nomination: Nomination,
     /// Whether preemption looked for victims.
     pub preemption_tried: bool,
@@ -90,7 +90,7 @@ pub struct ExtenderResults {
     pub remaining: Option<BTreeSet<Text>>,
     /// Nodes that extenders rejected with a reason.
     pub rejected: BTreeMap<Text, Rejection>,
-    /// What extenders add to the scores of nodes.
+    /// The scores of nodes that extenders add to those of plug-ins.
     pub scores: BTreeMap<Text, i64>,
     /// The only candidates for preemption that extenders left; `None`: they were not called yet.
     pub candidates: Option<Vec<Candidate>>,

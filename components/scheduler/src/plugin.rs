@@ -1,4 +1,4 @@
-//! What a plug-in is: a small value with a method for each point of the scheduling of a pod.
+//! A plug-in is a small value with a method for each point of the scheduling of a pod.
 //!
 //! At the beginning of a cycle a plug-in looks at the pod and makes a [`Filter`] and a [`Score`], which hold all that
 //! can be known before a node is looked at. They can be kept for the next pod of the same template: filters and scores that count pods over many nodes are updated when pods come and go. Preemption uses the same calls to check a node without some of its pods.
@@ -145,7 +145,7 @@ pub trait Filter: Send {
         true
     }
 
-    /// Whether all nodes pass as things are.
+    /// Whether all nodes pass in the present snapshot.
     fn is_idle(&self) -> bool {
         false
     }
@@ -154,9 +154,9 @@ pub trait Filter: Send {
 
     fn remove_pod(&mut self, _: SchedulingCycle<'_>, _: &Pod, _: NodeId) {}
 
-    /// A node was added, removed, relabelled or tainted otherwise; `add_pod` and `remove_pod` were already called for all pods
-    /// that came to it and left it. Counts the pods that are on it now in its new topology domains, and adds other
-    /// nodes whose marks change by that to the touched ones. `false`: the filter must be rebuilt.
+    /// A node was added or removed, or its labels or taints changed; `add_pod` and `remove_pod` were already called for
+    /// all pods that were added to the node or removed from it. Counts the node's present pods in its new topology
+    /// domains, and adds other nodes whose marks change to `touched`. `false`: the filter must be rebuilt.
     fn update_topology(&mut self, _: SchedulingCycle<'_>, _: NodeId, _touched: &mut Vec<NodeId>) -> bool {
         true
     }
@@ -172,7 +172,7 @@ pub trait Filter: Send {
         marks.push(unique_mark(node.id));
     }
 
-    /// Appends the marks for the pods that are nominated to a node: what they would count for, if anything.
+    /// Appends marks for the pods that are nominated to a node: their counts, if the filter counts them.
     fn mark_nominated(&self, _: SchedulingCycle<'_>, node: &NodeInfo, _pods: &[&Arc<Pod>], marks: &mut Vec<i64>) {
         marks.push(unique_mark(node.id));
     }
@@ -233,7 +233,7 @@ pub trait Score: Send {
         true
     }
 
-    /// Whether all nodes are equal to this score as things are.
+    /// Whether all nodes have the same score in the present snapshot.
     fn is_idle(&self) -> bool {
         false
     }
@@ -297,7 +297,7 @@ pub fn replace_each(scores: &mut [i64], least: i64, most: i64, make: impl Fn(i64
     }
 }
 
-/// The least and the highest score.
+/// The lowest and the highest score.
 pub fn extremes(scores: impl Iterator<Item = i64>) -> Option<(i64, i64)> {
     scores.fold(None, |found, score| match found {
         None => Some((score, score)),

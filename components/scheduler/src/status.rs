@@ -10,7 +10,7 @@ pub const EXTENDER: &str = "Extender";
 /// How final a rejection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
-    /// Rejected as things are; evicting pods may help.
+    /// Rejected in the present state; evicting pods may help.
     Unschedulable,
     /// Rejected whichever pods are evicted.
     UnschedulableAndUnresolvable,

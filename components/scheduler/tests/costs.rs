@@ -127,7 +127,7 @@ fn plug_ins_are_called_for_changed_nodes_only() {
         planner.evaluations().get(&(0, point, plugin)).copied().unwrap_or(0)
     };
     let planner = &mut cluster.planner;
-    // All nodes for the first pod; for each of the others only the node of the pod before.
+    // All nodes for the first pod; for each of the others only the node of the previous pod.
     assert_eq!(asked(planner, ExtensionPoint::Filter, "NodeResourcesFit"), NODES as u64 + 9);
     for (point, plugin) in [
         (ExtensionPoint::PreFilter, "NodeResourcesFit"),

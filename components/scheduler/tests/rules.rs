@@ -481,7 +481,7 @@ fn service_anti_affinity_spreads_pods_by_node_labels() {
         leaves["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         world.put(Kind::Pod, Key::new("default", "l"), leaves);
         if let Some(selector) = selector {
-            // Of the Services that select the pod, the first by name counts.
+            // If several Services select the pod, the first by name counts.
             world.service("default", "s", selector).service("default", "t", json!({"more": "1"}));
         }
         let pod = world.pod("p", json!({"labels": {"app": "x", "more": "1"}}), json!({}));

@@ -23,7 +23,7 @@ enum Step {
     /// A pod is nominated to a node.
     Nominated(u8, u8, PodShape, u8),
     Service(u8, bool),
-    /// A budget for the pods of an application, with so many allowed disruptions.
+    /// A budget for the pods of an application, with this number of allowed disruptions.
     DisruptionBudget(u8, Option<u8>),
     /// A bound pod gets a start time.
     Started(u8, u8),

@@ -6,7 +6,7 @@ use crate::pattern::{is_pattern, literal, matches, plain};
 use crate::shell::{Done, Later, Shell, Stop, WHOLE_BYTES_MAX};
 use crate::syntax::{Change, Part, Word};
 
-/// The most words of a command.
+/// The maximum number of words of a command.
 const WORDS_MAX: usize = 20_000;
 /// The longest value from which a prefix or suffix is cut.
 const CUT_BYTES_MAX: usize = 4096;
@@ -256,7 +256,7 @@ impl Shell {
         }
         for part in word {
             match part {
-                // Treated as a variable's value would be.
+                // This text is treated like a variable's value.
                 Part::Text(text) => self.add(fields, text, false),
                 other => self.expand(std::slice::from_ref(other), fields).await?,
             }
@@ -304,7 +304,7 @@ impl Shell {
 /// Removes a prefix or suffix that matches a pattern.
 fn cut<'v>(value: &'v str, sign: char, is_long: bool, pattern: &str) -> &'v str {
     let mut places: Vec<usize> = value.char_indices().map(|(at, _)| at).chain([value.len()]).collect();
-    // From the shortest to the longest candidate.
+    // Candidates from the shortest to the longest.
     if (sign == '%') != is_long {
         places.reverse();
     }

@@ -7,7 +7,7 @@ use crate::tree::{Room, Tree, parent};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The most entries, and the most bytes of files and names.
+/// The maximum number of entries, and the maximum number of bytes of files and names.
 pub const ENTRIES_MAX: usize = 2_000;
 pub const BYTES_MAX: usize = 4 << 20;
 /// The longest path.
@@ -21,7 +21,7 @@ pub struct Files {
     volumes: Vec<Mounted>,
     /// Folders in which the container cannot write.
     read_only: Vec<String>,
-    /// If it can write in mounted volumes alone, the one other file that it can write.
+    /// If the container can write only in mounted volumes and one file: the path of that file.
     closed: Option<String>,
 }
 
@@ -178,12 +178,12 @@ impl Files {
         if is_closed || self.read_only.iter().any(inside) { Err(READ_ONLY) } else { Ok(()) }
     }
 
-    /// From now on the container can write in mounted volumes and one file alone. Mounts still change everything.
+    /// Restricts the container to writes in mounted volumes and to the file `open`. Mounts can still change all files.
     pub fn close_root(&mut self, open: &str) {
         self.closed = Some(absolute("/", open));
     }
 
-    /// Makes a change of the kubelet's, who can write everywhere.
+    /// Makes a change by the kubelet, which can write to all paths.
     fn as_kubelet<T>(&mut self, change: impl FnOnce(&mut Files) -> T) -> T {
         let closed = self.closed.take();
         let changed = change(self);
@@ -265,7 +265,7 @@ impl Files {
         }
     }
 
-    /// Replaces a folder by the given files, as a mount does. A read-only one can be changed only by another mount.
+    /// Replaces a folder by the given files, like a mount. A read-only folder can be changed only by another mount.
     pub fn mount(
         &mut self,
         folder: &str,
@@ -311,7 +311,7 @@ impl Files {
         Ok(())
     }
 
-    /// Mounts a folder of a volume at a path, replacing what was there.
+    /// Mounts a folder of a volume at a path, and replaces the files at this path.
     pub fn mount_volume(&mut self, path: &str, volume: &Volume, folder: &str, is_read_only: bool, now_ms: i64) {
         let (path, folder) = (absolute("/", path), absolute("/", folder));
         let is_there = self.volumes.iter().any(|mounted| mounted.path == path);
@@ -430,7 +430,7 @@ mod tests {
         assert_eq!(one.remove("/data", true), Err(BUSY));
         one.remove("/data/d", true).expect("removed");
         assert_eq!(other.below("/mnt/x"), ["/mnt/x/a"]);
-        // Only a folder of the volume.
+        // This mounts only a folder of the volume.
         let mut part = Files::default();
         part.mount_volume("/p", &volume, "sub/y", false, 0);
         part.write("/p/z", b"2".to_vec(), 6).expect("written");

@@ -23,9 +23,9 @@ struct Ends {
 /// The result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// There is more to do at once.
+    /// Further steps can run at once.
     More,
-    /// Nothing to do before that time, or before input is written or output read.
+    /// No step can run before that time, unless input is written or output is read.
     Idle { until_ms: Option<i64> },
 }
 
@@ -83,7 +83,7 @@ impl Machine {
         bytes.len()
     }
 
-    /// Acts as Ctrl-C: ends a program, or whatever runs in the foreground of a shell.
+    /// Acts like Ctrl-C: ends a program, or the program in the foreground of a shell.
     fn interrupt(&mut self, pid: Pid) {
         let mut system = self.shared.lock();
         let mut of = vec![pid];
@@ -153,7 +153,7 @@ impl Machine {
         }
     }
 
-    /// The unknown program that the container's own command has called; it sleeps since.
+    /// The unknown program that the container's own command has called; it sleeps since then.
     pub fn unknown(&self) -> Option<String> {
         self.shared.lock().unknown.clone()
     }
@@ -217,7 +217,7 @@ impl Machine {
             } else if let Some(process) = system.processes.get_mut(&pid) {
                 process.exit_code = Some(code);
             }
-            // Its ended children are not waited for any more.
+            // Nobody waits for its ended children any more.
             system.processes.retain(|_, process| process.parent != pid || process.exit_code.is_none());
         }
     }

@@ -170,7 +170,7 @@ impl Parser {
         }
     }
 
-    /// As [`Parser::list`], with at least one command.
+    /// Like [`Parser::list`], with at least one command.
     fn body(&mut self, ends: &[&str]) -> Read<List> {
         let list = self.deeper(|parser| parser.list(ends))?;
         if list.is_empty() { Err(self.unexpected()) } else { Ok(list) }

@@ -1,6 +1,6 @@
 //! File name patterns: `*`, `?` and `[…]`, with `\` before literal characters.
 
-/// The most work of one comparison.
+/// The maximum work of one comparison.
 const WORK_MAX: usize = 200_000;
 
 /// Whether a pattern matches a whole text. A comparison that exceeds the limit does not match.

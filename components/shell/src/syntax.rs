@@ -9,9 +9,9 @@ pub type List = Arc<Vec<Chain>>;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chain {
     pub first: Pipeline,
-    /// `true` stands for `&&`.
+    /// The further pipelines, each with its operator: `true` stands for `&&`, `false` for `||`.
     pub rest: Vec<(bool, Pipeline)>,
-    /// Followed by `&`.
+    /// Whether the chain runs in the background: `&` follows it.
     pub in_background: bool,
 }
 
@@ -37,7 +37,7 @@ pub enum What {
     Subshell(List),
     /// Conditions with their bodies, and the `else` branch.
     If(Vec<(List, List)>, Option<List>),
-    /// Without words it loops over the arguments.
+    /// A loop. Without words it loops over the arguments.
     For {
         name: String,
         words: Option<Vec<Word>>,

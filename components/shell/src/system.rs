@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most processes at a time.
+/// The maximum number of processes at a time.
 const PROCESSES_MAX: usize = 32;
 
 pub type Pid = u32;
@@ -89,12 +89,12 @@ pub struct Process {
     pub parent: Pid,
     pub signals: Vec<Signal>,
     pub exit_code: Option<i32>,
-    /// Belongs to the container's own command.
+    /// Whether the process belongs to the container's own command.
     pub is_own: bool,
     pub words: String,
 }
 
-/// The shared state, as processes hold it.
+/// A process's reference to the shared state.
 #[derive(Clone)]
 pub struct Shared(Arc<Mutex<System>>);
 
@@ -157,7 +157,7 @@ impl Shared {
         Some(pid)
     }
 
-    /// The exit code of an ended process, which is forgotten then.
+    /// Takes the exit code of an ended process, and forgets the process.
     pub fn reap(&self, pid: Pid) -> Option<i32> {
         let mut system = self.lock();
         let code = system.processes.get(&pid)?.exit_code?;

@@ -2,14 +2,14 @@
 
 /// The longest line.
 const LINE_BYTES_MAX: usize = 4096;
-/// The most echo that waits for a slow client.
+/// The maximum number of echoed bytes that wait for a slow client.
 const ECHO_BYTES_MAX: usize = 16 << 10;
 
 #[derive(Debug, Default)]
 pub struct Terminal {
     line: Vec<u8>,
     echo: Vec<u8>,
-    /// Within an escape sequence, such as that of an arrow key.
+    /// Whether the input is within an escape sequence, such as an arrow key's.
     in_sequence: bool,
 }
 
@@ -66,7 +66,7 @@ impl Terminal {
         }
     }
 
-    /// Takes the echo of what was typed.
+    /// Takes the echo of typed characters.
     pub fn echo(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.echo)
     }

@@ -57,7 +57,7 @@ pub fn moment(seconds: i64) -> Moment {
     }
 }
 
-/// Formats a time as `date +FORMAT` does.
+/// Formats a time like `date +FORMAT`.
 pub fn format(millis: i64, format: &str) -> String {
     let seconds = millis.div_euclid(1000);
     let now = moment(seconds);

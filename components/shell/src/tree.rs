@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A file error, in the system's words.
+/// A file error, in the system's wording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trouble(pub &'static str);
 
@@ -20,13 +20,13 @@ pub const BUSY: Trouble = Trouble("Device or resource busy");
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// `None` for a folder.
+    /// The content of a file; `None` for a folder.
     pub content: Option<Arc<Vec<u8>>>,
     pub mode: u32,
     pub changed_ms: i64,
 }
 
-/// What an entry counts for besides its path and content.
+/// The bytes that an entry counts for in addition to its path and content.
 const ENTRY_BYTES: usize = 64;
 
 /// A tree of folders and files.

@@ -1,15 +1,16 @@
-//! What controllers ask of a cloud, as data: calls, answers, and why a call came to nothing.
+//! Requests of controllers to a cloud, as data: calls, answers and the reasons of failed calls.
 //!
-//! A cloud is whoever keeps machines, load balancers and routes for a cluster. It offers some parts of this or all of it
-//! ([`Offers`]). Every call may be made again: what is there already is left as it is, and what is gone may be deleted.
+//! A cloud provides machines, load balancers and routes for a cluster. It offers some or all of these parts
+//! ([`Offers`]). Every call may be repeated: creating an existing object changes nothing, and deleting an absent object
+//! succeeds.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// For which cluster a call is made: its name, as `--cluster-name` has it, and the uid of its namespace `kube-system`.
-/// Two clusters of one name are told apart by the uid.
+/// The cluster for which a call is made: its `--cluster-name`, and the uid of its namespace `kube-system`. The uid
+/// distinguishes two clusters of one name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cluster {
     pub name: String,
@@ -26,7 +27,7 @@ pub struct Offers {
     pub clusters: bool,
 }
 
-/// One thing that is asked of a cloud.
+/// One request to a cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
     /// The instance behind a node.
@@ -34,30 +35,30 @@ pub enum Call {
         cluster: Cluster,
         node: NodeRef,
     },
-    /// Where the instance is, from clouds that do not say so with the instance.
+    /// The zone of the instance, for clouds whose instances do not contain their zone.
     Zone {
         cluster: Cluster,
         node: NodeRef,
     },
-    /// Makes a balancer, or brings it to what is wanted.
+    /// Makes a load balancer, or changes it to match `wanted`.
     EnsureBalancer {
         cluster: Cluster,
         wanted: Arc<Wanted>,
         hosts: Arc<[Host]>,
     },
-    /// Brings the hosts of a balancer to these, and leaves the rest of it.
+    /// Replaces the hosts of a load balancer, and leaves the rest of it.
     UpdateHosts {
         cluster: Cluster,
         wanted: Arc<Wanted>,
         hosts: Arc<[Host]>,
     },
-    /// Deletes a balancer with all that belongs to it.
+    /// Deletes a load balancer with all its parts.
     DeleteBalancer {
         cluster: Cluster,
         name: String,
         service: ServiceRef,
     },
-    /// All routes of the cluster's network, whosever they are.
+    /// All routes of the cluster's network, including other clusters' routes.
     Routes {
         cluster: Cluster,
     },
@@ -69,11 +70,11 @@ pub enum Call {
         cluster: Cluster,
         route: Route,
     },
-    /// The clusters that have something in this cloud.
+    /// The clusters that have objects in this cloud.
     Clusters,
 }
 
-/// What a cloud answers.
+/// A cloud's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Instance(Instance),
@@ -84,7 +85,7 @@ pub enum Answer {
     Done,
 }
 
-/// Which node an instance is asked about: by the id that the cloud gave it, or by name where it has none yet.
+/// Identifies the node of an instance: by the id that the cloud gave it, or by name if it has no id yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeRef {
     pub name: String,
@@ -98,15 +99,15 @@ pub struct ServiceRef {
     pub uid: String,
 }
 
-/// A machine of a cloud.
+/// A machine in a cloud.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Instance {
-    /// `PROVIDER://…`
+    /// The provider ID: `PROVIDER://…`.
     pub provider_id: String,
     pub kind: String,
     pub zone: Zone,
     pub addresses: Vec<Address>,
-    /// Labels that its node gets besides.
+    /// Additional labels for its node.
     pub labels: BTreeMap<String, String>,
     pub is_shut_down: bool,
 }
@@ -126,26 +127,26 @@ pub struct Address {
     pub address: String,
 }
 
-/// A balancer as a Service wants it.
+/// A load balancer as a Service wants it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// The name of the balancer in the cloud.
+    /// The load balancer's name in the cloud.
     pub name: String,
     pub service: ServiceRef,
     pub annotations: BTreeMap<String, String>,
     pub ports: Vec<Port>,
-    /// Who may send to it, as ranges of addresses; nobody is kept out where there is none.
+    /// The addresses that may send to the load balancer, as ranges. If there is no range, all addresses may.
     pub source_ranges: Vec<String>,
-    /// The address that is asked for, if any.
+    /// The requested address, if any.
     pub address: String,
     pub external_ips: Vec<String>,
-    /// Whether traffic stays on the node that it comes to.
+    /// Whether traffic stays on the node at which it arrives.
     pub local: bool,
-    /// Where nodes tell whether they have somebody behind the Service; 0 for nowhere.
+    /// The port at which nodes report whether they have a ready backend of the Service; 0 if there is none.
     pub health_check_port: u16,
-    /// For how many seconds a client stays with one backend; 0 for not at all.
+    /// For how many seconds a client stays with one backend; 0 for no affinity.
     pub affinity_seconds: u32,
-    /// `IPv4`, `IPv6`, or both, the first one preferred.
+    /// The IP families: `IPv4`, `IPv6`, or both with the preferred one first.
     pub families: Vec<String>,
 }
 
@@ -155,11 +156,11 @@ pub struct Port {
     pub protocol: String,
     pub app_protocol: String,
     pub port: u16,
-    /// The port of each node behind it; 0 where nodes have none.
+    /// The port of each node behind it; 0 if nodes have none.
     pub node_port: u16,
 }
 
-/// A node that a balancer sends to.
+/// A node to which a load balancer sends traffic.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Host {
     pub node: NodeRef,
@@ -167,16 +168,16 @@ pub struct Host {
     pub addresses: Vec<Address>,
 }
 
-/// A balancer as it is.
+/// A load balancer as it is in the cloud.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Balancer {
     pub name: String,
-    /// Whose it is.
+    /// The cluster to which it belongs.
     pub cluster: Cluster,
     pub ingress: Vec<Ingress>,
 }
 
-/// Where a balancer takes traffic.
+/// An address at which a load balancer takes traffic.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ingress {
     pub ip: String,
@@ -190,46 +191,46 @@ pub struct Ingress {
 pub struct IngressPort {
     pub port: u16,
     pub protocol: String,
-    /// What is wrong with it, as a word.
+    /// The reason why the port does not work, as one word; empty if it works.
     pub error: String,
 }
 
-/// A way to the pods of a node.
+/// A route to the pods of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
     pub name: String,
-    /// Whose it is; an empty name where nobody knows.
+    /// The cluster to which it belongs; with an empty name if that is unknown.
     pub cluster: Cluster,
     pub node: String,
     pub destination: String,
-    /// Whether what is sent there is dropped, because its node is gone.
+    /// Whether traffic to this destination is dropped because its node is gone.
     pub blackhole: bool,
 }
 
-/// Why a call came to nothing.
+/// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     pub why: Why,
     pub message: String,
-    /// When the cloud wants to be asked again.
+    /// The time after which the cloud wants the call to be repeated.
     pub retry_millis: Option<i64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// What was asked about is not there, and the cloud is sure of it.
+    /// The object does not exist, and the cloud is sure of it.
     NotFound,
-    /// The cloud has no such part.
+    /// The cloud does not offer this part.
     NotOffered,
-    /// Somebody else cares for this Service.
+    /// Another controller or program is responsible for this Service.
     Elsewhere,
-    /// What is asked cannot be, however often it is asked.
+    /// The call can never succeed, however often it is repeated.
     Invalid,
-    /// Something of somebody else's is in the way.
+    /// An object of another owner conflicts with the call.
     Conflict,
-    /// Too much is there, or too much was asked.
+    /// A limit of the cloud is reached: of objects or of calls.
     Exhausted,
-    /// The cloud did not answer, or not in time, or not what it was asked.
+    /// The cloud did not answer in time, or its answer does not fit the call.
     Unavailable,
 }
 
@@ -274,7 +275,7 @@ impl fmt::Display for Fault {
 }
 
 impl Call {
-    /// What it is called in messages and metrics.
+    /// The call's name in messages and metrics.
     pub fn method(&self) -> &'static str {
         match self {
             Call::Instance { .. } => "Instance",
@@ -289,7 +290,7 @@ impl Call {
         }
     }
 
-    /// The cluster that it is made for; none where it is about all of them.
+    /// The cluster for which the call is made; `None` if the call is about all clusters.
     pub fn cluster(&self) -> Option<&Cluster> {
         match self {
             Call::Instance { cluster, .. }
@@ -304,12 +305,12 @@ impl Call {
         }
     }
 
-    /// Whether it changes nothing.
+    /// Whether the call changes nothing.
     pub fn is_read(&self) -> bool {
         matches!(self, Call::Instance { .. } | Call::Zone { .. } | Call::Routes { .. } | Call::Clusters)
     }
 
-    /// An answer to this call, or a fault where it is one to another.
+    /// The answer, or a fault if it is not an answer to this call.
     pub fn judge(&self, answer: Answer) -> Result<Answer, Fault> {
         let fits = match (self, &answer) {
             (Call::Instance { .. }, Answer::Instance(_))

@@ -16,7 +16,7 @@ pub struct Stamp {
 #[derive(Debug, Default)]
 pub struct Keys {
     pub now: BTreeSet<Key>,
-    /// Keys that may wait for so many milliseconds, so that one plan handles several changes.
+    /// Keys that may wait for this many milliseconds, so that one plan handles several changes.
     pub later: BTreeMap<Key, i64>,
 }
 
@@ -25,7 +25,7 @@ impl Keys {
         self.now.insert(key);
     }
 
-    /// Adds a key that may wait; with 0 or less it does not.
+    /// Adds a key that may wait for `millis` milliseconds; with 0 or less it does not wait.
     pub fn add_after(&mut self, key: Key, millis: i64) {
         match millis {
             ..=0 => self.add(key),
@@ -74,46 +74,46 @@ impl ExtraKinds {
     }
 }
 
-/// One controller. All that it knows of the cluster is in the world. State that it keeps besides, such as when it first
-/// saw something, must be dispensable: a new controller without that state must come to the same end.
+/// One controller. All that it knows of the cluster is in the world. Other state that it keeps, such as the time at
+/// which it first saw an object, must be dispensable: a new controller without that state must come to the same end.
 pub trait Controller: Send {
     /// The name in `--controllers`: `deployment-controller`.
     fn name(&self) -> &'static str;
 
-    /// The name of its queue in metrics.
+    /// The name of the controller's queue in metrics.
     fn queue(&self) -> &'static str {
         self.name()
     }
 
-    /// The service account in `kube-system` that it acts as.
+    /// The service account in `kube-system` as which the controller acts.
     fn account(&self) -> &'static str {
         self.name()
     }
 
-    /// The field manager of its writes.
+    /// The field manager of the controller's writes.
     fn manager(&self) -> &'static str {
         "kube-controller-manager"
     }
 
-    /// The user that it acts as, if it does not act as a service account.
+    /// The user as which the controller acts; `None`: it acts as a service account.
     fn user(&self) -> Option<&'static str> {
         None
     }
 
-    /// The source of its Events.
+    /// The source of the controller's Events.
     fn component(&self) -> &'static str {
         self.name()
     }
 
-    /// How long it waits before a failed key is planned again.
+    /// How long a failed key waits before it is planned again.
     fn back_off(&self) -> BackOff {
         BackOff::default()
     }
 
-    /// The resources that it needs; the world contains their objects.
+    /// The resources that the controller needs; the world contains their objects.
     fn resources(&self) -> Vec<Resource>;
 
-    /// Adds the indexes that it needs to the world. Called before the world has any objects.
+    /// Adds the indexes that the controller needs to the world. Called before the world has any objects.
     fn indexes(&self, _world: &mut World) {}
 
     /// The objects that it needs beside these resources. Of resources that no controller names the world has the
@@ -129,7 +129,7 @@ pub trait Controller: Send {
     /// Collects the keys to be planned at the start, without a change, once the world is complete.
     fn begin(&mut self, _world: &World, _keys: &mut Keys) {}
 
-    /// What is to be done for a key now.
+    /// Plans the actions for a key.
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan;
 
     /// The answer to a GET that the plan for `key` asked for.
@@ -138,11 +138,11 @@ pub trait Controller: Send {
     /// The answer to a review that the plan for `key` asked for: the whole review with its status.
     fn reviewed(&mut self, _key: &Key, _review: &Value, _answer: Result<Value, Refusal>) {}
 
-    /// What came of a call that the plan for `key` made to a cloud.
+    /// The result of a call that the plan for `key` made to a cloud.
     fn called(&mut self, _key: &Key, _call: &Call, _answer: Result<Answer, Fault>, _now: Time) {}
 
-    /// What is to be said and done about a step of which some actions were refused. The key is planned again anyway,
-    /// later each time that it fails.
+    /// Plans Events and actions for a step of which some actions were refused. The key is planned again in any case,
+    /// with a longer wait after each failure.
     fn refused(&mut self, _world: &World, _key: &Key, _refused: &[Refused], _stamp: Stamp) -> Plan {
         Plan::default()
     }

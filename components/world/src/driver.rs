@@ -1,5 +1,5 @@
-//! Drives controllers over one world, without time or tokio: it is notified of changes and returns the next plan to
-//! be carried out; it is told the result, and then knows when the key is planned again.
+//! Drives controllers over one world, without time or tokio: it is notified of changes and returns the next plan to be
+//! carried out; it gets the result, and then determines when the key is planned again.
 //!
 //! Namespaces take turns: next is the namespace for which the least work was done, by whichever controllers. Work is
 //! counted ([`crate::work`]), so that a namespace with few cheap keys never waits behind one with many or expensive
@@ -26,11 +26,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Earlier than any time that a key waits for.
 const START: Time = Time(jiff::Timestamp::MIN);
 
-/// The work that every plan counts as, beside the objects that it looks at.
+/// The work of every plan, in addition to the work of reading objects.
 const PLAN: u64 = 10;
 /// A plan with more work than this is expensive.
 const EXPENSIVE_WORK: u64 = 5_000;
-/// The limit of a plan's work: that of many thousand ordinary plans, or a few seconds.
+/// The limit of a plan's work. It equals the work of many thousand ordinary plans, or a few seconds.
 const PLAN_MAX: u64 = 4_000_000;
 
 /// Controllers, and the world that they share.
@@ -42,11 +42,11 @@ pub struct Driver {
     watchers: HashMap<Resource, Vec<usize>>,
     /// The members that need kinds beyond their resources: each is notified of every change.
     extra_watchers: Vec<usize>,
-    /// The index of the member that is asked first for a key of the next namespace. It advances with each key, so that
-    /// no member waits for one that always has keys.
+    /// The index of the member whose keys of the next namespace are considered first. It advances with each key, so
+    /// that no member waits for another that always has keys.
     turn: usize,
     turns: Turns,
-    /// Changes from before the world was complete; nothing is planned until then.
+    /// The changes before the world was complete; `None` once it is. Nothing is planned before that.
     early: Option<Vec<Change>>,
 }
 
@@ -54,7 +54,7 @@ struct Member {
     controller: Box<dyn Controller>,
     /// The kinds that it needs beside its resources.
     extra_kinds: ExtraKinds,
-    /// Whether it is making a plan in the background; [`Placeholder`] stands for it meanwhile.
+    /// Whether the controller is making a plan in the background. Until that ends, [`Placeholder`] stands for it.
     is_in_background: bool,
     /// The changes since that plan was begun.
     missed_changes: Vec<Change>,
@@ -79,7 +79,7 @@ pub struct Written {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteResult {
-    /// The object now has this version.
+    /// The object has this version after the action.
     Version(u64),
     /// The object is gone; its uid, or an empty text if that is unknown.
     Gone(Text),
@@ -99,7 +99,7 @@ pub struct Task {
     pub work: u64,
 }
 
-/// The next plan: to be carried out, or to be made first.
+/// The next plan: one to carry out, or one that must first be made in the background.
 pub enum NextPlan {
     Task(Task),
     Background(BackgroundPlan),
@@ -130,16 +130,18 @@ pub struct Outcome {
     pub written: Vec<Written>,
     /// Whether an action was refused or the plan was not ready: the key is planned again without a change.
     pub failed: bool,
-    /// Whether it failed for a reason that a newer plan will meet again: the server forbids it, or does not answer.
+    /// Whether it failed for a reason that also affects a newer plan: the server forbids the action, or does not
+    /// answer.
     pub refused: bool,
-    /// Whether it did nothing but ask: how it goes is seen with the next plan, and one that has failed before still has.
+    /// Whether the plan only made requests for answers. Then the key's count of failures stays as it is, and the next
+    /// plan shows whether it succeeds.
     pub asked: bool,
     /// When the plan asked to be made again.
     pub again: Option<Time>,
 }
 
 impl Driver {
-    /// A driver without controllers, which plans nothing until it is told that the world is complete.
+    /// A driver without controllers, which plans nothing before [`Self::complete`].
     pub fn new() -> Driver {
         Driver { early: Some(Vec::new()), ..Driver::default() }
     }
@@ -200,7 +202,7 @@ impl Driver {
         self.watchers.keys()
     }
 
-    /// What the world must contain beside these.
+    /// The kinds that the world must contain in addition to these resources.
     pub fn extra_kinds(&self) -> ExtraKinds {
         let extra_watchers = self.extra_watchers.iter().map(|place| {
             let member = &self.members[*place];
@@ -282,8 +284,8 @@ impl Driver {
         }
     }
 
-    /// As [`Driver::take`], but an expensive plan is returned to be made in the background. `background_slots`: how many
-    /// more may be; with none, expensive plans wait.
+    /// Like [`Driver::take`], but an expensive plan is returned to be made in the background. `background_slots` is the
+    /// number of further plans that may be made there; with 0, expensive plans wait.
     pub fn take_or_background(&mut self, stamp: impl FnMut() -> Stamp, background_slots: usize) -> Option<NextPlan> {
         self.take_any(stamp, Some(background_slots))
     }
@@ -331,7 +333,7 @@ impl Driver {
         self.planned(place, key, planned, waited_ms, now)
     }
 
-    /// Whether a controller is making a plan in the background and cannot be asked for anything else.
+    /// Whether a controller is making a plan in the background and cannot do other work.
     pub fn is_in_background(&self, member: usize) -> bool {
         self.members[member].is_in_background
     }
@@ -398,7 +400,7 @@ impl Driver {
         self.early.is_none() && self.turns.next(self.turn, may_take).is_some()
     }
 
-    /// The plan for a key now, not to be carried out.
+    /// Makes the present plan for a key, without carrying it out.
     pub fn rehearse(&mut self, member: usize, key: &Key, stamp: Stamp) -> Plan {
         self.members[member].controller.plan(&self.world, key, stamp)
     }
@@ -427,7 +429,7 @@ impl Driver {
         let _ = catch_unwind(AssertUnwindSafe(|| controller.reviewed(key, review, answer)));
     }
 
-    /// What came of a call to a cloud that a plan made.
+    /// The result of a call to a cloud that a plan made.
     pub fn called(&mut self, member: usize, key: &Key, call: &Call, answer: Result<Answer, Fault>, now: Time) {
         let controller = &mut self.members[member].controller;
         let _ = catch_unwind(AssertUnwindSafe(|| controller.called(key, call, answer, now)));
@@ -473,7 +475,7 @@ impl Driver {
         }
     }
 
-    /// The earliest time at which a key is to be planned without a change.
+    /// The earliest time at which a key must be planned without a change.
     pub fn next_time(&self) -> Option<Time> {
         self.members.iter().filter_map(|member| member.queue.next_time()).min()
     }
@@ -529,8 +531,8 @@ impl Controller for Placeholder {
 }
 
 impl Written {
-    /// Whether the world contains the write. A world without the resource never will, so such a write is not waited
-    /// for.
+    /// Whether the world contains the write. A world without the resource never contains it, so such a write is not
+    /// waited for.
     fn is_in(&self, world: &World) -> bool {
         if !world.shows(&self.resource) {
             return true;
@@ -553,7 +555,7 @@ mod tests {
     use crate::{Action, Verb, View};
     use holdfast_value::json;
 
-    /// Wants one pod, and panics if a pod is called `bad`.
+    /// A controller that wants one pod, and panics if a pod is called `bad`.
     struct One;
 
     impl Controller for One {
@@ -628,7 +630,7 @@ mod tests {
         assert_eq!(take(&mut driver, now()).as_deref(), Some("one"));
     }
 
-    /// Looks at as many objects for each key as the key's name says.
+    /// A controller that reads as many objects for each key as the key's name says.
     struct Expensive;
 
     impl Controller for Expensive {
@@ -671,7 +673,7 @@ mod tests {
         // The many cheap keys wait for one expensive plan only.
         let first: Vec<u64> = (0..1001).map(|_| next(&mut driver).work).collect();
         assert_eq!(first.iter().filter(|work| **work > 1000).count(), 1);
-        // A namespace that comes later is next, but has no turns saved up.
+        // A namespace that comes later has the next turn, but only one: it has saved no turns.
         show(&mut driver, "late", "0-a".into());
         let late: Vec<Task> = (0..2).map(|_| next(&mut driver)).collect();
         assert!(late.iter().all(|task| &*task.key.namespace == "late" && task.waited_ms == 0));
@@ -697,7 +699,7 @@ mod tests {
             }
         };
         show(&mut driver, "a", "100000", 1);
-        // It is not yet known to be expensive.
+        // The key is not yet known to be expensive.
         rest(&mut driver);
         show(&mut driver, "a", "100000", 2);
         assert!(!driver.can_take(0, now()) && driver.can_take(1, now()));

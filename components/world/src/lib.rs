@@ -1,4 +1,4 @@
-//! What components see of a cluster, and what they do to it.
+//! The objects of a cluster that components see, and their actions on it.
 //!
 //! A component has a [`World`]: the objects that it needs, each as a small typed [`View`] with its metadata and its
 //! bytes, with indexes by owner, namespace and node. A [`Controller`] is told of every change, says which keys the

@@ -129,9 +129,10 @@ pub fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(dese
 #[derive(Debug)]
 pub struct Object {
     pub meta: Meta,
-    /// When this version was seen, by the clock of the caller that feeds the world.
+    /// When this version was received, by the clock of the caller that feeds the world.
     pub seen: Time,
-    /// JSON in the version that its [`crate::Resource`] names, shared with other holders of the object.
+    /// The object's JSON in the version that its [`crate::Resource`] names. It is shared with other holders of the
+    /// object.
     pub body: Body,
     pub(crate) view: Box<dyn Any + Send + Sync>,
 }

@@ -1,4 +1,4 @@
-//! What is to be done for one key, as data.
+//! The actions for one key, as data.
 
 use crate::{Key, Object, Resource, Text, Time, cloud};
 use holdfast_value::Value;
@@ -7,9 +7,9 @@ use std::sync::Arc;
 /// A controller's plan for one key. Once it is carried out, the next plan is empty.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Plan {
-    /// Carried out one after the other; a step with a refused action is the last one.
+    /// The steps are carried out one after the other, up to the first with a refused action.
     pub steps: Vec<Step>,
-    /// Events for people, whether or not anything is done.
+    /// Events for people. They are written even if there are no actions.
     pub notes: Vec<Note>,
     /// When to plan this key again without a change.
     pub again: Option<Time>,
@@ -19,12 +19,13 @@ pub struct Plan {
     /// Bodies of `SubjectAccessReview`s. As with `asks`, a plan with reviews has no steps, and the key is planned again
     /// after [`crate::Controller::reviewed`].
     pub reviews: Vec<Value>,
-    /// What a cloud is asked, all at once. As with `asks`, a plan that has any has no steps, and the key is planned again with
-    /// what [`crate::Controller::called`] was told.
+    /// Calls to a cloud, all made at once. As with `asks`, a plan with calls has no steps, and the key is planned again
+    /// after [`crate::Controller::called`].
     pub calls: Vec<cloud::Call>,
-    /// What cannot be done yet, though nothing was refused: the key is planned again later each time that it is so.
+    /// Whether some work cannot be done yet, though nothing was refused. The key is planned again, with a longer wait
+    /// each time.
     pub unready: bool,
-    /// Why something was left undone that a person might expect, for logs and tests.
+    /// The reasons why expected work was not done, for logs and tests.
     pub left: Vec<String>,
 }
 
@@ -36,7 +37,7 @@ pub type Step = Vec<Action>;
 pub struct Action {
     pub resource: Resource,
     pub key: Key,
-    /// Empty, or `status`, `scale`, `binding` …
+    /// The subresource: empty, or `status`, `scale`, `binding` …
     pub subresource: &'static str,
     pub verb: Verb,
     /// Objects that must not exist, with their uids: before acting, each is looked up at the server, and if one is
@@ -51,11 +52,11 @@ pub struct Action {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verb {
-    /// The name in the key may be empty if the object has a `generateName`.
+    /// Creates the object. The name in the key may be empty if the object has a `generateName`.
     Create(Value),
     /// Replaces the object; its `metadata.resourceVersion` is the version that the plan is based on.
     Update(Value),
-    /// Replaces the object by itself with another status.
+    /// Replaces the object by the same object with another status.
     UpdateStatus(Restated),
     /// A JSON merge patch; `metadata.resourceVersion` or `metadata.uid` in it is a precondition.
     MergePatch(Value),
@@ -117,7 +118,7 @@ pub enum Propagation {
     Orphan,
 }
 
-/// An Event about an object, for people. Equal ones are counted together.
+/// An Event about an object, for people. Equal Events are counted together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     pub resource: Resource,
@@ -168,7 +169,7 @@ impl Refusal {
         self.reason == "NotFound"
     }
 
-    /// Whether the server does not serve the path, whatever objects exist.
+    /// Whether the server does not serve the path at all.
     pub fn is_no_such_path(&self) -> bool {
         self.code == 404 && self.message == holdfast_core::Refusal::NoSuchPath.message()
     }
@@ -225,7 +226,7 @@ impl Action {
         Action { subresource, ..self }
     }
 
-    /// The action with objects that must not exist.
+    /// Adds objects that must not exist to the action.
     pub fn unless(self, absent: Vec<(Resource, Key, Text)>) -> Action {
         Action { absent, ..self }
     }
@@ -234,7 +235,7 @@ impl Action {
         Action { manager: Some(manager), ..self }
     }
 
-    /// About how many bytes it sends.
+    /// The approximate number of bytes that the action sends.
     pub fn json_bytes(&self) -> usize {
         match &self.verb {
             Verb::Create(body)
@@ -253,7 +254,7 @@ impl Action {
     }
 }
 
-/// About how many bytes a document takes as JSON, without encoding it.
+/// The approximate size of a document in JSON, computed without encoding it.
 fn json_bytes(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() + 3,

@@ -21,14 +21,14 @@ impl Default for BackOff {
 }
 
 impl BackOff {
-    /// The wait after a failure that follows on so many others.
+    /// The wait after a failure that follows `failures` earlier failures in a row.
     pub fn after(&self, failures: u32) -> i64 {
         let factor = 1i64.checked_shl(failures).filter(|factor| *factor > 0).unwrap_or(i64::MAX);
         self.first_ms.saturating_mul(factor).min(self.last_ms)
     }
 }
 
-/// The limit of retries after refusals, for all keys of a namespace together: so many at once, and then one per
+/// The limit of retries after refusals, for all keys of a namespace together: this many at once, and then one per
 /// interval. client-go's queues have one limit for all keys, which lets one namespace delay the others.
 const REFUSED_AT_ONCE: i64 = 100;
 const REFUSED_EVERY_MS: i64 = 100;
@@ -37,7 +37,7 @@ const REFUSED_EVERY_MS: i64 = 100;
 #[derive(Debug, Default)]
 struct Paces {
     turns: HashMap<String, Time>,
-    /// At so many entries, those that no longer delay any key are dropped.
+    /// At this number of entries, entries that no longer delay any key are dropped.
     most: usize,
 }
 
@@ -63,9 +63,9 @@ pub struct Queue {
     waiting: HashMap<Key, Time>,
     /// Namespaces whose line began since the last [`Self::wake`], oldest first.
     begun: Vec<Text>,
-    /// The newest time that a caller passed.
+    /// The newest time that a caller has passed.
     now: Option<Time>,
-    /// Keys that were taken and are not done yet; `true` if the key was added again meanwhile.
+    /// Keys that are being planned or acted on; `true` if the key was added again since.
     busy: HashMap<Key, bool>,
     /// At most one time for each key.
     timers: BTreeSet<(Time, Key)>,
@@ -82,7 +82,7 @@ impl Queue {
         Queue { back_off, ..Queue::default() }
     }
 
-    /// Adds a key to be planned as soon as possible. `true`: it was not waiting already.
+    /// Adds a key to be planned as soon as possible. Returns `true` if the key was not already waiting.
     pub fn add(&mut self, key: Key) -> bool {
         if let Some(again) = self.busy.get_mut(&key) {
             return !std::mem::replace(again, true);
@@ -122,7 +122,7 @@ impl Queue {
     }
 
     /// The key failed: it is planned again, after a wait that grows each time. If something was refused, it also waits
-    /// for its namespace's limit of retries. Returns how many failures in a row came before.
+    /// for its namespace's limit of retries. Returns how many failures in a row preceded this one.
     pub fn fail(&mut self, key: Key, now: Time, was_refused: bool) -> u32 {
         self.retries += 1;
         let failures = self.failures.entry(key.clone()).or_default();

@@ -11,7 +11,7 @@ use holdfast_core::state::{Entry, State};
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// Who acts: the user that the server authorizes, and the field manager.
+/// The actor: the user that the server authorizes, and the field manager.
 #[derive(Debug, Clone)]
 pub struct Actor {
     pub user: Arc<User>,
@@ -19,7 +19,7 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// A controller of the control plane: as in Kubernetes a service account in `kube-system`.
+    /// The actor of a controller: as in Kubernetes, a service account in `kube-system`.
     pub fn of(controller: &dyn Controller) -> Actor {
         let user = match controller.user() {
             Some(name) => User::new(name, &["system:authenticated"]),
@@ -28,12 +28,12 @@ impl Actor {
         Actor { user: Arc::new(user), field_manager: controller.manager() }
     }
 
-    /// Whether it is a service account, rather than a user that several controllers share.
+    /// Whether the actor is a service account, rather than a user that several controllers share.
     pub fn has_account(&self) -> bool {
         self.user.name.starts_with("system:serviceaccount:")
     }
 
-    /// The name of its service account in `kube-system`, or else its user name.
+    /// The name of the actor's service account in `kube-system`, or otherwise its user name.
     pub fn account(&self) -> &str {
         self.user.name.rsplit(':').next().unwrap_or_default()
     }
@@ -149,7 +149,7 @@ pub fn find<'a>(state: &'a State, resource: &Resource, key: &Key) -> Option<(Kin
     Some((kind, state.get(kind, &meta::key(namespace, &key.name))?))
 }
 
-/// Which kinds a registry serves in which versions.
+/// The kinds that a registry serves, and their versions.
 pub fn served(registry: &Registry) -> Served {
     let versions = registry.iter().flat_map(|(_, kind)| kind.versions.iter().map(move |version| (kind, version)));
     let is_served = |(kind, version): &(&Kind, &holdfast_core::kinds::Version)| {

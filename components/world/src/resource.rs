@@ -51,7 +51,7 @@ impl Resource {
         self.1
     }
 
-    /// Empty for the core group.
+    /// The API group; empty for the core group.
     pub fn group(&self) -> &str {
         &self.0.group
     }
@@ -78,7 +78,7 @@ impl Resource {
         self.0.namespaced
     }
 
-    /// `apps/v1`, or `v1`.
+    /// The group and version as in objects: `apps/v1`, or `v1`.
     pub fn api_version(&self) -> String {
         match self.group() {
             "" => self.version().to_owned(),
@@ -87,8 +87,8 @@ impl Resource {
     }
 }
 
-/// FNV-1a, which is the same in every process, so that work done resource by resource has the same order in every
-/// replay.
+/// The FNV-1a hash of the names. It is the same in every process, so that work done resource by resource has the same
+/// order in every replay.
 fn hash_of(names: &[&str]) -> u64 {
     let bytes = names.iter().flat_map(|name| name.bytes().chain([0xff]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

@@ -15,12 +15,13 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 /// The name of the index of [`World::select`]: `namespace/label=value` of every label of an object.
 const LABELS: &str = "labels";
 
-/// The place of all objects of a namespace, whatever their labels.
+/// The place of all objects of a namespace, with any labels.
 fn everywhere(namespace: &str) -> Text {
     place(namespace, "", "")
 }
 
-/// With more values than this for a label, looking at all objects of the namespace is not slower than the index.
+/// The maximum number of values of a label that are looked up in the index. With more, reading all objects of the
+/// namespace is not slower.
 const PINNED_VALUES_MAX: usize = 64;
 
 /// A selector with more requirements than this is compiled to one test for each label.
@@ -34,7 +35,7 @@ pub struct Selector(Arc<Compiled>);
 /// A parsed selector, ready to be tested.
 struct Compiled {
     selector: LabelSelector,
-    /// Why it cannot be parsed.
+    /// Why the selector cannot be parsed; `None` if it can.
     fault: Option<String>,
     /// The tests of a long selector, by label; empty for a short one, whose requirements are tested directly.
     tests: Vec<LabelTest>,
@@ -50,7 +51,7 @@ struct LabelTest {
     label: Text,
     must_be_there: bool,
     must_be_absent: bool,
-    /// Sorted, like `not_among`.
+    /// The allowed values, sorted like `not_among`; `None`: any value.
     among: Option<Vec<Text>>,
     not_among: Vec<Text>,
     above: Option<i64>,
@@ -114,7 +115,7 @@ impl Compiled {
         Compiled { selector, fault, tests, needed, written: None }
     }
 
-    /// Takes time in proportion to the shorter of the two: the selector, or the labels.
+    /// Whether the labels match. The time is in proportion to the shorter of the selector and the labels.
     fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         if self.tests.is_empty() {
             return self.selector.matches_by(|label| labels.get(label).map(String::as_str));
@@ -148,7 +149,7 @@ enum Form {
 #[derive(Default)]
 struct Held {
     selectors: HashMap<u64, Weak<Compiled>>,
-    /// At so many entries, those that no longer exist are dropped.
+    /// At this number of entries, entries of selectors that no longer exist are dropped.
     most: usize,
 }
 
@@ -196,12 +197,12 @@ impl Selector {
         NOTHING.clone()
     }
 
-    /// From `{matchLabels, matchExpressions}`.
+    /// Reads `{matchLabels, matchExpressions}`.
     pub fn of(object: &Value) -> Selector {
         Selector::from(LabelSelector::from_object(object))
     }
 
-    /// From the text of a `labelSelector` parameter.
+    /// Parses the text of a `labelSelector` parameter.
     pub fn parse(text: &str) -> Selector {
         Selector::from(LabelSelector::parse(text))
     }

@@ -21,11 +21,11 @@ pub struct Shared<T>(Arc<T>);
 /// A list that may be shared.
 pub type List<T> = Shared<Box<[T]>>;
 
-/// How many values each thread remembers for later objects. A value replaces another one at the same place, so no more
-/// values are kept alive by this table, however many there are.
+/// How many values each thread remembers for later objects. A value replaces another one at the same place, so this
+/// table never keeps more values alive.
 const PLACES: usize = 1 << 12;
 
-/// A longer text is parsed again each time.
+/// The maximum length of remembered texts. A longer text is parsed again each time.
 const TEXT_BYTES_MAX: usize = 2 << 10;
 
 type Held = Option<Arc<dyn Any + Send + Sync>>;
@@ -55,7 +55,8 @@ impl<T: Hash + Eq + Any + Send + Sync> Shared<T> {
     }
 }
 
-/// The hash is not keyed: a user who makes values with the same place only keeps the own values from being shared.
+/// The place of a value in the table. The hash is not keyed: a user who makes values with the same place only prevents
+/// the sharing of their own values.
 fn place_of<H: Hash + ?Sized>(value: &H) -> usize {
     FixedState::default().hash_one(value) as usize % PLACES
 }
@@ -87,7 +88,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// A string that many objects have, such as a namespace's name; the empty string, too.
+/// Shares a string that many objects have, such as a namespace's name. Also shares the empty string.
 pub fn text(text: &str) -> Text {
     static NONE: LazyLock<Text> = LazyLock::new(Text::default);
     if text.is_empty() {

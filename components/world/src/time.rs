@@ -1,4 +1,4 @@
-//! Times as objects have them.
+//! The times in objects.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -26,7 +26,7 @@ impl Time {
         self.0.as_second()
     }
 
-    /// This time plus so many milliseconds (which may be negative), limited to the range of times.
+    /// This time plus `millis` milliseconds (possibly negative), limited to the range of times.
     pub fn plus_millis(self, millis: i64) -> Time {
         let bound = if millis < 0 { Timestamp::MIN } else { Timestamp::MAX };
         Time(Timestamp::from_millisecond(self.millis().saturating_add(millis)).unwrap_or(bound))
@@ -41,7 +41,7 @@ impl Time {
         self.millis() - earlier.millis()
     }
 
-    /// With microseconds, as in Leases and Events.
+    /// The time as text with microseconds, as in Leases and Events.
     pub fn micros(self) -> String {
         let micros = self.0.as_microsecond().rem_euclid(1_000_000);
         let whole = self.to_string();

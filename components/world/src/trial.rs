@@ -24,12 +24,12 @@ use holdfast_value::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// 2026-11-21 10:00 UTC.
+/// The time at which a trial begins: 2026-11-21 10:00 UTC.
 const START_SECOND: i64 = 1_795_255_200;
-/// After so many plans controllers count as never finished.
+/// A test fails if controllers are not finished after this many plans.
 const PLANS_MAX: usize = 4_000;
 
-/// What answers the calls to a cloud.
+/// The function that answers calls to a cloud.
 pub type Cloud = Box<dyn FnMut(&Call, Time) -> Result<Answer, Fault>>;
 
 /// A cluster with its controllers.
@@ -48,12 +48,12 @@ pub struct Trial {
     pub answers: BTreeMap<String, Value>,
     /// Whether a review's request is allowed.
     pub allows: fn(&Value) -> bool,
-    /// The cloud that controllers ask; without one they are told that there is none.
+    /// The cloud that controllers call. Without one their calls fail.
     pub cloud: Option<Cloud>,
-    /// Whether a controller that is done must have nothing to do when it is asked about its keys once more: what
-    /// follows changes alone, and not how things are, has.
+    /// Whether a finished controller must plan nothing when its keys are planned once more. A controller that depends
+    /// on changes, and not only on the present state, may plan something.
     pub is_level: bool,
-    /// The committed changes, oldest first, once a test has asked for them.
+    /// The committed changes, oldest first; `None` until a test first requests them.
     changes: Option<Vec<state::Change>>,
 }
 
@@ -70,7 +70,7 @@ struct Member {
     actor: Actor,
     resources: Vec<Resource>,
     known: BTreeSet<Key>,
-    /// The revision of the registry whose kinds a controller with extra kinds was told of.
+    /// The revision of the registry whose kinds were last reported to a controller with extra kinds.
     revision: Option<u64>,
 }
 
@@ -148,7 +148,7 @@ impl Trial {
         self.now = self.now.plus_millis(millis);
     }
 
-    /// Moves the clock by so many seconds, and runs controllers at each time that one of them waits for.
+    /// Advances the clock by `seconds` seconds, and runs controllers at each time that one of them waits for.
     pub fn run_for(&mut self, seconds: i64) {
         let end = self.now.plus_seconds(seconds);
         self.run();
@@ -223,7 +223,7 @@ impl Trial {
         Stamp { time: self.now, seed: self.requests }
     }
 
-    /// Answers a controller's reviews, and has the key planned again.
+    /// Answers a controller's reviews, so that the key is planned again.
     fn review(&mut self, index: usize, key: &Key, reviews: &[Value]) {
         for review in reviews {
             let mut answer = review.clone();
@@ -234,7 +234,7 @@ impl Trial {
         self.members[index].driver.done(0, key.clone(), outcome, self.now);
     }
 
-    /// Answers a controller's GETs, and has the key planned again.
+    /// Answers a controller's GETs, so that the key is planned again.
     fn answer(&mut self, index: usize, key: &Key, asks: Vec<String>) {
         for path in asks {
             let answer = self.answers.get(&path).cloned().map_or_else(|| self.read(&path), Ok);
@@ -244,7 +244,7 @@ impl Trial {
         self.members[index].driver.done(0, key.clone(), outcome, self.now);
     }
 
-    /// Tells a controller what a cloud answers.
+    /// Makes a plan's calls to the cloud, and passes the answers to the controller.
     fn call(&mut self, index: usize, key: &Key, mut plan: Plan) {
         let now = self.now;
         for call in std::mem::take(&mut plan.calls) {
@@ -262,7 +262,7 @@ impl Trial {
         );
     }
 
-    /// Carries out steps up to the first with a refused action; answers what was refused.
+    /// Carries out steps up to the first with a refused action; returns the refused actions.
     fn carry_out(&mut self, index: usize, plan: Plan) -> Vec<Refused> {
         let member = &self.members[index];
         let (component, actor) = (member.driver.controller(0).component(), member.actor.clone());
@@ -303,7 +303,7 @@ impl Trial {
     }
 }
 
-/// What people and other components do to the cluster. Kinds are named with their groups, as kubectl accepts them:
+/// Actions of people and other components on the cluster. Kinds are named with their groups, as kubectl accepts them:
 /// `pods`, `deployments.apps`; objects as `namespace/name`, or the name alone if the object is cluster-scoped or in
 /// `default`.
 impl Trial {
@@ -544,7 +544,7 @@ impl Member {
         Member { driver, actor, resources, known: BTreeSet::new(), revision: None }
     }
 
-    /// Tells the controller of an object's new state; `None`: it is gone.
+    /// Notifies the controller of an object's new state; `None`: it is gone.
     fn see(&mut self, state: &State, id: KindId, key: &str, entry: Option<&Arc<Entry>>, now: Time) {
         self.show(state);
         let Some((resource, version)) = self.resource_of(state, id) else { return };
@@ -554,7 +554,7 @@ impl Member {
         self.driver.change(&resource, key, body, state.offset.0, now);
     }
 
-    /// Tells a controller with extra kinds which kinds exist.
+    /// Reports the existing kinds to a controller with extra kinds.
     fn show(&mut self, state: &State) {
         let revision = Some(state.registry.revision());
         if self.driver.extra_kinds() != ExtraKinds::None && self.revision != revision {
@@ -566,7 +566,7 @@ impl Member {
         }
     }
 
-    /// The resource as which the controller sees a kind, if it does.
+    /// The resource as which the controller reads a kind; `None` if it does not read the kind.
     fn resource_of(&self, state: &State, id: KindId) -> Option<(Resource, usize)> {
         for resource in &self.resources {
             match state.registry.find(resource.group(), resource.version(), resource.plural()) {

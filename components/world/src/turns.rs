@@ -1,4 +1,4 @@
-//! Whose turn it is among namespaces: that of the one for which the least work was done.
+//! Chooses the namespace that has the next turn: the one for which the least work was done.
 //!
 //! Each namespace has an account of work. A namespace that had nothing to do for a while starts with the account of the
 //! namespace whose turn it is now: it is next, but cannot save up turns. All accounts end when no namespace has
@@ -15,7 +15,7 @@ pub struct Turns {
     accounts: HashMap<Text, u64>,
     /// The account of the namespace that had the last turn.
     now: u64,
-    /// At so many accounts, those that are not above `now` are dropped.
+    /// At this number of accounts, accounts that are not above `now` are dropped.
     most: usize,
 }
 
@@ -53,7 +53,8 @@ impl Turns {
         }
     }
 
-    /// The next namespace of those for which `may` allows it, and the first of its allowed members from `first` on.
+    /// The next namespace with a member that `may` allows, and the first of its allowed members, counted cyclically
+    /// from `first`.
     pub fn next(&mut self, first: usize, may: impl Fn(usize, &str) -> bool) -> Option<(Text, usize)> {
         let of = |((account, namespace), members): (&(u64, Text), &BTreeSet<usize>)| {
             let mut members = members.range(first..).chain(members.range(..first));
@@ -83,7 +84,7 @@ impl Turns {
         }
     }
 
-    /// The entry of a namespace in `waiting`, if it has keys.
+    /// The entry of a namespace in `waiting`; `None` if it has no waiting keys.
     fn entry_of(&self, namespace: &Text) -> Option<(u64, Text)> {
         let entry = (*self.accounts.get(namespace)?, namespace.clone());
         self.waiting.contains_key(&entry).then_some(entry)

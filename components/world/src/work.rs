@@ -10,13 +10,13 @@ thread_local! {
     static END: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// Reading or writing so many bytes of a document takes about as long as looking at one object.
+/// Reading or writing this many bytes of a document takes about as long as looking at one object.
 const BYTES: usize = 256;
 
 /// Why work ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It exceeded its limit.
+    /// The work exceeded its limit.
     TooMuch,
     Panicked,
 }
@@ -32,7 +32,7 @@ pub fn count(units: u64) {
     }
 }
 
-/// Counts reading or writing so many bytes.
+/// Counts reading or writing `bytes` bytes.
 pub fn count_bytes(bytes: usize) {
     count((bytes / BYTES) as u64);
 }

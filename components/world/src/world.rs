@@ -26,7 +26,7 @@ pub struct World {
     served: Option<Arc<Served>>,
     /// The world contains all changes up to this version, whatever the resource.
     reached: u64,
-    /// How many objects were looked at, for tests of what a change costs.
+    /// The number of objects that were read. Tests use it to measure the cost of a change.
     reads: Cell<u64>,
 }
 
@@ -89,7 +89,7 @@ fn decode(view: Option<Decode>, body: Body, seen: Time) -> Option<Object> {
     Some(Object { meta, seen, body, view })
 }
 
-/// The least number of objects for which a further thread is used.
+/// The minimum number of objects for which another thread is used.
 const SHARE_MIN: usize = 1 << 12;
 
 /// Decodes many objects, on all processors: decoding a cluster's pods takes most of the time that controllers need to
@@ -108,7 +108,7 @@ fn decode_all(view: Option<Decode>, objects: &[(Key, Body, u64)], seen: Time) ->
         for (some, thread) in others {
             all.append(&mut match thread {
                 Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-                // The system gives no thread: this one decodes its share.
+                // The system provides no further thread, so this thread decodes the share.
                 Err(_) => decode_some(some),
             });
         }
@@ -220,8 +220,8 @@ impl World {
         self.collections.entry(resource.clone()).or_default()
     }
 
-    /// Updates the indexes for a change of an object. Values that are equal before and after stay as they are, because
-    /// most changes are of a status.
+    /// Updates the indexes for a change of an object. Values that are equal before and after are not touched, because
+    /// most changes are changes of a status.
     fn place(&mut self, resource: &Resource, key: &Key, before: Option<&Arc<Object>>, after: Option<&Arc<Object>>) {
         let here = || (resource.clone(), key.clone());
         let uid = |side: Option<&Arc<Object>>| side.map(|object| Text::from(object.meta.uid.as_str()));
@@ -255,7 +255,8 @@ impl World {
         }
     }
 
-    /// The version that the world has reached for a resource: it contains all of its changes up to there.
+    /// The version that the world has reached for a resource: it contains all changes of the resource up to this
+    /// version.
     pub fn version(&self, resource: &Resource) -> u64 {
         self.collections.get(resource).map_or(0, |collection| collection.version).max(self.reached)
     }
@@ -280,7 +281,7 @@ impl World {
         self.collections.get(resource)?.objects.get(key)
     }
 
-    /// How many objects were looked at since the world was made.
+    /// The number of objects that were read since the world was made.
     pub fn reads(&self) -> u64 {
         self.reads.get()
     }
@@ -385,7 +386,7 @@ mod tests {
         (Key::new("default", &name), Body::new(pod.to_string().into()), number as u64)
     }
 
-    /// With any number of decoding threads.
+    /// Decoding has the same result with any number of threads.
     #[test]
     fn a_long_list_is_taken_in_as_one_object_after_the_other() {
         for count in [0, 1, SHARE_MIN - 1, SHARE_MIN, SHARE_MIN + 1, 2 * SHARE_MIN + 7] {

@@ -25,7 +25,7 @@ pub enum Level {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Stage {
     RequestReceived,
-    /// The response has begun and lasts: only long-running requests have this stage.
+    /// The response has begun and goes on. Only long-running requests have this stage.
     ResponseStarted,
     ResponseComplete,
     Panic,
@@ -55,7 +55,7 @@ impl Stage {
     }
 }
 
-/// A field's name as it is written.
+/// A field's name in JSON, with quotes and a colon.
 macro_rules! field {
     ($name:literal) => {
         concat!("\"", $name, "\":")
@@ -97,7 +97,7 @@ pub(crate) struct Known(OnceLock<(Vec<u8>, String)>);
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResponseStatus {
     pub code: u16,
-    /// The `Status` that the client got, if it got one.
+    /// The `Status` in the response, if there is one.
     pub status: Option<Value>,
 }
 
@@ -176,7 +176,7 @@ impl<'a> Fields<'a> {
         self.out
     }
 
-    /// The same for a name that needs escaping.
+    /// The buffer for the value of a field whose name needs escaping.
     fn named(&mut self, name: &str) -> &mut Vec<u8> {
         self.comma();
         string(self.out, name);
@@ -273,7 +273,7 @@ impl Event {
             self.write_request(&mut request);
             (request, rfc3339_micros(self.request_received_timestamp))
         });
-        // Without the brace that it begins with.
+        // The opening brace of the shared part is left out.
         fields.comma();
         fields.out.extend_from_slice(&request[1..]);
         if let Some(object) = &self.object_ref {
@@ -362,7 +362,7 @@ impl Event {
 
 #[cfg(test)]
 impl Event {
-    /// An event of a request about which hardly anything is known.
+    /// An event with few known fields, for tests.
     pub(crate) fn nothing() -> Event {
         Event {
             kind: "Event",

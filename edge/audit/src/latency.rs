@@ -1,4 +1,4 @@
-//! Where slow requests spent their time, as annotations of their events.
+//! Annotations of slow requests' events that show how long each step took.
 
 use holdfast_core::object::duration;
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 /// Requests slower than this are annotated.
 pub(crate) const SLOW: Duration = Duration::from_millis(500);
 
-/// Where a request spends time.
+/// A step of a request whose time is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spent {
     Authentication,
     Authorization,
     /// Waiting for a seat in flow control.
     Queue,
-    /// The sum of calls one after another.
+    /// Calls one after another: their times are added.
     MutatingWebhooks,
-    /// The slowest of concurrent calls.
+    /// Concurrent calls: the slowest one counts.
     ValidatingWebhooks,
-    /// Until the write is durable.
+    /// The write, until it is durable.
     Storage,
 }
 
@@ -31,7 +31,7 @@ impl Spent {
         Spent::Storage,
     ];
 
-    /// Kubernetes' name.
+    /// The step's name in Kubernetes' annotations.
     fn as_str(self) -> &'static str {
         match self {
             Spent::Authentication => "authentication",
@@ -44,7 +44,7 @@ impl Spent {
     }
 }
 
-/// The time that one request spent on each.
+/// The time that one request spent in each step.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Latencies([Duration; Spent::ALL.len()]);
 

@@ -46,12 +46,12 @@ struct ResourceRule {
     resource_names: Vec<String>,
 }
 
-/// A list; null is an empty one.
+/// Reads a list; null counts as an empty list.
 fn list<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// The request as rules see it.
+/// The properties of a request that rules read.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
     pub user: &'a User,
@@ -65,7 +65,7 @@ pub enum RequestTarget<'a> {
     Path(&'a str),
 }
 
-/// What a policy says about a request.
+/// A policy's decision about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruling {
     pub level: Level,

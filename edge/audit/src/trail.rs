@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A user agent is recorded up to this length.
+/// The maximum number of recorded bytes of a user agent.
 const AGENT_BYTES_MAX: usize = 1024;
 
 /// Records requests as the policy demands, to every backend.
@@ -34,7 +34,7 @@ pub struct Counts {
     levels: [AtomicU64; 4],
 }
 
-/// What is known of a request when it arrives.
+/// The properties of a request that are known when it arrives.
 #[derive(Debug, Clone)]
 pub struct Begun {
     pub id: String,
@@ -49,7 +49,7 @@ pub struct Begun {
     /// How long authentication took.
     pub authentication: Duration,
     pub deadline: Option<Deadline>,
-    /// Whether the request is a long-running one: a watch, a log that is followed.
+    /// Whether the request is a long-running one, such as a watch or a followed log.
     pub lasts: bool,
 }
 
@@ -64,9 +64,9 @@ pub struct Deadline {
 #[derive(Debug, Clone, Default)]
 pub struct Ended {
     pub code: u16,
-    /// The `Status` that the client got, if it got one.
+    /// The `Status` in the response, if there is one.
     pub status: Option<Value>,
-    /// The document that the client got.
+    /// The document in the response.
     pub object: Option<Value>,
 }
 
@@ -83,7 +83,7 @@ pub struct Trail {
     deadline: Option<Deadline>,
     /// Whether the request is a long-running one.
     lasts: bool,
-    /// Finds the object's name, if nothing else gives it.
+    /// Finds the object's name if neither the path nor the reply contains it.
     name: Option<Box<dyn FnOnce() -> String + Send + Sync>>,
     /// Finds the uid and the version that the request names.
     reference: Option<Box<dyn FnOnce() -> (String, String) + Send + Sync>>,
@@ -111,14 +111,14 @@ impl Auditor {
         let Some(mut trail) = self.trail(ruling, begun) else { return Ok(None) };
         if trail.tell(Stage::RequestReceived).await.is_err() {
             self.counts.rejected.fetch_add(1, Ordering::Relaxed);
-            // A request that was refused here has no end to record.
+            // A request that is refused at its arrival has no end to record.
             trail.state = State::Ended;
             return Err(NotStored);
         }
         Ok(Some(trail))
     }
 
-    /// Records a request that could not be authenticated: it is over at once.
+    /// Records a request that could not be authenticated. Such a request ends at once.
     pub async fn turn_away(
         self: &Arc<Self>,
         ruling: Ruling,
@@ -133,7 +133,7 @@ impl Auditor {
         _ = trail.tell(Stage::ResponseStarted).await;
     }
 
-    /// What the policy says about a request.
+    /// The policy's decision about a request.
     pub fn judge(&self, subject: Subject<'_>) -> Ruling {
         self.policy.judge(subject)
     }
@@ -248,7 +248,7 @@ impl Trail {
         self.ruling.level >= Level::RequestResponse
     }
 
-    /// Sets the user that is acted as, and the verb that allowed it, if it is a constrained one.
+    /// Sets the impersonated user, and the verb that allowed the impersonation, if it is a constrained one.
     pub fn impersonates(&mut self, user: &Arc<User>, constraint: Option<&'static str>) {
         self.event.impersonated_user = Some(user.clone());
         self.event.authentication_metadata = constraint.map(|constraint| Impersonation { constraint });
@@ -269,7 +269,7 @@ impl Trail {
         }
     }
 
-    /// Adds time that the request spent on this.
+    /// Adds time that the request spent in this step.
     pub fn spent(&mut self, on: Spent, time: Duration) {
         self.latencies.add(on, time);
     }
@@ -281,8 +281,8 @@ impl Trail {
         }
     }
 
-    /// Sets the object's name, if it is not in the path or the server has made it. For most requests it is known, and
-    /// `name` is not called.
+    /// Sets the object's name if the path does not contain it or the server has generated it. For most requests the
+    /// name is known, and `name` is not called.
     pub fn names(&mut self, name: impl FnOnce() -> String) {
         if let Some(object) = &mut self.event.object_ref
             && object.name.is_empty()
@@ -304,12 +304,13 @@ impl Trail {
         }
     }
 
-    /// Sets a function that finds these in the client's object, which is called only if a stage is recorded.
+    /// Sets a function that finds the uid and the version in the client's object. It is called only if a stage is
+    /// recorded.
     pub fn refers_at_last(&mut self, reference: impl FnOnce() -> (String, String) + Send + Sync + 'static) {
         self.reference = Some(Box::new(reference));
     }
 
-    /// Records that a response has begun that lasts until the trail is dropped.
+    /// Records that a long-running response has begun. It lasts until the trail is dropped.
     pub async fn start(&mut self, ended: Ended) {
         self.answer(ended);
         self.state = State::Started;
@@ -357,7 +358,7 @@ impl Trail {
         self.auditor.tell(&self.event, may_wait).await
     }
 
-    /// Sets the event's stage, and what is known by then.
+    /// Sets the event's stage, and the fields that are known at this stage.
     fn reach(&mut self, stage: Stage) {
         if let Some(name) = self.name.take() {
             self.names(name);

@@ -40,11 +40,11 @@ pub struct Configuration {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anonymous {
     pub enabled: bool,
-    /// The only paths on which they are; empty for all.
+    /// The paths on which such requests are accepted; empty for all paths.
     pub paths: Vec<String>,
 }
 
-/// The server's own settings, against which a configuration is checked.
+/// The server's own settings. A configuration must be compatible with them.
 #[derive(Debug, Clone, Default)]
 pub struct Server {
     /// The issuers of service account tokens, which must not be configured as issuers.
@@ -231,7 +231,7 @@ fn mapping(one: &Reader<'_>) -> (Mapping, bool, bool) {
     (Mapping { username: username.unwrap_or(nobody), groups, uid, extra }, uses_email, verifies)
 }
 
-/// Whether an expression contains this path, not only as the beginning of a longer name.
+/// Whether an expression contains this path as a whole, and not only as the beginning of a longer name.
 fn mentions(text: &str, path: &str) -> bool {
     text.match_indices(path).any(|(at, _)| {
         let next = text[at + path.len()..].chars().next();

@@ -20,7 +20,7 @@ struct TokenLabels {
     jwt_issuer_hash: String,
 }
 
-/// Clones share the same counters.
+/// Counts of tokens. Clones share the same counters.
 #[derive(Clone)]
 pub struct Metrics {
     requests: Family<Status, Counter>,
@@ -28,7 +28,7 @@ pub struct Metrics {
     fetches: Family<Status, Counter>,
     in_flight: Family<Status, Gauge>,
     jwt_latencies: Family<TokenLabels, Histogram>,
-    /// Of the file that names issuers.
+    /// Reloads of the file that names issuers.
     pub reloads: Reloads,
 }
 
@@ -64,14 +64,14 @@ impl Metrics {
         self.reloads.register(registry, "authentication", server);
     }
 
-    /// Counts a look-up of a token: from the cache, or by asking a verifier.
+    /// Counts a look-up of a token: answered by the cache or by a verifier.
     pub(crate) fn looked_up(&self, remembered: bool, time: Duration) {
         let status = Status { status: if remembered { "hit" } else { "miss" } };
         self.requests.get_or_create(&status).inc();
         self.request_durations.get_or_create(&status).observe(time.as_secs_f64());
     }
 
-    /// Counts a token being verified, for as long as the result lives.
+    /// Counts a token as being verified until the result is dropped.
     pub(crate) fn asking(&self) -> Asking {
         let in_flight = self.in_flight.get_or_create(&Status { status: "in_flight" }).clone();
         in_flight.inc();
@@ -90,7 +90,7 @@ impl Metrics {
     }
 }
 
-/// A token being verified.
+/// A token that is being verified.
 pub(crate) struct Asking(Gauge);
 
 impl Drop for Asking {

@@ -67,7 +67,7 @@ impl Elsewhere for Others {
     }
 }
 
-/// A verifier without audiences: its tokens are for this server, whose audiences these are.
+/// A verifier that does not check audiences. Its tokens are for this server, which has the audiences `own`.
 pub struct Agnostic {
     pub inner: Arc<dyn Elsewhere>,
     pub own: Vec<String>,

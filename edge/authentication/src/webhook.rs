@@ -19,8 +19,8 @@ use tokio::sync::Semaphore;
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// The first wait before a retry.
 const WAIT: Duration = Duration::from_millis(500);
-/// The most tokens under review at a time. Others wait, no longer than for an answer: any client can send unknown
-/// tokens.
+/// The maximum number of tokens under review at a time, because any client can send unknown tokens. Further tokens wait
+/// at most for the time in which an answer must arrive.
 const ASKED_MAX: usize = 256;
 
 /// How long an answer of an API server is cached.
@@ -53,7 +53,7 @@ impl Answers {
 }
 
 impl Webhook {
-    /// The webhook is the server in the current context of a kubeconfig. `audiences` are those of the API.
+    /// The webhook is the server in the current context of a kubeconfig. `audiences` are the API's own audiences.
     pub fn new(
         kubeconfig: &Path,
         version: Version,
@@ -64,7 +64,7 @@ impl Webhook {
         Webhook::at(kubeconfig, "", version, cache_time, dialer, audiences)
     }
 
-    /// Another API server as the webhook, as its components ask it about tokens.
+    /// Uses another API server as the webhook. Its own components review tokens in the same way.
     pub fn of_api_server(kubeconfig: &Path, dialer: &Dialer, audiences: Vec<String>) -> Result<Webhook> {
         Webhook::at(kubeconfig, REVIEWS, Version::V1, DELEGATED, dialer, audiences)
     }
@@ -89,7 +89,7 @@ impl Webhook {
         }
         let room = tokio::time::timeout(ANSWER_MAX, self.room.acquire()).await;
         let Ok(Ok(_room)) = room else { return Err("too many tokens wait for the webhook".into()) };
-        // Another request may have asked meanwhile.
+        // Another request may have got the answer in the meantime.
         if let Some(answer) = self.answers.get(&key) {
             return Ok(answer);
         }

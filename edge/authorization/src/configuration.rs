@@ -198,7 +198,7 @@ fn time(own: &Reader<'_>, field: &str, default: Option<Duration>) -> Option<Dura
     time
 }
 
-/// How long answers are cached; zero if the switch is off.
+/// How long answers are cached; zero if the field `switch` is false.
 fn kept(own: &Reader<'_>, field: &str, switch: &str, default: Duration) -> Option<Duration> {
     let time = time(own, field, Some(default));
     if own.bool(switch).unwrap_or(true) { time } else { time.map(|_| Duration::ZERO) }

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// How often the file is read again.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// The file, and what its content changes.
+/// The file that configures the chain, and the parts that change with its content.
 pub struct ChainFile {
     pub file: PathBuf,
     /// The text that is in effect.

@@ -13,7 +13,7 @@ use std::time::Duration;
 pub enum Outcome {
     Success,
     Failed,
-    /// The webhook failed, and other authorizers decide.
+    /// The webhook failed, so other authorizers decide.
     FailedOpen,
 }
 
@@ -28,7 +28,7 @@ pub struct Metrics {
     evaluations: Family<CallLabels, Counter>,
     durations: Family<CallLabels, Histogram>,
     failed_open: Family<CallLabels, Counter>,
-    /// Of the file that configures the chain.
+    /// Reloads of the file that configures the chain.
     pub reloads: Reloads,
 }
 

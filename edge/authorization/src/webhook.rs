@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const GROUP: &str = "authorization.k8s.io";
 /// The first wait before a retry.
 const WAIT: Duration = Duration::from_millis(500);
-/// The most answers that are kept of a webhook.
+/// The maximum number of a webhook's answers that are kept.
 const ANSWERS_MAX: usize = 8192;
 /// How often a webhook's failure is logged.
 const TOLD_EACH: Duration = Duration::from_secs(1);
@@ -34,8 +34,9 @@ pub struct Connection {
     pub path: &'static str,
     pub version: Version,
     pub timeout: Duration,
-    /// How long an allowing answer is cached, and any other; zero for not at all.
+    /// How long an allowing answer is cached; zero for not at all.
     pub allowed_time: Duration,
+    /// How long any other answer is cached; zero for not at all.
     pub other_time: Duration,
     pub on_failure: OnFailure,
 }
@@ -45,7 +46,7 @@ pub struct Webhook {
     name: String,
     posting: Posting,
     connection: Connection,
-    /// By the hash of the question.
+    /// The webhook's answers by the hash of the question.
     answers: Cache<[u8; 32], Opinion>,
     /// When its last failure was logged.
     told: Mutex<Option<Instant>>,
@@ -103,7 +104,7 @@ impl Webhook {
         if version == Version::V1Beta1
             && let Some(groups) = spec.as_object_mut().and_then(|spec| spec.remove("groups"))
         {
-            // The older version has another name for them.
+            // The older version has another name for the groups.
             spec["group"] = groups;
         }
         let review = json!({
@@ -150,7 +151,7 @@ impl Webhooks {
         all
     }
 
-    /// Why the file with the webhooks is not used as it is, if so.
+    /// Why the present content of the file with the webhooks is not in effect, if it is not.
     pub fn trouble(&self) -> Trouble {
         self.metrics.reloads.trouble()
     }

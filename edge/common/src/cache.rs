@@ -6,13 +6,13 @@ use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The most answers in a cache by default, since clients decide what is asked.
+/// The maximum number of answers in a cache by default. It is limited because clients choose the questions.
 const ENTRIES_MAX: usize = 4096;
 
-/// The most recently used answers.
+/// A cache of the most recently used answers.
 pub struct Cache<K, V> {
     kept: Mutex<Kept<K, V>>,
-    /// The most answers.
+    /// The maximum number of answers.
     most: usize,
 }
 
@@ -39,8 +39,8 @@ impl<K, V> Default for Cache<K, V> {
 }
 
 impl<K, V> Cache<K, V> {
-    /// A cache of at most this many answers. One user's are at most an eighth of them, so that no user can displace the
-    /// answers about all others.
+    /// A cache of at most this many answers. One user's answers take at most an eighth of it, so that no user can
+    /// displace the answers about all others.
     pub fn of(most: usize) -> Cache<K, V> {
         let (entries, by_use, of_users) = (HashMap::new(), BTreeMap::new(), HashMap::new());
         Cache { kept: Mutex::new(Kept { entries, by_use, of_users, uses: 0 }), most }

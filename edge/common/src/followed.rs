@@ -34,8 +34,8 @@ impl Followed {
         }
     }
 
-    /// The file's content, if it is not the last one. A file that cannot be read is reported once, and afterwards any
-    /// content is new.
+    /// The file's content, if it differs from the last one. An unreadable file is reported once; after that, any
+    /// content counts as new.
     fn compare(&mut self, read: io::Result<String>) -> Option<String> {
         match read {
             Ok(now) if self.text.as_ref() == Some(&now) => None,
@@ -52,7 +52,7 @@ impl Followed {
         }
     }
 
-    /// Notes whether the new content is in effect. After an error the old one stays.
+    /// Notes whether the new content is in effect. After an error the old content stays in effect.
     pub fn applied(&self, outcome: &Result<(), String>) {
         self.report(outcome);
         if let (Ok(()), Some(text)) = (outcome, &self.text) {

@@ -27,7 +27,7 @@ struct Info {
 #[derive(Debug, Clone, Default)]
 pub struct Reloads {
     reloads: Family<Reload, Counter>,
-    /// In seconds since 1970.
+    /// The time of the last reload, in seconds since 1970.
     last_reload: Family<Reload, Gauge<f64, AtomicU64>>,
     last_configuration: Family<Info, Gauge>,
     trouble: Trouble,
@@ -61,7 +61,7 @@ impl Reloads {
         self.last_configuration.get_or_create(&Info { hash: digest(text) }).set(1);
     }
 
-    /// Why the file's present content is not in effect, if so.
+    /// Why the file's present content is not in effect, if it is not.
     pub fn trouble(&self) -> Trouble {
         self.trouble.clone()
     }

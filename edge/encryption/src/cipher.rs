@@ -26,9 +26,9 @@ pub const SECRETBOX_KEYS: &[usize] = &[32];
 /// decrypted.
 #[derive(Debug, Clone, Copy)]
 pub enum ValuePlace<'p> {
-    /// An event of a log of Holdfast's: every cipher is bound to it.
+    /// An event in one of Holdfast's logs. Every cipher binds the value to it.
     Event(&'p [u8]),
-    /// A key in etcd, in kube-apiserver's form: only AES-GCM is bound to it.
+    /// A key in etcd, in kube-apiserver's form. Only AES-GCM binds the value to it.
     Key(&'p [u8]),
 }
 
@@ -47,7 +47,7 @@ pub enum Cipher {
     Secretbox,
 }
 
-/// There are no random bytes, or the key has a length that no configuration allows.
+/// The system has no random bytes, or the key has a length that no configuration allows.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot encrypt: {0}")]
 pub struct Unsealed(String);
@@ -83,7 +83,7 @@ impl Cipher {
         }
     }
 
-    /// The value, if this key encrypted it for this place.
+    /// Decrypts a value; `None` unless this key encrypted it for this place.
     pub fn open(self, key: &[u8], sealed: &[u8], place: ValuePlace) -> Option<Vec<u8>> {
         match self {
             Self::AesGcm => {

@@ -17,7 +17,7 @@ use std::time::Duration;
 const KINDS: [(&str, &str); 2] =
     [("apiserver.config.k8s.io/v1", "EncryptionConfiguration"), ("v1", "EncryptionConfig")];
 const TIMEOUT: f64 = 3.0;
-/// Kubernetes has no such bound, but no sensible timeout is longer.
+/// The maximum timeout in seconds. Kubernetes has no such bound, but no sensible timeout is longer.
 const TIMEOUT_MAX: f64 = 3600.0;
 const CACHE_SIZE: i64 = 1000;
 
@@ -84,7 +84,8 @@ impl Pattern {
         self.masks(&Pattern::Resource { resource: resource.into(), group: group.into() })
     }
 
-    /// A resource and its group that it covers, and no pattern that covers less: no resource or group is named `*`.
+    /// A resource and group that this pattern covers and no narrower pattern does. `*` is possible because no resource
+    /// or group has this name.
     pub fn example(&self) -> (&str, &str) {
         match self {
             Pattern::Everything => ("*", "*"),
@@ -138,7 +139,7 @@ fn read(reader: &Reader<'_>, may_use_kms_v1: bool) -> Vec<Entry> {
     entries
 }
 
-/// The resources of an entry, given those of the entries before it.
+/// The resources of an entry. `before` has the resources of the earlier entries.
 fn resources(one: &Reader<'_>, before: &[Pattern]) -> Vec<Pattern> {
     let texts = one.texts("resources").unwrap_or_default();
     if texts.is_empty() {
@@ -226,7 +227,7 @@ fn keys(settings: &Reader<'_>, cipher: Cipher) -> Provider {
         } else if name.contains(':') || name.len() > 253 {
             one.invalid("name", format!("{name:?}"), "must not contain ':', and be no longer than 253 bytes");
         }
-        // The secret is not shown, whatever is wrong with it.
+        // An error never shows the secret.
         let text = one.text("secret").unwrap_or("");
         if text.is_empty() {
             one.required("secret", "secret is a mandatory field for a key");
@@ -272,7 +273,7 @@ fn kms(settings: &Reader<'_>, may_use_kms_v1: bool, names: &mut BTreeSet<String>
                    --feature-gates=KMSv1=true to use the deprecated KMSv1 feature";
         settings.fault("apiVersion", format!("Forbidden: {why}"));
     }
-    // Values of KMS version 1 are told apart by the name alone, and names may be repeated there.
+    // Values of KMS version 1 show only the provider's name, and its configuration may repeat names.
     if version == Some(Version::V2) && !name.is_empty() && !names.insert(name.clone()) {
         let why = format!("duplicate KMS provider name {name}, names must be unique");
         settings.invalid("name", format!("{name:?}"), &why);

@@ -27,7 +27,7 @@ pub struct Follow {
 }
 
 impl Live {
-    /// Without a configuration.
+    /// Encryption without a configuration.
     pub fn none() -> Arc<Live> {
         Arc::new(Live::of(Keyring::none(), Arc::default(), false))
     }
@@ -36,7 +36,7 @@ impl Live {
         Live { keyring: ArcSwap::from_pointee(keyring), metrics, follows }
     }
 
-    /// Reads the configuration in a file. `follows`: it is going to be followed.
+    /// Reads the configuration in a file. `follows` says whether the file will be followed.
     pub fn read(file: &Path, may_use_kms_v1: bool, follows: bool) -> Result<(Arc<Live>, Follow), Vec<String>> {
         let text = std::fs::read_to_string(file).map_err(|error| vec![error.to_string()])?;
         let live = Live::of_text(&text, may_use_kms_v1, follows)?;
@@ -51,7 +51,7 @@ impl Live {
         Ok(Arc::new(Live::of(keyring, metrics, follows)))
     }
 
-    /// The current keyring. A caller that has it may go on using it after a change.
+    /// The current keyring. A caller may go on using it after a change.
     pub fn keyring(&self) -> Arc<Keyring> {
         self.keyring.load_full()
     }
@@ -61,7 +61,7 @@ impl Live {
         self.keyring().kms().for_each(|kms| kms.follow());
     }
 
-    /// The names of its health checks: one for each plug-in, or a single one if the configuration can change.
+    /// The names of health checks: one for each plug-in, or a single one if the configuration can change.
     pub fn checks(&self) -> Vec<String> {
         match self.follows {
             true => vec!["kms-providers".into()],

@@ -30,7 +30,7 @@ pub enum Locked {
 }
 
 impl Locked {
-    /// The fault about the value of an object, which a log has or is to have as this event.
+    /// The fault about the value of an object in the event `offset`, which a log has or is about to have.
     pub fn fault(self, offset: Offset, object: String) -> Fault {
         Fault::Sealed(Box::new(LockedValue { offset, object, why: self }))
     }

@@ -87,7 +87,7 @@ pub struct Metrics {
     keys_at: Family<Key, Seconds>,
     told_at: Family<KeyLabels, Seconds>,
     invalid: Family<Invalid, Counter>,
-    /// Of the configuration file.
+    /// Reloads of the configuration file.
     pub reloads: Reloads,
 }
 

@@ -20,10 +20,10 @@ use tokio_rustls::client::TlsStream;
 use tower::Service;
 
 const DIAL_MAX: Duration = Duration::from_secs(30);
-/// The most bytes in transit to a server in this process, and back.
+/// The maximum number of bytes in transit, in each direction, of a connection to a server in this process.
 pub(crate) const INSIDE_BYTES: usize = 64 << 10;
 
-/// Serves the other end of a connection: for a Service that this process answers itself.
+/// A function that serves the other end of a connection to a Service that this process answers itself.
 pub type Inside = Arc<dyn Fn(&Arc<Engine>, DuplexStream) + Send + Sync>;
 
 /// Makes connections for calls with the same TLS settings and the same Service.
@@ -34,7 +34,7 @@ pub struct Connector {
     http2: bool,
     dialer: Dialer,
     service: Option<(String, String, u16)>,
-    /// Finds the Service; `Some` wherever one is named.
+    /// Finds the addresses of the Service; `Some` if `service` is.
     resolver: Option<Arc<Resolver>>,
     /// The server in this process that answers instead, and the engine with its data.
     inside: Option<(Inside, Arc<Engine>)>,
@@ -54,19 +54,19 @@ impl Connector {
         Ok(Connector { service, resolver: Some(resolver), inside, ..direct })
     }
 
-    /// Connections to the host of the URL.
+    /// A connector to the host of the URL.
     pub fn direct(server_name: &str, trust: &TlsTrust, identity: Option<&Identity>) -> Result<Connector, String> {
         let tls = ServerTls::new(server_name, trust, identity)?;
         Ok(Connector { tls, http2: true, dialer: Dialer::Direct, service: None, resolver: None, inside: None })
     }
 
-    /// The same through a proxy, if `dialer` has one.
+    /// The same connector through a proxy, if `dialer` has one.
     pub fn through(self, dialer: &Dialer) -> Connector {
         Connector { dialer: dialer.clone(), ..self }
     }
 
-    /// The same with HTTP/1.1, where a connection has one call at a time. So parallel calls use several connections,
-    /// and reach all servers behind one name.
+    /// The same connector with HTTP/1.1, where a connection has one call at a time. So parallel calls use several
+    /// connections, and reach all servers behind one name.
     pub fn speaking_http1(self) -> Connector {
         Connector { http2: false, ..self }
     }
@@ -119,7 +119,7 @@ impl Service<http::Uri> for Connector {
     }
 }
 
-/// A connection to a server: in another process, or in this one, which needs no TLS.
+/// A connection to a server in another process, or in this process. The latter needs no TLS.
 pub enum Link {
     Tls(Box<TlsStream<Wire>>),
     Plain(Wire),

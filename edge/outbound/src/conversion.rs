@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// The time limit of a conversion webhook.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The port of a webhook's Service that names none.
+/// The port of a webhook's Service if the configuration names none.
 const PORT: u16 = 443;
 
 /// The credentials for mutating and for validating webhooks; `None` without a kubeconfig.
@@ -71,7 +71,7 @@ fn whole_seconds(patience: Duration) -> u64 {
     patience.as_secs() + u64::from(patience.subsec_nanos() > 0)
 }
 
-/// The credentials for this server.
+/// The credentials for the server of an endpoint.
 fn speaker<'a>(users: &'a Users, target: &Endpoint) -> Option<&'a Credentials> {
     let found = match &target.place {
         ServerAddress::Url(url) => users.speaking_to(url.host().unwrap_or_default(), url.port_u16().unwrap_or(PORT)),

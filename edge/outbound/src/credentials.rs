@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The port of a server that names none.
+/// The port of a server whose URL names none.
 const PORT: &str = "443";
 /// The prefix of the headers for a user's extra attributes; the attribute's name follows.
 const EXTRA: &str = "impersonate-extra-";
@@ -20,12 +20,12 @@ const EXTRA: &str = "impersonate-extra-";
 pub struct Credentials {
     pub(crate) identity: Option<Arc<Identity>>,
     headers: HeaderMap,
-    /// Read again for each call, because the token in it may be replaced.
+    /// The file with a token. It is read again for each call, because the token may be replaced.
     token_file: Option<PathBuf>,
 }
 
 impl Credentials {
-    /// The credentials of a kubeconfig's user. Relative paths start at `folder`, that of the kubeconfig.
+    /// The credentials of a kubeconfig's user. Relative paths start at `folder`, the kubeconfig's folder.
     pub(crate) fn of(user: &Value, folder: &Path) -> Result<Credentials, String> {
         let text = |field: &str| user[field].as_str().filter(|text| !text.is_empty());
         if let Some(field) = ["exec", "auth-provider"].into_iter().find(|field| !user[*field].is_null()) {
@@ -47,7 +47,7 @@ impl Credentials {
         Ok(Credentials { identity, headers, token_file: text("tokenFile").map(|file| folder.join(file)) })
     }
 
-    /// Adds them to the headers of a request.
+    /// Adds the credentials to the headers of a request.
     pub(crate) fn show(&self, headers: &mut HeaderMap) -> Result<(), String> {
         headers.extend(self.headers.clone());
         if let Some(file) = &self.token_file {
@@ -147,7 +147,7 @@ pub(crate) fn named<'a>(document: &'a Value, list: &str, field: &str, name: &str
     found.ok_or_else(|| format!("{field} {name:?} does not exist"))
 }
 
-/// PEM data in a kubeconfig itself, or in a file that it names.
+/// PEM data, from the kubeconfig itself or from a file that it names.
 pub(crate) fn pem(value: &Value, field: &str, folder: &Path) -> Result<Option<Vec<u8>>, String> {
     let text = |field: &str| value[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     if let Some(data) = text(&format!("{field}-data")) {

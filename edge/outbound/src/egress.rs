@@ -29,7 +29,7 @@ pub enum Dialer {
     #[default]
     Direct,
     Proxy(Arc<Proxy>),
-    /// Through a konnectivity server.
+    /// Connections through a konnectivity server.
     Tunnel(Arc<Proxy>),
 }
 
@@ -93,7 +93,7 @@ impl Proxy {
         }
     }
 
-    /// The same with HTTP/2 negotiated over its TLS.
+    /// The same proxy with HTTP/2 negotiated over its TLS.
     fn speaking_http2(mut self) -> Proxy {
         if let Transport::Tcp { tls: Some(tls), .. } = &mut self.transport {
             *tls = tls.speaking(&[b"h2"]);
@@ -163,7 +163,7 @@ fn read(reader: &Reader<'_>) -> Egress {
         let selection = selection.lenient();
         let dialer = selection.child("connection").map(Reader::lenient).and_then(|own| dialer(reader, &own));
         let name = selection.text("name").unwrap_or("").to_lowercase();
-        // The name in the oldest API version.
+        // The oldest API version calls this selection `master`.
         let name = if name == "master" { "controlplane".to_owned() } else { name };
         if !seen.insert(name.clone()) {
             reader.fault(&format!("{AT}[{at}]"), format!("Duplicate value: {name:?}"));
@@ -183,7 +183,7 @@ fn read(reader: &Reader<'_>) -> Egress {
     egress
 }
 
-/// Where Kubernetes says that faults are, whichever selection they are in.
+/// The path of all faults in Kubernetes' messages, independent of the selection.
 const AT: &str = "service.connection";
 
 /// The dialer of a connection; `None` after a fault was reported.
@@ -202,7 +202,7 @@ fn dialer(root: &Reader<'_>, own: &Reader<'_>) -> Option<Dialer> {
         ("HTTPConnect", Some(transport)) => return proxy(root, &transport).map(|proxy| Dialer::Proxy(Arc::new(proxy))),
         ("HTTPConnect", None) => required("transport", "transport must be set for HTTPConnect"),
         ("GRPC", Some(transport)) => {
-            // As in Kubernetes, a socket is used whatever other fields are set.
+            // As in Kubernetes, a socket takes precedence over all other fields.
             let proxy = match transport.child("uds") {
                 Some(unix) => over_unix(root, &unix.lenient()),
                 None => proxy(root, &transport),

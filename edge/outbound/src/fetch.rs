@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The largest document in bytes.
 const BYTES_MAX: usize = 4 << 20;
 
-/// Gets the document at an `https` URL, whatever the status code. `token` is sent as a bearer token.
+/// Gets the document at an `https` URL, with any status code. `token` is sent as a bearer token.
 pub async fn fetch(
     url: &str,
     trust: &TlsTrust,

@@ -30,7 +30,7 @@ struct Files {
 #[derive(Debug)]
 struct Shown(RwLock<Arc<CertifiedKey>>);
 
-/// Two identities are equal if they are the same object: what their files contain does not matter.
+/// Two identities are equal if they are the same object. The content of their files does not matter.
 impl PartialEq for Identity {
     fn eq(&self, other: &Identity) -> bool {
         Arc::ptr_eq(&self.shown, &other.shown)

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 const METHOD: &str = "http://localhost/ProxyService/Proxy";
-/// The most bytes that may wait on the way to the proxy, and back.
+/// The maximum number of bytes that may wait in each direction of a connection through the proxy.
 const WAITING_BYTES: usize = 64 << 10;
 /// The payload bytes of one DATA message.
 const PIECE_BYTES: usize = 32 << 10;
@@ -56,7 +56,7 @@ struct DialRequest {
     protocol: String,
     #[prost(string, tag = "2")]
     address: String,
-    /// Identifies the answer.
+    /// The number that the answer repeats.
     #[prost(int64, tag = "3")]
     random: i64,
 }
@@ -185,7 +185,7 @@ impl Outgoing {
 }
 
 struct Incoming {
-    /// The head of the answer, until it has come: a server sends it with its first message.
+    /// The future head of the answer; `None` once it has arrived. A server sends the head with its first message.
     answer: Option<ResponseFuture>,
     body: Option<RecvStream>,
     /// The received bytes of an incomplete message.

@@ -16,11 +16,12 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// How often a request is sent to a server that cannot answer now. Each wait is half as long again as the one before.
+/// How often a request is sent to a server that cannot answer now. Each wait is 1.5 times as long as the previous one.
 const TRIES_MAX: u32 = 5;
 const WAIT_FACTOR: f64 = 1.5;
 const WAIT_JITTER: f64 = 0.2;
-/// The most concurrent calls of one server. Others wait at most as long as for an answer.
+/// The maximum number of concurrent calls to one server. Further calls wait at most for the time in which an answer
+/// must arrive.
 const CALLS_MAX: usize = 256;
 
 /// Posts JSON to one server.
@@ -129,7 +130,7 @@ impl Posting {
         }
     }
 
-    /// The same with retries of failures that may pass, after a wait; without retries if the wait is zero.
+    /// Like [`Self::post`], but retries failures that may pass. The first wait is `first_wait`; zero means no retries.
     pub async fn post_again(
         &self,
         query: &str,

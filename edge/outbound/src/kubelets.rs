@@ -23,7 +23,7 @@ use tokio::io::DuplexStream;
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// The protocol of every connection.
 const HTTP1: &[u8] = b"http/1.1";
-/// The port of kubelets that do not say theirs.
+/// The default port of kubelets whose Node names none.
 const PORT: u16 = 10250;
 /// The types of addresses that are tried, the best first.
 pub const ADDRESS_TYPES: [&str; 5] = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
@@ -79,7 +79,7 @@ struct Trusted {
 pub struct Simulated(OnceLock<SimulatedServer>);
 
 struct SimulatedServer {
-    /// The port in the Nodes.
+    /// The kubelet port that simulated Nodes report.
     port: u16,
     accept: Accept,
 }
@@ -101,7 +101,7 @@ pub enum Unreached {
     /// The Node has no usable address.
     #[error("{0}")]
     Nowhere(String),
-    /// Connections to this address are refused.
+    /// The server does not connect to this address: it is not a global address, or it is the server's own.
     #[error("address not allowed")]
     NotAllowed,
     /// The connection failed.
@@ -121,9 +121,9 @@ pub struct Kubelet<'a> {
 }
 
 enum Locality {
-    /// In this process.
+    /// The kubelet runs in this process.
     Inside,
-    /// Elsewhere.
+    /// The kubelet runs in another process.
     Elsewhere,
 }
 
@@ -199,7 +199,7 @@ impl Kubelets {
             return Ok(vec![host.to_owned()]);
         }
         if !matches!(self.dialer, Dialer::Direct) {
-            // The proxy resolves the name, perhaps otherwise than this machine.
+            // The proxy resolves the name, perhaps to other addresses than this machine would.
             let is_local = host.trim_end_matches('.').to_ascii_lowercase();
             return match is_local == "localhost" || is_local.ends_with(".localhost") {
                 true => Err(Unreached::NotAllowed),

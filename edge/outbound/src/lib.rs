@@ -46,9 +46,9 @@ use trace::Calling;
 pub use trust::TlsTrust;
 pub use wire::client_config;
 
-/// The largest answer that is kept in memory: larger than any object with what webhooks add to it.
+/// The largest answer that is kept in memory: larger than any object together with the additions of webhooks.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
-/// The most pooled clients; see [`Profile`].
+/// The maximum number of pooled clients; see [`Profile`].
 const CLIENTS_MAX: usize = 256;
 const IDLE_MAX: Duration = Duration::from_secs(90);
 
@@ -70,7 +70,7 @@ pub enum ServerAddress {
         namespace: String,
         name: String,
         port: u16,
-        /// With its leading slash, and with the query if there is one.
+        /// The path with its leading slash, and with the query if there is one.
         path: String,
     },
 }
@@ -86,7 +86,7 @@ pub enum OutboundError {
     /// There was no answer.
     #[error("{0}")]
     Unanswered(String),
-    /// The answer was no success.
+    /// The answer has an error status.
     #[error("{message}")]
     Refused { code: StatusCode, message: String },
     #[error("context deadline exceeded")]
@@ -145,8 +145,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether calls may share connections. As in Kubernetes, calls of webhooks with other URLs than local ones may
-    /// not.
+    /// Whether calls may share connections. As in Kubernetes, calls to webhooks with URLs of other machines may not.
     fn shares_connections(&self) -> bool {
         let ServerAddress::Url(url) = &self.place else { return false };
         let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
@@ -216,7 +215,7 @@ impl Outbound {
         Outbound { resolver, identity, clients: Mutex::default(), inside, egress: Egress::default() }
     }
 
-    /// The same through proxies.
+    /// The same client through proxies.
     pub fn through(self, egress: Egress) -> Outbound {
         Outbound { egress, ..self }
     }

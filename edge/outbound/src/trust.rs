@@ -13,15 +13,15 @@ use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 /// The trusted authorities.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct TlsTrust {
-    /// PEM; if it is empty, the authorities that this machine trusts.
+    /// The authorities in PEM. If it is empty, the authorities that this machine trusts.
     pub authorities: Vec<u8>,
-    /// Accept any certificate.
+    /// Whether to accept any certificate.
     pub insecure: bool,
-    /// Show this server's client certificate, if it has one.
+    /// Whether to present this server's client certificate, if it has one.
     pub identified: bool,
 }
 
-/// Verifies servers' certificates as Go does: a certificate that is itself trusted needs no issuer.
+/// Verifies servers' certificates like Go: a certificate that is itself trusted needs no issuer.
 #[derive(Debug)]
 pub struct ServerVerifier {
     /// `None` if any certificate is accepted.

@@ -98,9 +98,9 @@ pub(crate) fn shown(host: &str, port: u16) -> String {
 pub enum Wire {
     Tcp(TcpStream),
     Unix(UnixStream),
-    /// To a proxy, over TLS.
+    /// A TLS connection to a proxy.
     Tls(Box<TlsStream<Wire>>),
-    /// Through a konnectivity server.
+    /// A connection through a konnectivity server.
     Tunnel(DuplexStream),
 }
 

@@ -129,7 +129,7 @@ fn of_certificate(error: &CertificateError) -> String {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "certificate specifies an incompatible key usage".into()
         }
-        // An authority's own certificate that the caller does not trust.
+        // The certificate is an authority's own, and the caller does not trust that authority.
         CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
             "certificate signed by unknown authority".into()
         }
@@ -163,7 +163,7 @@ fn of_text(text: String) -> String {
     }
 }
 
-/// The most bytes of a text body in an error.
+/// The maximum number of bytes of a text body in an error.
 const TEXT_BYTES_MAX: usize = 2048;
 
 /// The body of a successful answer.

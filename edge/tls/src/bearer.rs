@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue, header};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bearer<'a> {
     Token(&'a str),
-    /// Extra spaces before the token: it is ignored, which few clients intend.
+    /// Extra spaces precede the token. The token is ignored, which few clients intend.
     Misplaced,
     Nothing,
 }

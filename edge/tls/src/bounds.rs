@@ -1,4 +1,4 @@
-//! The most that connections can hold of this server, and for how long.
+//! Limits on the resources that connections use, and on how long they use them.
 //!
 //! The table in docs/SECURITY.md says which test checks which bound.
 
@@ -8,25 +8,25 @@ use std::time::Duration;
 /// uses.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// The most connections, counted from their acceptance on.
+    /// The maximum number of connections, counted from their acceptance.
     pub connections_max: usize,
-    /// How many of these are reserved for connections without a known user: new clients, the debug page, and probes.
+    /// How many connections are reserved for clients without a known user: new clients, the debug page, and probes.
     pub reserve: usize,
-    /// The most such connections from one address; beyond that the newest replaces the oldest.
+    /// The maximum number of such connections from one address; beyond that the newest replaces the oldest.
     pub strangers_of_one_max: usize,
-    /// The most connections of one user.
+    /// The maximum number of connections of one user.
     pub connections_of_user_max: usize,
-    /// The most handshakes in progress at once. The others wait for their turn, and one address has half of the turns
-    /// at most. A turn is one step of a handshake, for which the client's bytes have already arrived, so a slow client
-    /// does not keep it.
+    /// The maximum number of handshakes in progress at once. The others wait for their turn, and one address has half
+    /// of the turns at most. A turn is one step of a handshake, for which the client's bytes have already arrived, so a
+    /// slow client does not keep it.
     pub handshakes_max: usize,
     /// How long a client may take to send its first byte, and then to finish the handshake once it is its turn.
     pub handshake: Duration,
     /// How long a client may take to send the head of a request, or to begin HTTP/2.
     pub head: Duration,
-    /// The most bytes in the head of a request.
+    /// The maximum number of bytes in the head of a request.
     pub head_bytes_max: u32,
-    /// The most requests in progress on one HTTP/2 connection.
+    /// The maximum number of requests in progress on one HTTP/2 connection.
     pub streams_max: u32,
     /// How long an HTTP/2 connection may be open without a request.
     pub idle: Duration,
@@ -40,7 +40,8 @@ pub struct Bounds {
 /// The default number of requests in progress on one HTTP/2 connection.
 pub const STREAMS_MAX: u32 = 250;
 
-/// The most handshakes in progress: enough to use all cores, and few enough that other work does not wait for them.
+/// The maximum number of handshakes in progress: enough to use all cores, and few enough that other work does not wait
+/// for them.
 pub const HANDSHAKES_MAX: usize = 32;
 /// The memory that one connection may take before its first request has identified the user.
 const CONNECTION_BYTES: u64 = 64 << 10;

@@ -1,7 +1,7 @@
 //! Files with secrets, written so that no other user of the machine can read them or redirect them.
 //!
 //! A file that is written whole is made under a random name beside its place, private to its owner; then it is renamed
-//! over what was there. An own link at that place is replaced, never followed.
+//! over the previous file. A link of this user at that place is replaced, never followed.
 
 pub use crate::way::check;
 use crate::way::{check_around, check_found, check_place, find, refused};
@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-/// Who may read the file.
+/// The users who may read the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readers {
     Owner,

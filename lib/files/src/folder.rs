@@ -64,7 +64,7 @@ fn make(end: &End) -> Result<()> {
 pub fn check_entries(folder: &Path) -> Result<()> {
     for entry in std::fs::read_dir(folder)? {
         match check(&entry?.path()) {
-            // Other threads of this process may remove entries meanwhile.
+            // Other threads of this process may remove entries at the same time.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             checked => checked?,
         }
@@ -80,8 +80,8 @@ pub fn close(folder: &Path) {
     }
 }
 
-/// A warning about what other users can do with a folder that is used all the same; `inner` is a folder in it with
-/// secrets.
+/// A warning about the access that other users have to a folder that is used nevertheless. `inner` is a folder in it
+/// with secrets.
 pub fn warning(folder: &Path, inner: &str) -> Option<String> {
     let shown = folder.display();
     let rights = mode(folder).ok()?;

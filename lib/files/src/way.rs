@@ -30,9 +30,9 @@ pub struct End {
     pub folder: OwnedFd,
     pub folder_path: PathBuf,
     pub name: OsString,
-    /// The file there; `None` if there is none.
+    /// The existing file; `None` if there is none.
     pub found: Option<Stat>,
-    /// It is a link of the kernel to an open file, to be followed.
+    /// Whether it is a link of the kernel to an open file. Such a link must be followed.
     pub is_open_file: bool,
     /// The names after the first missing one.
     pub missing: Vec<OsString>,
@@ -45,7 +45,7 @@ impl End {
     }
 }
 
-/// Resolves a path to its end. The caller judges what is there.
+/// Resolves a path to its end. The caller judges the file at the end.
 pub fn find(path: &Path) -> Result<End> {
     let whole = std::path::absolute(path)?;
     let mut rest: VecDeque<OsString> = names(&whole).collect();
@@ -109,8 +109,8 @@ pub fn check(path: &Path) -> Result<()> {
     check_around(&end)
 }
 
-/// Refuses a place to which a file is going to be renamed, if another user could replace it there or has put something
-/// there. The target of an own link does not matter, because the link is replaced.
+/// Refuses a place to which a file is about to be renamed, if another user could replace the file at this place or has
+/// put a file there. The target of this user's own link does not matter, because the link is replaced.
 pub fn check_place(path: &Path) -> Result<()> {
     let whole = std::path::absolute(path)?;
     let (Some(around), Some(name)) = (whole.parent(), whole.file_name()) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! From fields to the head of a request (RFC 9113, section 8).
+//! Makes the head of a request from its fields (RFC 9113, section 8).
 
 use crate::hpack::{Field, Name, Pseudo, Sink, Value};
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! What one client can hold of a connection, and how many useless frames it may send.
+//! Limits on the resources of one client's connection, and on its useless frames.
 
 use crate::fault::Fault;
 use crate::reason::Reason;
@@ -6,9 +6,9 @@ use crate::reason::Reason;
 /// Limits that the driver sets.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// The most requests in progress.
+    /// The maximum number of requests in progress.
     pub streams_max: u32,
-    /// The most bytes of a request's headers, counted as in RFC 9113, section 6.5.2.
+    /// The maximum number of bytes of a request's headers, counted as in RFC 9113, section 6.5.2.
     pub head_bytes_max: usize,
     /// The bytes of one request's body that a client may send before any of them is read.
     pub stream_window: u32,
@@ -16,18 +16,19 @@ pub struct Limits {
     pub connection_window: u32,
 }
 
-/// The most frames within one period that advance no request.
+/// The maximum number of frames within one period that advance no request.
 pub const IDLE_FRAMES_MAX: u32 = 10_000;
 /// The window updates that a client may answer a DATA frame with: one for the stream, one for the connection. They do
 /// not count as idle.
 const UPDATES_A_DATA_FRAME: u32 = 2;
-/// The most CONTINUATION frames after one HEADERS frame. The largest head takes a quarter of these when they are full.
+/// The maximum number of CONTINUATION frames after one HEADERS frame. The largest head fits into a quarter of them if
+/// each is full.
 pub const CONTINUATIONS_MAX: u32 = 64;
-/// The most errors on single streams within one period: a connection may serve many users for days, and survives a few
-/// errors.
+/// The maximum number of errors on single streams within one period: a connection may serve many users for days, and
+/// survives a few errors.
 const MISTAKES_MAX: u32 = 1_024;
-/// The most requests that a client may cancel unanswered, beyond the number that it let be answered and beyond the
-/// number that it may have in progress.
+/// The maximum number of requests that a client may cancel unanswered, beyond the number that it let be answered and
+/// beyond the number that it may have in progress.
 const RESETS_MAX: u32 = 64;
 
 /// Counts of useless frames from the client.

@@ -60,5 +60,5 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Socket for S {}
 
 /// Data that one side reads, over either protocol.
 pub type Input = Box<dyn AsyncRead + Send + Unpin>;
-/// Data that one side writes. Dropping it ends the stream.
+/// Data that one side writes. The stream ends when this value is dropped.
 pub type Output = Box<dyn AsyncWrite + Send + Unpin>;

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender,
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard, PollSemaphore};
 
-/// The most that is written at once.
+/// The maximum number of bytes that are written at once.
 pub const WRITE_BYTES_MAX: usize = 16 << 10;
 /// The cost of a piece in a [`Room`] on top of its bytes: pieces of one byte need memory as well.
 const PIECE_COST: usize = 64;
@@ -174,7 +174,7 @@ impl<T> Outbox<T> {
         &self.room
     }
 
-    /// Cancelled when no outbox of the connection is left: what is queued then is the last.
+    /// Cancelled when no outbox of the connection is left. No data is queued after that.
     pub fn unused(&self) -> CancellationToken {
         self.unused.clone()
     }

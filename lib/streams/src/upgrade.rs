@@ -14,7 +14,7 @@ pub const SPDY: &str = "SPDY/3.1";
 pub const TUNNEL: &str = "SPDY/3.1+";
 /// The subprotocol that carries a browser's token, because browsers cannot add an `Authorization` header.
 const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
-/// The most values of a header that are read.
+/// The maximum number of values of a header that are read.
 const PROTOCOLS_MAX: usize = 64;
 
 /// The protocol of the connection after the upgrade.

@@ -177,7 +177,7 @@ impl<S: Socket> Started<S> {
                     read = &mut read => read.unwrap_or(End::Broken),
                     written = writing.run(&moved) => written.map_or(End::Broken, |()| End::Ours),
                     () = idle(moved.subscribe(), limits.idle) => End::Broken,
-                    // What the other side has sent before it stopped reading is still delivered.
+                    // Data that the other side sent before it stopped reading is still delivered.
                     () = deaf.cancelled() => {
                         own.cancel();
                         room.close();
@@ -350,7 +350,7 @@ impl<S: Socket> Tunnel<S> {
     }
 
     async fn new(socket: S, role: Role) -> Tunnel<S> {
-        // What the other side no longer reads is dropped. It is noticed when it sends no more.
+        // Data that the other side no longer reads is dropped. Its end is noticed when it stops sending.
         let socket = Deaf::new(socket, CancellationToken::new());
         let socket = WebSocketStream::from_raw_socket(socket, role, Some(configuration())).await;
         Tunnel { socket, arrived: Bytes::new(), ended: false, closing: false }

@@ -211,7 +211,7 @@ async fn sizes_of_a_closed_terminal_are_dropped() {
         let mut socket = client(near).await;
         let mut session = accepting.await.expect("no panic").expect("a session");
         session.resize = None;
-        // More than is held of what nobody reads.
+        // These messages exceed the memory for data that nobody reads.
         for _ in 0..20_000 {
             socket.send(Message::Binary(Bytes::from_static(SIZE))).await.expect("sent");
         }

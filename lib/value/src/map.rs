@@ -16,10 +16,10 @@ pub struct Map {
     fields: Option<Arc<Fields>>,
 }
 
-/// Up to this many fields are kept in a sorted list, and shifted by an insertion.
+/// Up to this many fields are kept in a sorted list. An insertion shifts the fields behind it.
 const FEW: usize = 64;
 
-/// Up to so many are compared with one after the other.
+/// A list of at most this many fields is searched from its beginning.
 const A_HANDFUL: usize = 8;
 
 #[derive(Clone)]
@@ -180,7 +180,7 @@ impl Map {
         let place = match self.fields.as_deref() {
             None => Err(0),
             Some(Fields::Few(few)) => place(few, &name),
-            // A tree finds the place by itself.
+            // A tree needs no known position.
             Some(Fields::Many(many)) => {
                 if many.contains_key(&name) {
                     Ok(0)
@@ -270,7 +270,7 @@ impl Map {
     }
 }
 
-/// Of fields with the same name the last counts.
+/// If several fields have the same name, the last one counts.
 impl From<Vec<(CompactString, Value)>> for Map {
     fn from(mut fields: Vec<(CompactString, Value)>) -> Map {
         if fields.is_empty() {
@@ -342,7 +342,7 @@ impl<N: Borrow<str> + ?Sized> ops::IndexMut<&N> for Map {
     }
 }
 
-/// A field that is there or is not.
+/// A present or absent field.
 pub enum Entry<'a> {
     Vacant(VacantEntry<'a>),
     Occupied(OccupiedEntry<'a>),
@@ -351,7 +351,7 @@ pub enum Entry<'a> {
 pub struct VacantEntry<'a> {
     map: &'a mut Map,
     name: CompactString,
-    /// Where it comes, if it comes among a few.
+    /// The position at which the field would be inserted, if the fields are a list.
     at: usize,
 }
 
@@ -414,7 +414,7 @@ impl<'a> OccupiedEntry<'a> {
         &mut self.map[&self.name]
     }
 
-    /// What the field was before.
+    /// Returns the previous value.
     pub fn insert(&mut self, value: Value) -> Value {
         std::mem::replace(self.get_mut(), value)
     }
@@ -440,7 +440,7 @@ pub enum IntoIter {
     Many(btree_map::IntoIter<CompactString, Value>),
 }
 
-/// The three differ in what they give of a pair alone.
+/// The three iterators differ only in the part of a pair that they return.
 macro_rules! iterator {
     ($iterator:ty, $item:ty, $few:expr) => {
         impl<'a> Iterator for $iterator {

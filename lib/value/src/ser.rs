@@ -193,7 +193,7 @@ impl Serializer for Values {
     }
 }
 
-/// What a variant of an enum holds is the only field of an object, and called as the variant is.
+/// Makes an object whose only field has the variant's name and the variant's content.
 fn of_variant(variant: Option<&'static str>, value: Value) -> Value {
     match variant {
         Some(variant) => Value::Object(Map::from(vec![(variant.into(), value)])),
@@ -242,7 +242,7 @@ as_items! { SerializeTuple serialize_element; SerializeTupleStruct serialize_fie
 struct Fields {
     variant: Option<&'static str>,
     fields: Vec<(CompactString, Value)>,
-    /// Of the field whose value comes next.
+    /// The name of the field whose value comes next.
     name: Option<CompactString>,
 }
 
@@ -286,7 +286,7 @@ macro_rules! as_fields {
 
 as_fields! { SerializeStruct SerializeStructVariant }
 
-/// The name of a field: a text, or what has one way of being written.
+/// Serializes the name of a field: a text, or another value with a single textual form.
 struct Name;
 
 fn no_name() -> Error {

@@ -21,7 +21,7 @@ pub enum Value {
 static NULL: Value = Value::Null;
 
 impl Value {
-    /// The item or field; nothing where there is none, or where the value has none at all.
+    /// The item or field; `None` if it does not exist, or if the value is neither an array nor an object.
     pub fn get<I: Index>(&self, index: I) -> Option<&Value> {
         index.of(self)
     }
@@ -195,7 +195,7 @@ impl fmt::Debug for Value {
     }
 }
 
-/// As JSON, and with `{:#}` over many lines.
+/// Writes JSON; `{:#}` writes it over many lines.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = if f.alternate() { serde_json::to_string_pretty(self) } else { serde_json::to_string(self) };
@@ -211,7 +211,7 @@ impl FromStr for Value {
     }
 }
 
-/// How others' libraries take a document.
+/// Converts a document for libraries that take `serde_json`'s values.
 impl From<Value> for serde_json::Value {
     fn from(value: Value) -> serde_json::Value {
         match value {

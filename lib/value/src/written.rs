@@ -1,9 +1,10 @@
-//! Values written as JSON among the code.
+//! Values written as JSON in the code.
 
 use crate::{CompactString, Map, Value, to_value};
 use serde::Serialize;
 
-/// What stands among JSON: its `value` is a copy where it is a document or part of one, else what serde makes of it.
+/// An expression in [`crate::json!`]. Its `value` is a copy if the expression is a document or part of one, and
+/// otherwise serde's serialization of it.
 #[doc(hidden)]
 pub struct Of<'a, T: ?Sized>(pub &'a T);
 

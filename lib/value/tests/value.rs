@@ -1,4 +1,4 @@
-//! Documents against `serde_json`'s, whose behaviour they have.
+//! Compares documents with `serde_json`'s values. They must behave alike.
 
 use holdfast_value::{CompactString, Map, Value, from_value, json, to_value};
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ fn documents() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
-/// What may be done to the fields of an object.
+/// A change of an object's fields.
 #[derive(Debug, Clone)]
 enum Act {
     Insert(u8, i64),
@@ -31,7 +31,7 @@ enum Act {
     Change(u8, i64),
     Entry(u8, i64),
     Retain(i64),
-    /// Goes on with a copy, and keeps the original to see that it stays as it is.
+    /// Goes on with a copy, and keeps the original to check that it does not change.
     Copy,
     Clear,
     Append(Vec<(u8, i64)>),
@@ -244,7 +244,7 @@ fn indexing() {
     );
 }
 
-/// Whoever sends an object chooses how many fields it has and in which order they come.
+/// The sender of an object chooses the number and the order of its fields.
 #[test]
 fn many_fields_in_the_worst_order() {
     let mut map = Map::new();

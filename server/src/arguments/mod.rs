@@ -15,7 +15,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Command};
 use std::ffi::OsString;
 
-/// The most faults that are reported: each costs one parse of all arguments.
+/// The maximum number of faults that are reported: each costs one parse of all arguments.
 const FAULTS_MAX: usize = 100;
 
 /// The result of reading arguments.

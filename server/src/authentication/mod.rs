@@ -209,7 +209,7 @@ pub fn api_audiences(args: &Args) -> Vec<String> {
     }
 }
 
-/// What this server allows in the configuration of other issuers.
+/// The limits that this server sets to the configuration of other issuers.
 fn this_server(args: &Args) -> Server {
     let is_on = args.api_gates().is_ok_and(|gates| gates.egress_of_issuers);
     let egress = aggregation::egress(args).unwrap_or_default();

@@ -18,13 +18,13 @@ use tokio::sync::oneshot;
 /// How a webhook answers a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Temper {
-    /// It allows the request; a mutating webhook also sets its mark.
+    /// The webhook allows the request; a mutating webhook also sets its mark.
     Agrees,
     Refuses,
-    /// It times out, or cannot be reached.
+    /// The webhook times out, or cannot be reached.
     Fails,
     Rubbish,
-    /// It answers with the UID of another request.
+    /// The webhook answers with the UID of another request.
     AnotherUid,
 }
 

@@ -43,7 +43,8 @@ const REGISTRATION: &str = "admissionregistration.k8s.io";
 /// The prefix of values that the policy denies.
 const BAD: &str = "bad";
 const QUEUE: usize = 64;
-/// The most rounds in which every request is advanced until none is left. In each round some may lose a race.
+/// The maximum number of rounds in which every request is advanced until none is left. In each round some may lose a
+/// race.
 const ROUNDS_MAX: usize = 200;
 
 #[derive(Debug, Clone, Copy)]
@@ -486,7 +487,8 @@ impl Site {
         self.poll(self.pending.len() - 1)
     }
 
-    /// The server crashes, and all requests with it. On restart, objects are read back without asking webhooks.
+    /// The server crashes, and all requests with it. After the restart, objects are read back without calls to
+    /// webhooks.
     fn restart(&mut self) -> Verdict {
         self.note(|| "the server starts again".into());
         let before = self.server.engine.snapshot();

@@ -176,8 +176,8 @@ fn check_webhook(
     let is_forgiven = !registration.fails && own.iter().any(|said| said.temper.is_failure());
     let has_agreed = match name.starts_with('m') {
         true => !mark.is_empty(),
-        // A validating webhook was asked about the stored object, not about an earlier one that another webhook has
-        // changed since.
+        // The call to a validating webhook contained the stored object, not an earlier state that another webhook
+        // changed later.
         false => own.iter().any(|said| {
             !said.temper.is_failure() && ["data", "metadata"].iter().all(|part| alike(&said.object, object, part))
         }),

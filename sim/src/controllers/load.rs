@@ -8,10 +8,11 @@ use holdfast_world::Refusal;
 
 pub const SCALED: &str = "h0";
 const METRICS: &str = "/apis/metrics.k8s.io/";
-/// The target load of a pod, and the most pods.
+/// The target load of a pod.
 const TARGET: i64 = 100;
+/// The maximum number of pods.
 const MOST: i64 = 6;
-/// The unit of the load: it divides evenly among any number of pods up to the most.
+/// The unit of the load: it divides evenly among any possible number of pods.
 const UNIT: i64 = 60;
 const UNITS_MAX: usize = 14;
 
@@ -48,7 +49,7 @@ pub fn stays_within_bounds(deployment: &Value) -> Verdict {
     ensure(is_within, || format!("an autoscaler goes beyond its bounds: {size}"))
 }
 
-/// At rest the number of pods fits the load, within a tenth.
+/// Checks that at rest the number of pods fits the load, within a tenth.
 pub fn check(cluster: &Cluster) -> Verdict {
     let (Some(deployment), Some(load)) = (cluster.named("deployments", SCALED), cluster.load) else { return Ok(()) };
     let size = number(&deployment["spec"]["replicas"], 1);

@@ -12,9 +12,9 @@ pub const SICK: &str = "sick";
 /// How pods behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mood {
-    /// At random.
+    /// Pods behave at random.
     Wild,
-    /// Pods that should keep running do.
+    /// Pods that should keep running keep running.
     Calm,
     /// In addition, pods that should end succeed.
     Kind,
@@ -29,7 +29,7 @@ pub fn next(cluster: &Cluster, dice: &mut Dice, pod: &Value, mood: Mood) -> Opti
     cluster.named("nodes", node)?;
     let is_sick = cluster::name(pod) == SICK;
     if cluster::is_leaving(pod) {
-        // It has stopped; only finalizers keep it.
+        // The pod has stopped. Only finalizers keep it.
         if pod["metadata"]["deletionGracePeriodSeconds"] == 0 {
             return None;
         }

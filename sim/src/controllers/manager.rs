@@ -32,7 +32,7 @@ pub struct Manager {
     /// Every key that was planned.
     pub known: BTreeSet<(usize, Key)>,
     plans: u64,
-    /// After how long without a heartbeat a node counts as silent.
+    /// A node without a heartbeat for this time counts as silent.
     grace_seconds: i64,
     started: Time,
     /// When each lease was seen to be renewed.
@@ -195,7 +195,7 @@ impl Manager {
     fn check_silence(&self, node: &Key, plan: &Plan, now: Time) -> Result<(), String> {
         let is_status = |action: &Action| action.resource.plural() == "nodes" && action.subresource == "status";
         let renewed = self.renewed.get(&*node.name).copied().unwrap_or(self.started);
-        // A node that never reported a condition has the grace period from its creation on.
+        // For a node that never reported a condition, the grace period begins at its creation.
         let found = self.driver.world().get::<Node>(node);
         let is_known = found.is_some_and(|node| !node.status.conditions.is_empty());
         let gives_up = is_known && plan.steps.iter().flatten().any(is_status);

@@ -35,13 +35,14 @@ use namespaces::Sweeper;
 use oracle::Watch;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The time to come to rest, longer than any back-off, and how often it is passed.
+/// The time in which the cluster comes to rest. It is longer than any back-off.
 const REST_SECONDS: i64 = 3600;
+/// How many times this time may pass.
 const ROUNDS_MAX: usize = 400;
 /// The time in which the pods of silent nodes must be replaced: until no pod tolerates the taints any more, and a
 /// while.
 const REPLACED_SECONDS: i64 = 1200;
-/// How many steps may happen at one time before it counts as never quiet.
+/// If more steps than this are possible without a change of time, the cluster counts as never quiet.
 const BUSY_MAX: usize = 20_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +85,7 @@ struct Site {
     dice: Dice,
     cluster: Cluster,
     manager: Manager,
-    /// A manager that has lost its lead and acts all the same.
+    /// A manager that has lost its lead and still acts.
     rival: Option<Manager>,
     watch: Watch,
     sweeper: Sweeper,
@@ -384,7 +385,8 @@ impl Site {
         self.last_acts(rival.under_way())
     }
 
-    /// The manager crashes. What it had in progress happens before another one looks, or never.
+    /// The manager crashes. Its actions in progress are carried out before the next manager reads the cluster, or
+    /// never.
     fn die(&mut self) -> Verdict {
         self.note(|| "the manager dies".to_owned());
         self.deaths += 1;

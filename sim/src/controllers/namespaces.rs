@@ -48,7 +48,7 @@ pub fn holds(object: &Value) -> bool {
     text(&object["metadata"]["namespace"]) == SPACE
 }
 
-/// Whether an object is in this namespace while it is being deleted, so that nothing new can be created there.
+/// Whether an object is in a namespace that is being deleted, in which nothing new can be created.
 pub fn is_leaving_with(cluster: &Cluster, object: &Value) -> bool {
     holds(object) && cluster.get("namespaces", &Key::cluster(SPACE)).is_some_and(is_leaving)
 }
@@ -85,7 +85,7 @@ pub fn settle(cluster: &Cluster) -> Option<Deed> {
     cluster.get("namespaces", &Key::cluster(SPACE)).filter(|space| !is_leaving(space)).map(deletion)
 }
 
-/// At rest nothing of the namespace is left.
+/// Checks that at rest no object of the namespace is left.
 pub fn check(cluster: &Cluster) -> Verdict {
     let left = cluster.everything().find(|(_, object)| holds(object) || cluster::name(object) == SPACE);
     ensure(left.is_none(), || {

@@ -25,10 +25,10 @@ pub struct Watch {
     exact: bool,
     /// Whether two managers have acted at the same time: both may have created a pod for the same try of a Job.
     doubted: bool,
-    /// The most pods of each owner: the maximum of the newest spec and of earlier ones until a controller has acted on
-    /// it.
+    /// The maximum number of pods of each owner: the maximum of the newest spec and of earlier ones until a controller
+    /// has acted on it.
     most: BTreeMap<String, i64>,
-    /// The fewest available pods since a controller has acted on the spec that asks for them.
+    /// The minimum number of available pods since a controller has acted on the spec that asks for them.
     least: BTreeMap<String, i64>,
     succeeded: BTreeMap<String, BTreeSet<String>>,
     ended: BTreeMap<String, BTreeSet<String>>,
@@ -42,7 +42,7 @@ impl Watch {
         Watch { calm, exact, doubted: false, most, least, succeeded, ended, left }
     }
 
-    /// Two managers act from here on.
+    /// From this call, the checks allow for two managers that act at the same time.
     pub fn doubt(&mut self) {
         (self.doubted, self.exact) = (true, false);
     }
@@ -301,7 +301,7 @@ fn is_resized(cluster: &Cluster, owner: &Value) -> bool {
         && sets.iter().any(|set| set["metadata"]["annotations"]["deployment.kubernetes.io/desired-replicas"] != *wanted)
 }
 
-/// The fewest available pods of a Deployment, and the most pods.
+/// The minimum number of available pods of a Deployment, and the maximum number of its pods.
 fn bounds(deployment: &Value) -> (i64, i64) {
     let replicas = number(&deployment["spec"]["replicas"], 1);
     let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];

@@ -48,8 +48,8 @@ pub fn are_bound(cluster: &Cluster, pod: &Value) -> bool {
     })
 }
 
-/// Pods that use claims, which users must delete: ended ones keep their claims, and pending ones may wait for a claim
-/// that is being deleted.
+/// Pods that use claims. The simulated people must delete these pods: an ended pod keeps its claim, and a pending pod
+/// may wait for a claim that is being deleted.
 pub fn users(cluster: &Cluster) -> impl Iterator<Item = &Value> {
     cluster.all("pods").filter(|pod| claims_of(pod).next().is_some())
 }
@@ -72,7 +72,7 @@ pub fn gone(cluster: &Cluster, plural: &str, gone: &Value) -> Verdict {
     }
 }
 
-/// At rest every claim has a volume of its own, and every volume its claim.
+/// Checks that at rest every claim has a volume of its own, and every volume has its claim.
 pub fn check(cluster: &Cluster) -> Verdict {
     for claim in cluster.all(CLAIMS) {
         let volume = cluster.named("persistentvolumes", text(&claim["spec"]["volumeName"]));

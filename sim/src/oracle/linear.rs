@@ -1,10 +1,10 @@
-//! Checks linearizability of each object, using only what clients were told and when.
+//! Checks linearizability of each object, using only the answers to clients and their times.
 //!
 //! Versions order the states of every object. The history is linearizable if that order agrees with time. A request
-//! that begins after another was answered must not show an older version. No two writes are told the same version. The
-//! content of a version is the same for every reader. A write that insisted on a version directly follows it. Neither
-//! the log nor the twin is used, with one exception: the answer that an object does not exist has no version, so the
-//! log must have a moment in between at which it did not.
+//! that begins after another was answered must not show an older version. No two writes are answered with the same
+//! version. The content of a version is the same for every reader. A write that insisted on a version directly follows
+//! it. Neither the log nor the twin is used, with one exception: the answer that an object does not exist has no
+//! version, so the log must have a moment in between at which it did not.
 
 use super::{Verdict, ensure};
 use crate::twin::Twin;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instant(u64);
 
-/// Everything that clients were told.
+/// All answers that clients received.
 #[derive(Default)]
 pub struct History {
     ended: u64,
@@ -29,7 +29,7 @@ struct Register {
     /// The content of each version, if a client was shown it.
     told: BTreeMap<u64, Option<Arc<Entry>>>,
     written: BTreeSet<u64>,
-    /// The newest version that clients knew when so many requests had ended; both numbers only grow.
+    /// Pairs of a number of ended requests and the newest version that clients knew then. Both numbers only grow.
     newest: Vec<(u64, u64)>,
 }
 
@@ -69,8 +69,8 @@ impl History {
         (self.ended, register.unwrap_or_else(|| unreachable!("it is there or was just made")))
     }
 
-    /// A client is told that it wrote this version. It may have been shown the content, and may have `insisted` on the
-    /// previous version.
+    /// An answer says that the client wrote this version. The answer may contain the content, and the request may have
+    /// `insisted` on the previous version.
     pub fn wrote(
         &mut self,
         (storage, key): (&str, &str),
@@ -101,7 +101,7 @@ impl History {
         register.tell(version, Some(entry), ended).map_err(blame)
     }
 
-    /// A client is told that the object does not exist.
+    /// An answer says that the object does not exist.
     pub fn missed(&mut self, (storage, key): (&str, &str), began: Instant, twin: &Twin) -> Verdict {
         let (_, register) = self.end(storage, key);
         let floor = register.floor(began);
@@ -129,7 +129,7 @@ mod tests {
         let mut history = History::default();
         let before = history.now();
         history.wrote(PLACE, before, (5, Some(&version(5, "five"))), None).unwrap();
-        // It began before any client was told of version 5.
+        // This read began before any client knew version 5.
         history.read(PLACE, before, &version(3, "three")).unwrap();
         let after = history.now();
         assert!(history.read(PLACE, after, &version(3, "three")).is_err());

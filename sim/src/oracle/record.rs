@@ -94,7 +94,7 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>,
         Act::DeleteAll { pick, .. } => {
             let same = |offset: &u64| twin.event(*offset).is_some_and(|version| version.record.key == record.key);
             ensure(!earlier.iter().any(same), || "it was carried out twice".into())?;
-            // Each selected object is deleted, whatever has changed in it since.
+            // Each selected object is deleted, even if it has changed since its selection.
             let picked = pick.matches(&record.key, before.ok_or("it deletes nothing")?)
                 || twin
                     .versions_within(&order.place_of(name_of(record)), order.seen, twin.last())
@@ -143,7 +143,7 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>,
             let shown = |document: &Value| custom::shown(law, document, None);
             let old = account.map(|account| shown(&account));
             let verdict = managed(record, object, old.as_ref(), order);
-            // If only a default changes, the managed fields stay as they are, including those of versions no longer
+            // If only a default changes, the managed fields are unchanged, including those of versions no longer
             // served.
             let same = before.map(|before| shown(&before.document)).filter(|old| found == Shape::of(order.sort, old));
             verdict.or_else(|why| same.map_or(Err(why), |old| managed(record, object, Some(&old), order)))

@@ -28,7 +28,7 @@ pub struct Window {
     pub to: u64,
     /// The log failed at some time in between.
     pub trouble: bool,
-    /// It failed because the disk was full.
+    /// Whether the log failed because the disk was full.
     pub full: bool,
 }
 
@@ -64,7 +64,7 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &DoorReply, window: Window)
             let Some(version) = versions.into_iter().flatten().find(was) else {
                 return Err(format!("answered with version {}, which nobody wrote then", entry.offset));
             };
-            // By one of the definitions that existed meanwhile.
+            // One of the definitions that existed during the request must explain the answer.
             let mut why = String::new();
             let explained = (window.from..=window.to).chain([version.offset]).any(|offset| {
                 let law = law(twin, order, offset);
@@ -117,7 +117,8 @@ pub fn version_of(document: &Document) -> u64 {
     version.and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
-/// Each object that a mass deletion selected must be deleted by it, already being deleted, or gone at some time since.
+/// Each object that a mass deletion selected must be deleted by it, already being deleted, or gone at some time after
+/// the selection.
 fn check_mass(twin: &Twin, order: &Order, window: Window) -> Verdict {
     let Act::DeleteAll { pick, limit, .. } = order.act else { return Err("no mass deletion was asked for".into()) };
     if order.request.options.dry_run {

@@ -203,7 +203,7 @@ impl Site {
         hand.scheduler.take_samples();
     }
 
-    /// Carries out a random order; some fail.
+    /// Carries out a random request of the scheduler; some requests fail.
     fn carry_out(&mut self, hand: usize, may_fail: bool) -> Result<bool, String> {
         if self.hands[hand].requests.is_empty() {
             return Ok(false);
@@ -299,7 +299,7 @@ impl Site {
                 let resource = holdfast_world::Resource::new("", "v1", "pods", "Pod", true);
                 let verb = Verb::Delete { uid: None, version: None, propagation: None, grace_seconds: Some(0) };
                 let action = holdfast_world::Action::new(&resource, Key::new("default", &name), verb);
-                // It may be gone already.
+                // The pod may be gone already.
                 let _ = self.trial.user_acts(action);
             }
         }
@@ -341,7 +341,7 @@ impl Site {
         self.trial.patch("nodes", &name, json!({"spec": {"unschedulable": closed, "taints": null}}));
     }
 
-    /// A scheduler crashes. What it had ordered happens before another one looks, or never.
+    /// A scheduler crashes. Its pending requests are carried out before the next scheduler reads the cluster, or never.
     fn die(&mut self, hand: usize) -> Verdict {
         self.note(|| format!("scheduler {hand} dies"));
         self.deaths += 1;

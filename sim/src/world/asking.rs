@@ -30,9 +30,9 @@ pub struct Pending {
     since: usize,
     began: Instant,
     way: Way,
-    /// The version at which the service authorized it, once it has.
+    /// The newest version at the request's first poll, at which the service authorizes it; `None` before that poll.
     judged_at: Option<u64>,
-    /// The engine spawns futures of its own for it.
+    /// Whether the engine spawns further futures for the request.
     mass: bool,
     future: Pin<Box<dyn Future<Output = Outcome>>>,
 }
@@ -50,7 +50,7 @@ enum Way {
 pub enum Outcome {
     Told(DoorReply),
     Count(u64),
-    /// A reply that no client should get.
+    /// A reply that is wrong for any request.
     Nonsense(String),
     Refusal(Refusal),
     Rejection(Rejection),
@@ -169,7 +169,7 @@ impl World {
         answered
     }
 
-    /// An answer must be explained by what happened.
+    /// Checks that the events explain an answer.
     pub fn judge(&mut self, pending: &Pending, outcome: &Outcome, to: u64, trouble: bool) -> Verdict {
         let Pending { id, from, way, .. } = pending;
         let full = trouble && self.last_full >= pending.since;
@@ -234,7 +234,7 @@ impl World {
         oracle::check_rights(&self.twin, &self.orders[&pending.id], refusal, judged_at..=to)
     }
 
-    /// The answer must agree with all other answers, and is recorded.
+    /// Records the answer, and checks that it agrees with all other answers.
     fn remember_answer(&mut self, pending: &Pending, outcome: &Outcome) -> Verdict {
         let order = &self.orders[&pending.id];
         let event = self.twin.of_request(&pending.id).last().and_then(|offset| self.twin.event(*offset));
@@ -332,7 +332,8 @@ impl World {
         self.fresh()
     }
 
-    /// Readers must see durable events only, whole batches, and nothing older than what any client was told.
+    /// Readers must see only durable events, only whole batches, and no state older than an answer that any client has
+    /// received.
     pub fn fresh(&self) -> Verdict {
         let shown = self.server.engine.snapshot().offset.0;
         self.whole(shown)?;
@@ -340,7 +341,7 @@ impl World {
         ensure(shown >= self.told, || format!("version {shown} is shown after {} was told", self.told))
     }
 
-    /// A batch must be there completely, or not at all.
+    /// Checks that a batch is visible completely, or not at all.
     fn whole(&self, last: u64) -> Verdict {
         let (first, end) = self.disk.newest_batch();
         ensure(last < first || last >= end, || format!("half of a batch is there: {last} of {first} to {end}"))

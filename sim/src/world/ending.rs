@@ -143,8 +143,7 @@ impl World {
         Err(format!("{} requests never end", self.pending.len()))
     }
 
-    /// No more requests: the janitor finishes, watchers catch up, and after one more crash everything must be as
-    /// before.
+    /// No more requests: the janitor finishes, watchers catch up, and after one more crash the state must be unchanged.
     pub fn rest(&mut self) -> Verdict {
         self.drain()?;
         for round in 0.. {

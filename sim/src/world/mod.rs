@@ -85,11 +85,11 @@ struct World {
     listers: Vec<Lister>,
     /// Readers that wait for a version that does not exist yet.
     waiting: Vec<Waiting>,
-    /// What clients were told.
+    /// The answers that clients received.
     history: History,
     /// Snapshots since the server's start that clients may still use.
     seen: VecDeque<Arc<State>>,
-    /// The newest version that a client was told since the server's start.
+    /// The newest version in an answer to a client since the server's start.
     told: u64,
     /// Every event up to this one is known to have survived a crash.
     outlived: u64,
@@ -377,7 +377,7 @@ impl World {
             let future = Box::pin(async move { service.call(call).await.reply });
             self.waiting.push(Waiting { wanted, future });
         }
-        // Its timeout uses a clock that does not advance.
+        // The request's timeout uses a clock that does not advance.
         let _time = Server::timeless().enter();
         let shown = self.server.engine.snapshot().offset.0;
         let mut verdict = Ok(());

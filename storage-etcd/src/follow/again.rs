@@ -1,4 +1,5 @@
-//! Retries values that could not be read: at a start, when the keys changed, and while a KMS plug-in does not answer.
+//! Retries values that could not be read: at the start, after a change of the keys, and while a KMS plug-in does not
+//! answer.
 
 use super::{Follower, PAGE};
 use crate::client::{self, Operation, Range};
@@ -43,7 +44,7 @@ impl Follower {
         loop {
             let page = shared.etcd.range(&Range::of(keys.clone()).limit(PAGE)).map_err(fault)?;
             shared.check(&page.header)?;
-            // Later ones come by the watch.
+            // Values that were written later arrive by the watch.
             for found in page.found.iter().filter(|found| found.mod_revision <= through) {
                 let Some(placed) = shared.placed(&found.key) else { continue };
                 let object = (placed.resource.clone(), placed.key.clone());
@@ -73,7 +74,7 @@ impl Follower {
         let are_new = !Arc::ptr_eq(&keyring, &self.retry.keyring);
         let some = shared.unread.to_retry(are_new, &self.retry.after, PAGE as usize);
         let last = some.last().filter(|_| some.len() == PAGE as usize).map(|again| again.object.clone());
-        // In one round a plug-in that does not answer is asked only once.
+        // In each round, a plug-in that does not answer is called only once.
         let mut is_silent = false;
         for again in some {
             if is_silent && again.may_pass {
@@ -83,7 +84,7 @@ impl Follower {
             let Ok(answer) = shared.etcd.range(&Range::of(client::Keys::one(again.place))) else { return };
             let found = answer.found.first().filter(|found| Offset(found.mod_revision) == again.version);
             let Some((found, placed)) = found.and_then(|found| Some((found, shared.placed(&found.key)?))) else {
-                // Its event comes by the watch.
+                // The event of this object comes by the watch.
                 continue;
             };
             match shared.read(&placed, found) {
@@ -91,7 +92,7 @@ impl Follower {
                 Ok(_) => shared.unread.forget(&placed.resource, &placed.key),
                 Err((_, may_pass)) => {
                     is_silent |= may_pass;
-                    // The reason may be another one than before.
+                    // The object may be unreadable for another reason now.
                     shared.put(found, 0, None, Seen::Later(now_ms()));
                 }
             }
@@ -102,8 +103,8 @@ impl Follower {
         self.retry.after = last.unwrap_or_default();
     }
 
-    /// Writes a value again unchanged. It can be read now, and needs a version that is new to all watches that passed
-    /// it over.
+    /// Writes a value again unchanged. The value can be read now, and needs a version that is new to all watches that
+    /// skipped it.
     fn touch(&self, found: &client::KeyValue) {
         let client::KeyValue { key, value, lease, mod_revision, .. } = found.clone();
         let txn = plain(mod_revision, Operation::Put { key, value, lease });

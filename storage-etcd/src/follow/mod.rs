@@ -1,4 +1,4 @@
-//! Copies etcd's events to the local log, in order and each once.
+//! Copies etcd's events to the local log, in order and each exactly once.
 
 mod again;
 
@@ -24,17 +24,17 @@ use std::time::{Duration, Instant};
 const PAGE: u64 = 500;
 /// How long to wait for events before checking whether a caller waits for them.
 const PERIOD: Duration = Duration::from_millis(50);
-/// The same while a caller waits.
+/// This wait while a caller does wait for events.
 const WANTED_PERIOD: Duration = Duration::from_millis(2);
 /// The pause after a fault.
 const RETRY: Duration = Duration::from_millis(200);
-/// After so many signs in a row it is certain that etcd was restored from a backup. A single sign proves nothing: some
-/// releases give one stale answer after a pause of their process.
+/// After this many signs in a row the server concludes that etcd was restored from a backup. A single sign proves
+/// nothing: some releases give one stale answer after a pause of their process.
 const SIGNS_MAX: u32 = 3;
 /// How long a watch may deliver nothing while etcd has events. Then the watch is opened again, at the member that
 /// answers requests now. The keepalive alone would notice a silently cut connection only after 40 seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// After so many revisions without events the progress is saved, so that a restart does not request those revisions
+/// After this many revisions without events the progress is saved, so that a restart does not request those revisions
 /// again.
 const QUIET_REVISIONS: u64 = 1000;
 
@@ -49,7 +49,7 @@ pub struct Follower {
     seen: u64,
     /// Events that have no offset yet, each with its revision.
     waiting: VecDeque<(u64, Record)>,
-    /// While a restored etcd is taken over: the revisions of the writes that do it.
+    /// The revisions of the writes that take over a restored etcd; `None` at all other times.
     restored: Option<HashSet<u64>>,
     /// How many checks in a row found a sign that this is not the etcd whose events the local log has.
     signs: AtomicU32,
@@ -91,7 +91,7 @@ impl Follower {
                     told = Some(why);
                     self.watch = None;
                     if matches!(fault, Fault::Full { .. } | Fault::Io { .. }) {
-                        // The local disk failed. The events that it has not stored are requested again.
+                        // The local disk failed. The events that are not stored are requested again.
                         let _ = self.shared.local.recover();
                     }
                     std::thread::sleep(RETRY);
@@ -101,7 +101,7 @@ impl Follower {
         self.shared.end_waiting();
     }
 
-    /// Brings the local log up to etcd's current revision at least. The log has no readers yet.
+    /// Brings the local log at least up to etcd's current revision. Called before the log has readers.
     pub fn begin(&mut self) -> Result<(), Fault> {
         let shared = self.shared.clone();
         let newest = self.newest()?;
@@ -109,8 +109,8 @@ impl Follower {
         let claimed = shared.etcd.range(&claims).map_err(fault)?.found.first().map_or(0, |found| found.mod_revision);
         shared.claimed.store(claimed, Ordering::Release);
         let through = if self.source.is_partial { 0 } else { known_through(shared.local.as_ref(), &self.source)? };
-        // If `--etcd-servers-overrides` changed, the log lacks objects of kinds that came back, and has objects of
-        // kinds that moved to another etcd.
+        // If `--etcd-servers-overrides` changed, the log lacks objects of kinds that moved into this etcd, and has
+        // objects of kinds that moved to another etcd.
         let kinds = shared.places.kinds.to_string();
         if through == 0 || self.source.kinds != kinds {
             self.have_kinds(kinds);
@@ -124,7 +124,7 @@ impl Follower {
         if self.source.has_unread { self.find_unread() } else { Ok(()) }
     }
 
-    /// Notes the kinds that the log has from the next [`fill`](Self::fill) on.
+    /// Notes the kinds that the log has after the next [`fill`](Self::fill).
     fn have_kinds(&mut self, kinds: String) {
         if self.source.kinds != kinds {
             // A marker until the fill, when the revision is known.
@@ -133,8 +133,8 @@ impl Follower {
         self.source.kinds = kinds;
     }
 
-    /// Brings the local log to what a restored etcd has, after [`accept`](crate::restored::accept). The log has no
-    /// readers yet.
+    /// Brings the local log to the state of a restored etcd, after [`accept`](crate::restored::accept). Called before
+    /// the log has readers.
     pub fn take_over(&mut self, written: HashSet<u64>) -> Result<(), Fault> {
         self.restored = Some(written);
         self.have_kinds(self.shared.places.kinds.to_string());
@@ -147,7 +147,7 @@ impl Follower {
         Ok(())
     }
 
-    /// etcd's revision, by a linearizable read, which sees every write that was answered before.
+    /// etcd's revision, by a linearizable read, which reflects every write that was answered earlier.
     fn newest(&self) -> Result<u64, Fault> {
         self.shared.check_epoch()?;
         let now = Standing::of(self.shared.etcd.as_ref(), &self.shared.places).map_err(fault)?;
@@ -349,7 +349,7 @@ impl Follower {
         }
     }
 
-    /// The watch reports that there are no events up to this revision.
+    /// Handles a report of the watch that there are no further events up to this revision.
     fn quiet(&mut self, revision: u64) -> Result<(), Fault> {
         if !self.shared.tells_progress {
             return Ok(());

@@ -4,7 +4,7 @@ use crate::client::Fault;
 use std::error::Error;
 use tonic::{Code, Status};
 
-/// With these errors the write is not in the raft log, and will not get there.
+/// Errors after which the write is not in the raft log, and will never be.
 const NOT_PROPOSED: [&str; 6] = [
     "etcdserver: no leader",
     "etcdserver: leader changed",
@@ -50,7 +50,7 @@ pub fn fault_of_write(status: &Status) -> Fault {
     }
 }
 
-/// Whether there was no connection at all.
+/// Whether the connection could not be made at all.
 fn was_not_connected(status: &Status) -> bool {
     let mut cause = status.source();
     while let Some(error) = cause {
@@ -62,7 +62,7 @@ fn was_not_connected(status: &Status) -> bool {
     false
 }
 
-/// The message with its innermost cause, which says most.
+/// The message with its innermost cause, which is the most specific one.
 fn words(status: &Status) -> String {
     let mut said = status.message().to_owned();
     let mut cause = status.source();

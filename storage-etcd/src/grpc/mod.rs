@@ -25,13 +25,13 @@ use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic_prost::ProstCodec;
 
-/// etcd itself gives up after seven seconds and some election timeouts.
+/// The time limit of a call. etcd itself gives up after seven seconds and some election timeouts.
 const CALL_MAX: Duration = Duration::from_secs(10);
-/// The same for small calls. Then another member is tried: the first may be cut off, or its write may have been lost
-/// with a leader. The state of a server stands still while its writes have no answer.
+/// The time limit of a small call. After it another member is tried, because the first may be cut off, or its write may
+/// have been lost with a leader. It is short because a server's state does not advance while its writes have no answer.
 const SMALL_CALL_MAX: Duration = Duration::from_secs(2);
-/// The limit on an answer, as in kube-apiserver. An answer holds as many keys as were asked for, and their values may
-/// be large.
+/// The limit on an answer, as in kube-apiserver. An answer contains as many keys as requested, and their values may be
+/// large.
 const ANSWER_BYTES_MAX: usize = i32::MAX as usize;
 
 const RANGE: &str = "/etcdserverpb.KV/Range";
@@ -42,7 +42,7 @@ const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 
 /// The members of a cluster.
 pub struct Cluster {
-    /// `None` only while the cluster is dropped.
+    /// The runtime; `None` only while the cluster is dropped.
     runtime: Option<Runtime>,
     members: Arc<Members>,
 }
@@ -53,7 +53,7 @@ struct Members {
     asked: AtomicUsize,
 }
 
-/// The time limit of each member, and of the last one that can be tried.
+/// The time limits of a call: for each member, and for the last member that can be tried.
 #[derive(Clone, Copy)]
 struct Patience {
     each: Duration,
@@ -146,12 +146,12 @@ impl Members {
         }
     }
 
-    /// Tries another member first from now on.
+    /// Later calls try another member before this one.
     fn leave(&self, member: &Member) {
         let at = self.asked.load(Ordering::Relaxed);
         if std::ptr::eq(&raw const self.members[at % self.members.len()], member) {
             let next = (at + 1) % self.members.len();
-            // Another call may have done so already.
+            // Another call may already have moved on to the next member.
             let _ = self.asked.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
@@ -224,7 +224,7 @@ impl Etcd for Cluster {
             let patience = if asked.compares.is_empty() { FULL } else { SMALL_WRITE };
             async move { members.call(TXN, transaction(asked), patience, fault_of_write).await }
         };
-        // Unlike `join_all`, it polls only those calls that were woken.
+        // Unlike `join_all`, this polls only the calls that were woken.
         let calls: FuturesOrdered<_> = transactions.into_iter().map(call).collect();
         let all = async move { Ok(calls.collect::<Vec<_>>().await) };
         match self.wait(all) {

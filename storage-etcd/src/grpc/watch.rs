@@ -15,7 +15,7 @@ use tonic::transport::Channel;
 use tonic_prost::ProstCodec;
 
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
-/// How many answers may wait in the channel.
+/// The maximum number of answers that wait in the channel.
 const AHEAD: usize = 64;
 const ASKED_MAX: usize = 4;
 /// How many events are read at a time, unless etcd sends more in one answer.
@@ -91,7 +91,7 @@ impl Watch for Stream {
 
     fn ask_progress(&mut self) -> Result<(), Fault> {
         let progress = wire::WatchUnion::Progress(wire::WatchProgressRequest {});
-        // If the channel is full, requests for progress are under way, and an answer comes in any case.
+        // If the channel is full, requests for progress are already under way, so an answer will come.
         let _ = self.asking.try_send(wire::WatchRequest { request_union: Some(progress) });
         Ok(())
     }

@@ -11,20 +11,22 @@ use holdfast_encryption::Keyring;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The first and the largest page, in keys. After the first, a page is sized to hold about so many bytes.
+/// Keys of the first page.
 const PAGE: u64 = 100;
+/// The maximum number of keys in a page.
 const PAGE_MAX: u64 = 2000;
+/// Each later page gets as many keys as fit into about this many bytes, judged by the page before.
 const PAGE_BYTES: u64 = 4 << 20;
 /// How many keys are read at a time without their values.
 const KEYS_PAGE: u64 = 5000;
 
-/// The keys below a prefix.
+/// The objects below a prefix of an etcd, as a source.
 pub struct FromEtcd {
     etcd: Arc<dyn Etcd>,
     places: Places,
     id: String,
     revision: u64,
-    /// The keys that decrypt values. Without them values are moved as they are.
+    /// The keys that decrypt values. `None`: values are moved without decryption.
     keyring: Option<Arc<Keyring>>,
 }
 

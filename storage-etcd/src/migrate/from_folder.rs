@@ -12,13 +12,13 @@ pub struct FromFolder {
     log: RocksLog,
     id: String,
     version: u64,
-    /// Opens encrypted values.
+    /// Decrypts encrypted values.
     values: Box<dyn Values + Sync>,
 }
 
 impl FromFolder {
     pub fn open(folder: &Path, values: Box<dyn Values + Sync>) -> Result<FromFolder, Stopped> {
-        // Opening it as a reader first fails for a folder without a log; `RocksLog::open` would create one.
+        // The folder is first opened as a reader, which fails without a log. `RocksLog::open` would create one.
         drop(LogReader::open(folder)?);
         let log = RocksLog::open(folder)?;
         if log.source()?.is_partial {
@@ -59,7 +59,7 @@ impl Source for FromFolder {
         )))
     }
 
-    /// In the order of their versions.
+    /// Visits the objects in the order of their versions.
     fn each(&self, after: &str, visit: &mut dyn FnMut(Found) -> Result<(), Stopped>) -> Result<(), Stopped> {
         let after: u64 = after.parse().unwrap_or(0);
         let mut stopped = None;
@@ -75,7 +75,7 @@ impl Source for FromFolder {
             };
             visit(found).map_err(|why| {
                 stopped = Some(why);
-                // Ends the reading; `stopped` says why.
+                // This fault ends the reading; `stopped` has the reason.
                 holdfast_engine::Fault::Redefined
             })
         });

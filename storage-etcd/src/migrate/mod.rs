@@ -23,11 +23,12 @@ use prost::Message;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// The most objects in a batch, and the size at which a batch ends earlier.
+/// The maximum number of objects in a batch.
 const BATCH_MAX: usize = 256;
+/// The size in bytes at which a batch ends with fewer objects.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// The store that objects are read from. No server may write to it meanwhile.
+/// The store that objects are read from. No server may write to the store during the migration.
 pub trait Source: Sync {
     /// A text that identifies this source, for the note of an interrupted migration.
     fn id(&self) -> String;
@@ -38,10 +39,11 @@ pub trait Source: Sync {
     /// Refuses a source that a running server writes to.
     fn check_unused(&self) -> Result<(), Stopped>;
 
-    /// Reads as of the version of an interrupted migration from now on. Fails if that version is no longer available.
+    /// Makes all later reads return the state at `version`, at which an interrupted migration read. Fails if that
+    /// version is no longer available.
     fn go_back(&mut self, version: u64) -> Result<(), Stopped>;
 
-    /// Visits the objects after a place; all of them if it is empty.
+    /// Visits the objects after the place `after`, or all objects if it is empty.
     fn each(&self, after: &str, visit: &mut dyn FnMut(Found) -> Result<(), Stopped>) -> Result<(), Stopped>;
 
     /// Refuses a source that was written to while it was read.
@@ -50,12 +52,12 @@ pub trait Source: Sync {
 
 /// An object of a source.
 pub struct Found {
-    /// Its place in the source's order. Empty for an object without a place, which is read again when a migration goes
-    /// on.
+    /// The object's place in the source's order. Empty if it has none: then an interrupted migration reads it again
+    /// when it goes on.
     pub place: String,
     /// The fraction of the source up to this object.
     pub part: f64,
-    /// The resource, for counts.
+    /// The object's resource, for counts.
     pub resource: String,
     pub object: Result<Movable, Unmovable>,
 }
@@ -79,7 +81,7 @@ pub struct StoredPair {
 
 /// The meaning of a key of etcd.
 pub enum Meaning {
-    /// `kind` is `None` for custom kinds.
+    /// An object. `kind` is `None` for custom kinds.
     Object { kind: Option<&'static Kind>, resource: String, key: String },
     /// A record that servers derive from objects, with its place in storage.
     Derived(&'static str),
@@ -92,7 +94,7 @@ pub trait Destination: Sync {
     /// An object in the form in which the target stores it.
     type Ready: Send;
 
-    /// Names the target in messages.
+    /// The target's name in messages.
     fn name(&self) -> String;
 
     /// The note of an interrupted migration; `None` for an empty target. Other targets are refused.
@@ -104,8 +106,8 @@ pub trait Destination: Sync {
     /// Converts an object. `None`: the target does not need it.
     fn prepare(&self, object: Movable) -> Result<Option<Prepared<Self::Ready>>, Unmovable>;
 
-    /// Makes a batch durable, together with the note of the progress. Writing a batch again does no harm, whether all
-    /// or a part of it was written.
+    /// Makes a batch durable, together with the note of the progress. A batch may be written again, even if all or a
+    /// part of it was already written.
     fn write(&self, batch: Vec<Self::Ready>, note: &Note) -> Result<(), Stopped>;
 
     /// Marks the target as complete. Returns its version.
@@ -117,7 +119,7 @@ pub struct Prepared<R> {
     pub ready: R,
 }
 
-/// How far a migration has come.
+/// The progress of a migration.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Note {
     /// The source's [id](Source::id).
@@ -126,17 +128,17 @@ pub struct Note {
     /// The version as of which the source is read.
     #[prost(uint64, tag = "2")]
     pub version: u64,
-    /// Everything up to this place is in the target.
+    /// The place in the source up to which everything is in the target.
     #[prost(string, tag = "3")]
     pub after: String,
 }
 
-/// How to migrate.
+/// The options of a migration.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct How {
-    /// Everything is read and converted, and nothing is written.
+    /// Whether everything is only read and converted, and nothing is written.
     pub is_dry: bool,
-    /// Objects that cannot be read are left out.
+    /// Whether objects that cannot be read are left out.
     pub skips: bool,
 }
 
@@ -154,10 +156,10 @@ pub enum Happening<'a> {
 
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// The objects that were moved by this run, or would be, by resource.
+    /// The number of objects that this run moved, or would move, by resource.
     pub moved: BTreeMap<String, u64>,
     pub unreadable: u64,
-    /// As of which version the source was read.
+    /// The version as of which the source was read.
     pub source_version: u64,
     /// The target's version; zero if nothing was written.
     pub target_version: u64,
@@ -252,7 +254,7 @@ struct Batch<R> {
     ready: Vec<R>,
     counts: BTreeMap<String, u64>,
     unreadable: Vec<Unmovable>,
-    /// The place in the source where the batch ends, and the fraction of the source up to there.
+    /// The place in the source where the batch ends, and the fraction of the source that lies before this place.
     after: String,
     part: f64,
 }

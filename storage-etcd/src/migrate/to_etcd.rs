@@ -28,7 +28,7 @@ const TICKS: &str = "migration";
 #[derive(Debug, Clone, Copy)]
 pub struct Storage {
     pub media: Media,
-    /// Objects are stored in the versions that servers of this minor release use.
+    /// The minor release that determines the API versions of stored objects.
     pub release: u32,
     /// How long objects that expire are kept; `None`: for ever.
     pub news_ttl: Option<Duration>,
@@ -53,7 +53,8 @@ pub struct ToEtcd {
 pub struct Put {
     key: Bytes,
     value: Bytes,
-    /// The place of its resource in storage, which selects the encryption key; empty for a value that stays as it is.
+    /// The place of the key's resource in storage, which selects the encryption key. Empty for a value that is not
+    /// encrypted again.
     resource: String,
     expires: bool,
 }
@@ -107,7 +108,7 @@ impl ToEtcd {
         *found == *put.value || self.keyring.as_ref().is_some_and(same)
     }
 
-    /// Converts a key of another etcd. Its value keeps its form (JSON, Protobuf, CBOR), and is encrypted anew if there
+    /// Converts a key of another etcd. Its value keeps its form (JSON, Protobuf, CBOR), and is encrypted again if there
     /// are keys.
     fn of_pair(&self, pair: StoredPair) -> Result<Put, Unmovable> {
         let key = Bytes::from(format!("{}{}", self.places.keys.root(), pair.below));
@@ -156,7 +157,7 @@ impl ToEtcd {
             let revision = match self.one(&txn) {
                 Ok(decided) if decided.held => decided.header.revision,
                 Ok(decided) => match decided.found.first() {
-                    // An earlier try whose answer was lost has written it.
+                    // An earlier try, whose answer was lost, has written the note.
                     Some(found) if unknown && found.value == value => found.mod_revision,
                     _ => return Err(self.overtaken()),
                 },
@@ -182,7 +183,7 @@ impl ToEtcd {
     }
 }
 
-/// Since when etcd has not answered.
+/// The time since which etcd has not answered.
 #[derive(Default)]
 struct Patience(Option<Instant>);
 
@@ -265,7 +266,7 @@ impl Destination for ToEtcd {
                 match answer {
                     Ok(decided) if decided.held => {}
                     Ok(decided) => match decided.found.first() {
-                        // It was written before the migration was interrupted, or before an answer was lost.
+                        // The value was written before the migration was interrupted, or before an answer was lost.
                         Some(found) if self.is_there(&put, &found.value) => {}
                         Some(_) => {
                             let name = &self.name;

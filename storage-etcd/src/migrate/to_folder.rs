@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 /// A folder that is new or empty, or one that the same migration has partly filled.
 pub struct ToFolder {
     folder: PathBuf,
-    /// Encrypts values, if the folder's are to be encrypted.
+    /// Encrypts values; `None` if the folder's values are not encrypted.
     values: Option<Box<dyn Values + Sync>>,
     migration: Option<Migration>,
     /// The first offset that no object of the source has.

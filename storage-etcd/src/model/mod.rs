@@ -23,15 +23,15 @@ use store::Store;
 pub enum Fate {
     #[default]
     Answered,
-    /// etcd does not get the call, and the caller knows.
+    /// etcd does not get the call, and the caller gets an error that proves it.
     Unreachable,
     /// The call is carried out, and its answer is lost.
     DoneUnanswered,
-    /// The answer is lost, and the call is carried out after so many other calls, which may change its result.
+    /// The answer is lost. The call is carried out only after this many other calls, which may change its result.
     DoneLater(u32),
-    /// The call is lost, and the caller does not know.
+    /// The call is lost, and the caller cannot tell whether it was carried out.
     LostUnanswered,
-    /// The call writes although the quota is used up, and is answered as if it had not.
+    /// The call writes although the quota is used up, and the answer says that it did not.
     DoneThoughFull,
 }
 
@@ -82,10 +82,11 @@ struct State {
     bugs: Bugs,
     /// The revision of each lagging member, and after how many accesses it catches up.
     lagging: BTreeMap<u64, (u64, u32)>,
-    /// A single thread makes all calls, so a call must not wait for events: nothing would produce them.
+    /// Whether a single thread makes all calls. Then a call must not wait for events, because nothing would produce
+    /// them.
     is_alone: bool,
     late: Vec<(u32, Txn)>,
-    /// Whether the model refuses transactions that Kubernetes does not make, as kine does.
+    /// Whether the model, like kine, refuses transactions that Kubernetes does not make.
     is_plain: bool,
 }
 
@@ -129,12 +130,12 @@ impl Model {
         self.0.lock().bugs = bugs;
     }
 
-    /// The version that members report; `3.6.16` by default.
+    /// Sets the version that members report. The default is `3.6.16`.
     pub fn set_version(&self, version: &str) {
         version.clone_into(&mut self.0.lock().version);
     }
 
-    /// Makes the model refuse transactions that Kubernetes does not make, as kine does.
+    /// Makes the model, like kine, refuse transactions that Kubernetes does not make.
     pub fn be_plain(&self) {
         self.0.lock().is_plain = true;
     }
@@ -143,7 +144,7 @@ impl Model {
         self.0.lock().store.is_full = is_full;
     }
 
-    /// Lets so many seconds pass.
+    /// Advances the model's clock by `seconds`.
     pub fn advance(&self, seconds: u64) {
         let mut state = self.0.lock();
         state.now += seconds;
@@ -152,13 +153,13 @@ impl Model {
         self.0.moved.notify_all();
     }
 
-    /// Declares that all calls come from one thread, so that waiting is useless.
+    /// Declares that all calls come from one thread, so that no call waits.
     pub fn be_alone(&self) {
         self.0.lock().is_alone = true;
     }
 
-    /// Makes a member lag: it stays at its revision for so many accesses. Meanwhile its watches get no events, and its
-    /// reads fail, unless it has the bug of stale reads.
+    /// Makes a member lag: it stays at its revision for `looks` accesses. During these its watches get no events, and
+    /// its reads fail, unless it has the bug of stale reads.
     pub fn lag(&self, member: u64, looks: u32) {
         let mut state = self.0.lock();
         let revision = state.store.revision;
@@ -261,7 +262,7 @@ impl State {
         }
     }
 
-    /// Counts one more call: delayed calls come closer, and those that are due are carried out.
+    /// Counts one more call, and carries out the delayed calls that are due.
     fn pass(&mut self) {
         let mut due = Vec::new();
         for (calls, late) in std::mem::take(&mut self.late) {
@@ -442,7 +443,7 @@ impl Etcd for Client {
     }
 }
 
-/// How many fates are drawn for a watch when it is opened; later calls are answered.
+/// How many fates are drawn for a watch when it is opened. After these, its calls are answered.
 const FATES_AHEAD: usize = 256;
 
 struct Watching {

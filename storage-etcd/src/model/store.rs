@@ -4,9 +4,10 @@ use crate::client::{Compare, Event, Expected, Fault, KeyValue, Keys, Operation, 
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most operations, and the most comparisons, in a transaction: the default of `--max-txn-ops`.
+/// The maximum number of operations, and the maximum number of comparisons, in a transaction: the default of
+/// `--max-txn-ops`.
 const OPERATIONS_MAX: usize = 128;
-/// The most bytes of a request: the default of `--max-request-bytes`.
+/// The maximum number of bytes of a request: the default of `--max-request-bytes`.
 const REQUEST_BYTES_MAX: usize = 3 << 19;
 
 /// The keys of a cluster, each with its versions in the order of their revisions.
@@ -19,7 +20,7 @@ pub struct Store {
     written: BTreeMap<u64, Vec<Bytes>>,
     leases: BTreeMap<u64, LeaseState>,
     next_lease: u64,
-    /// Puts are refused.
+    /// Whether puts are refused because the store is full.
     pub is_full: bool,
 }
 
@@ -80,8 +81,8 @@ impl Store {
         self.keys.range(range)
     }
 
-    /// Returns whether all comparisons held; if so, carries out all operations, at a revision of their own if they
-    /// wrote anything.
+    /// Carries out all operations if all comparisons hold, and returns whether they hold. If anything was written, the
+    /// operations get a new revision.
     pub fn transact(&mut self, asked: &Txn) -> Result<bool, Fault> {
         let refused = |why: &str| Err(Fault::Refused(format!("etcdserver: {why}")));
         if asked.compares.len().max(asked.operations.len()) > OPERATIONS_MAX {

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 const STEPS: usize = 60;
 const NAMES: usize = 5;
-/// After so many tries a recovery counts as failed.
+/// A recovery that has not succeeded after this many tries counts as failed.
 const RECOVERIES_MAX: usize = 200;
 const WHO: &str = "/registry.holdfast/who/";
 const PREFIX: &str = "/registry/configmaps/a/";
@@ -48,7 +48,7 @@ struct World {
     is_calm: Arc<AtomicBool>,
 }
 
-/// What one revision wrote.
+/// The writes of one revision.
 #[derive(Default)]
 struct Happened {
     events: Vec<Event>,
@@ -56,7 +56,7 @@ struct Happened {
     who: String,
 }
 
-/// A proposed value, and what the server answered.
+/// A proposed value, and the server's answer.
 #[derive(Debug, Clone)]
 struct Told {
     name: String,
@@ -434,8 +434,8 @@ impl World {
 }
 
 impl Happened {
-    /// Whether this event wrote a value, in a store where no key says who wrote. Deletions of one version look the
-    /// same, so every server that was told of success may have made it.
+    /// Whether this event wrote a value, in a store that does not record authors. Deletions of one version look the
+    /// same, so every server whose deletion succeeded may have made it.
     fn is_of(&self, value: u64, name: &str, replaces: u64, outcome: &Outcome) -> bool {
         let Some(event) = self.events.first().filter(|event| event.now.key == format!("{PREFIX}{name}")) else {
             return false;

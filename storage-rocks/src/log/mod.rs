@@ -29,9 +29,9 @@ const RECOVERY_PROBE_BYTES: usize = 4 << 20;
 
 pub struct RocksLog {
     folder: PathBuf,
-    /// The folder that faults name: this one, or the one that it is being copied from.
+    /// The folder that faults name: this folder, or the folder from which it is being copied.
     told_as: PathBuf,
-    /// `None` only between closing and opening again.
+    /// The store; `None` only while it is closed and opened again.
     db: RwLock<Option<DB>>,
     durability: Durability,
     let_go: LetGo,
@@ -41,7 +41,7 @@ pub struct RocksLog {
     _lock: FolderLock,
 }
 
-/// What an append waits for.
+/// The guarantee that an append waits for before it succeeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// The disk: acknowledged events survive a power cut.
@@ -119,7 +119,7 @@ impl RocksLog {
         &self.told_as
     }
 
-    /// Runs short work on the store, which cannot be closed meanwhile.
+    /// Runs short work on the store. The store cannot be closed until the work ends.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&DB, &Path) -> Result<T, Fault>) -> Result<T, Fault> {
         work(&*self.db()?, &self.told_as)
     }
@@ -412,7 +412,7 @@ impl Log for RocksLog {
             self.room.take_to_open(needed);
         }
         probe(&self.folder)?;
-        // A compaction could run for long, and the store cannot be closed meanwhile.
+        // A compaction could run for long, and the store cannot be closed before it ends.
         self.db()?.cancel_all_background_work(false);
         let mut db = self.db.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         // After a failed write RocksDB refuses writes until it is opened again. Opening also decides whether the failed

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 /// The forgotten bytes from which on tables are compacted; fewer are not worth the work.
 const WORTH_BYTES: u64 = 4 << 20;
-/// Tables are rewritten if at most so many eighths of them remain. The first pass takes those that free most space for
-/// the work.
+/// A table is rewritten if at most this many eighths of it remain. The first pass takes the tables that free most space
+/// for the work.
 const LEFT_EIGHTHS: [u64; 2] = [4, 7];
 /// How many bytes are rewritten at a time.
 const PIECE_BYTES: u64 = 8 << 20;
@@ -134,8 +134,8 @@ fn taken(db: &DB) -> Result<u64, Fault> {
     Ok(bytes)
 }
 
-/// A table of old events whose range overlaps no other table below the newest level. So dropping it deletes its events
-/// completely.
+/// A table of old events whose range overlaps no other table below the newest level. So its events are gone completely
+/// when the file is deleted.
 struct Table {
     start: Vec<u8>,
     end: Vec<u8>,

@@ -192,7 +192,7 @@ impl Cluster {
         list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Watches from a version on. Returns the version reached, or `None` if it has expired.
+    /// Watches the changes after a version. Returns the version reached, or `None` if it has expired.
     async fn stream(&self, resource: Resource, mut version: String) -> Option<String> {
         let path = format!("{}?watch=true&timeoutSeconds=300&resourceVersion={version}", resource.path(""));
         let opened = self.wire.open(Method::GET, &path, &[("accept", "application/json")], Bytes::new()).await;

@@ -5,7 +5,7 @@ use super::path::at;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Formats values as the recording does, which is in Python's syntax.
+/// Formats values in Python's syntax, like the recording.
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "None".into(),

@@ -334,7 +334,7 @@ impl Play<'_> {
             let number = step["base"].as_u64().unwrap_or(1) + place as u64;
             body = running(object, &ip.replace("%d", &number.to_string()), step["unready"] != true, &time);
             if step["unready"] == true {
-                // Its containers have started, and are not ready.
+                // The pod's containers have started, and are not ready.
                 for status in body["status"]["containerStatuses"].as_array_mut().into_iter().flatten() {
                     status["ready"] = false.into();
                 }

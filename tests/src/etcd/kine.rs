@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const READY_MAX: Duration = Duration::from_secs(30);
 
-/// A running kine. Dropping it kills it.
+/// A running kine. When dropped, it is killed.
 pub struct Kine {
     child: Child,
     port: u16,
@@ -17,12 +17,12 @@ pub struct Kine {
 }
 
 impl Kine {
-    /// With its store in memory.
+    /// Starts kine with its store in memory.
     pub fn start() -> Kine {
         Kine::at(free_port(), None)
     }
 
-    /// On SQLite, with this database.
+    /// Starts kine with this SQLite database.
     pub fn on(database: &Path) -> Kine {
         Kine::at(free_port(), Some(database.to_owned()))
     }

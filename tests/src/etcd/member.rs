@@ -62,7 +62,7 @@ impl Member {
         self.url.clone()
     }
 
-    /// Its data folder.
+    /// The member's data folder.
     pub(super) fn data(&self) -> &Path {
         Path::new(self.option("data-dir"))
     }
@@ -119,7 +119,7 @@ impl Member {
         self.signal("CONT");
     }
 
-    /// Its log output since the first start.
+    /// The member's log output since the first start.
     pub fn log(&self) -> String {
         std::fs::read(&self.log).map_or_else(|_| String::new(), |log| String::from_utf8_lossy(&log).into_owned())
     }

@@ -34,7 +34,7 @@ pub struct Files {
     pub key: PathBuf,
 }
 
-/// A cluster. Dropping it kills its members, and prints the ends of their logs if the test is failing.
+/// A cluster. When dropped, its members are killed, and the ends of their logs are printed if the test is failing.
 pub struct Cluster {
     version: String,
     files: Option<Files>,
@@ -98,7 +98,7 @@ impl Cluster {
         crate::server::succeeds(saved);
     }
 
-    /// Replaces the data of a cluster of one member by a snapshot, as an operator does, with more options of `etcdutl
+    /// Replaces the data of a cluster of one member by a snapshot, like an operator, with more options of `etcdutl
     /// snapshot restore`.
     pub fn restore(&mut self, file: &Path, options: &[&str]) {
         let member = &mut self.members[0];
@@ -119,7 +119,7 @@ impl Cluster {
         &mut self.members[at]
     }
 
-    /// Cuts a member off from the others, whoever opened the connections. Clients still reach it.
+    /// Cuts a member off from the others, including connections that the others opened. Clients still reach it.
     pub fn cut_off(&self, at: usize) {
         for (other, proxy) in self.peers.iter().enumerate() {
             if other == at { proxy.silence() } else { proxy.silence_member(&self.ids[at]) }
@@ -233,7 +233,7 @@ pub struct Event {
     pub key: String,
     pub revision: u64,
     pub is_delete: bool,
-    /// The key did not exist before.
+    /// Whether the key did not exist before the write.
     pub is_create: bool,
     /// For a deletion, the previous value.
     pub value: Vec<u8>,

@@ -228,7 +228,8 @@ impl State {
         State { object: Some(Object { value, version: None }), ..self }
     }
 
-    /// The state if the object may be shown with this value and version, which is its version from now on.
+    /// The state after an answer that shows the object with this value and version: the object then has this version.
+    /// `None` if the answer contradicts the state.
     fn shows(self, version: u64, value: u64) -> Option<State> {
         let object = self.object.filter(|object| object.value == value)?;
         match object.version {

@@ -36,9 +36,9 @@ pub enum Shown {
 pub struct Watch {
     /// The name in messages.
     pub name: String,
-    /// It should show all events after this version.
+    /// The watch should show all events after this version.
     pub from: u64,
-    /// It selects the keys with this prefix.
+    /// The watch selects the keys with this prefix.
     pub prefix: String,
     pub shown: Vec<Shown>,
 }

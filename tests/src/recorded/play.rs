@@ -91,8 +91,8 @@ impl Stage {
                 differing.push((*name, wanted[0][name].clone(), got.clone()));
             }
         }
-        // While recording, tokens of an issuer were retried until the issuer was known, so the webhook may have been
-        // called before.
+        // While recording, tokens of an issuer were retried until the issuer was known, so the webhook may already have
+        // been called.
         if step["webhookCalls"].is_array() && !scenario["claims"].is_object() {
             let want = sorted(list(&step["webhookCalls"]).map(|call| masks.call(call, true)));
             let got = sorted(self.hooks.take_calls().iter().map(|call| masks.call(call, false)));

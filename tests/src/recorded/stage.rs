@@ -111,7 +111,7 @@ fn write_keys(folder: &Folder, authority: &Authority, hooks: &Hooks) -> Vec<(Str
     };
     write("ca.crt", authority.pem());
     write("sa.key", &rsa_key("service accounts"));
-    // With the indentation of the setups' files.
+    // The text gets the indentation of the setups' files.
     let indented = hooks.authority.trim_end().replace('\n', "\n      ");
     vec![
         ("<ca file>".to_owned(), write("hooks.crt", &hooks.authority)),

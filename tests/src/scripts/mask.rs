@@ -54,7 +54,7 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
     }
 });
 
-/// What one script has sent and received, by which its answers are masked.
+/// The values that one script has sent and received. They determine the masks of its answers.
 pub struct Mask {
     pub word: String,
     pub namespace: String,

@@ -51,10 +51,10 @@ pub struct ExpectedCall {
 /// When a script is played.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// It reads shared objects, before other scripts change them.
+    /// The script reads shared objects, before other scripts change them.
     First,
     Among,
-    /// It changes shared objects.
+    /// The script changes shared objects.
     Last,
 }
 

@@ -18,7 +18,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A garden, and what grows in it.
+/// A garden, and its plants.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "gardens.example.com",

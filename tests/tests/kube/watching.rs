@@ -1,4 +1,4 @@
-//! Watches, and what clients build on them: informers, reflectors, controllers.
+//! Watches, and clients that use them: informers, reflectors, controllers.
 
 use super::{Cluster, PATIENCE, deployment, from, labelled, names, refused};
 use futures_util::{StreamExt, TryStreamExt};

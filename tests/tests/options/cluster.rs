@@ -1,4 +1,4 @@
-//! What the cluster sees of the server, and what it refuses.
+//! Options that change the server's appearance to the cluster, or its refusals.
 
 use super::{MAPS, start};
 use holdfast_tests::wire::Wire;

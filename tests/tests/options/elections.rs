@@ -41,7 +41,7 @@ async fn the_server_elects_holders_of_leases() {
         (&elected["spec"]["holderIdentity"], &elected["spec"]["strategy"]),
         (&json!("newer"), &json!("OldestEmulationVersion"))
     );
-    // Its holder renews it, so a better candidate must wait until the holder is asked to release it.
+    // The lease's holder renews it, so a better candidate must wait until the holder is asked to release it.
     let mut held = elected;
     held["spec"]["leaseDurationSeconds"] = 600.into();
     let json = [("content-type", "application/json")];

@@ -45,7 +45,7 @@ async fn requests_end_when_their_time_is_over() {
     let refused = admin.get(&format!("{MAPS}?timeout=1")).await.refused(400, "BadRequest");
     let expected = "invalid timeout specified in the request URL - time: missing unit in duration \"1\"";
     assert_eq!(refused["message"], expected);
-    // It waits for a version that does not exist yet, until its timeout.
+    // The list waits for a version that does not exist yet, until its timeout.
     let late = admin.get(&format!("{MAPS}?resourceVersion=999999&timeout=100ms")).await;
     let status = late.refused(504, "Timeout");
     assert_eq!(status["message"], "Timeout: request did not complete within the allotted timeout");

@@ -38,7 +38,7 @@ struct Connection {
     connecting: tokio::sync::Mutex<()>,
 }
 
-/// A 2xx response whose body was read and dropped, except for both ends.
+/// A 2xx response. Of its body, which was read, only both ends are kept.
 #[derive(Debug, Default)]
 pub struct Answer {
     pub body_bytes: u64,
@@ -60,9 +60,9 @@ pub enum Failure {
 }
 
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
-/// Enough for a list's metadata or an error's Status.
+/// The kept bytes at each end of a body: enough for a list's metadata or an error's Status.
 const EDGE_BYTES_MAX: usize = 4096;
-/// Large windows, as in client-go, because flow control is not measured.
+/// The flow-control windows. They are large, as in client-go, because flow control is not measured.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
 
@@ -142,7 +142,7 @@ impl Client {
         loop {
             let sender = self.connection.sender();
             match exchange(sender, request.clone(), body.as_ref().map(|(_, bytes)| bytes)).await {
-                // A server may end any connection to rebalance its clients; it has not processed the request then.
+                // A server may end any connection to rebalance its clients; then it has not processed the request.
                 Err(error) if is_goodbye(&error) => self.connection.renew().await.map_err(broken)?,
                 answer => return answer.map_err(broken),
             }
@@ -155,7 +155,7 @@ impl Connection {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reconnects, unless another worker has.
+    /// Reconnects, unless another worker has already done so.
     async fn renew(&self) -> anyhow::Result<()> {
         let _connecting = self.connecting.lock().await;
         if self.sender().ready().await.is_err() {
@@ -207,7 +207,7 @@ where
         .enable_push(false)
         .handshake(stream)
         .await?;
-    // Errors of the connection show in its requests.
+    // Errors of the connection also make its requests fail.
     tokio::spawn(async move { drop(connection.await) });
     Ok(sender)
 }

@@ -28,7 +28,7 @@ struct Store {
     namespace: bool,
     watches: Vec<Watch>,
     gets: u64,
-    /// After this many requests each connection is ended.
+    /// The number of requests after which each connection is ended.
     requests_of_connection: Option<u64>,
     refuse_every_second_get: bool,
 }
@@ -87,7 +87,7 @@ impl Fake {
         self.store.lock().unwrap().objects.len()
     }
 
-    /// Sends GOAWAY on each connection after so many requests.
+    /// Sends GOAWAY on each connection after `requests` requests.
     pub fn end_connections_after(&self, requests: u64) {
         self.store.lock().unwrap().requests_of_connection = Some(requests);
     }

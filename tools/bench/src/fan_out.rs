@@ -1,7 +1,7 @@
 //! Measures watches: writes an object, and takes the time until the watchers have received the event.
 //!
-//! A write costs the server more than notifying a watcher does, so the same writes are measured first without watchers,
-//! and subtracted.
+//! A write costs the server more than notifying a watcher. So the same writes are measured first without watchers, and
+//! their cost is subtracted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,13 +29,14 @@ pub enum Audience {
     All,
     /// Each watcher watches all objects, and receives Protobuf.
     AllInProtobuf,
-    /// Each watcher watches all objects, of which so few change that no event ever waits.
+    /// Each watcher watches all objects. Objects change so rarely that no event waits behind another.
     AllPaced,
 }
 
 /// The interval between changes in the paced mode: 50 a second.
 const PACE: Duration = Duration::from_millis(20);
-/// The most undelivered events when all watchers get all events: more would only queue in front of the watchers.
+/// The maximum number of undelivered events if every watcher gets every event. Further events would only wait behind
+/// them.
 const EVENTS_UNDER_WAY_MAX_ALL: u16 = 4;
 /// How long the last events may take to arrive.
 const ARRIVAL_TIME_MAX: Duration = Duration::from_secs(10);
@@ -54,7 +55,7 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
     let limits = bench.limits();
     let write = |worker| Write { client: bench.pool.pick(worker), hall: hall.clone(), objects: watchers };
 
-    // First for the same time without watchers, to measure the cost of the writes.
+    // The first measurement takes the same time without watchers, and gives the cost of the writes.
     let before = bench.processes.usage()?;
     let alone = load::drive(writers, limits, |worker| write(worker).not_awaited()).await;
     let alone_usage = bench.processes.since(before)?;
@@ -125,7 +126,7 @@ impl Operation for Make {
         let body = object(Resource::ConfigMap, &object_name(ticket));
         match self.0.send(Method::POST, Resource::ConfigMap.collection(), json(body)).await {
             Ok(answer) => Ok(answer.body_bytes),
-            // The other watch mode has created it.
+            // An earlier watch mode has already created the object.
             Err(Failure::Refused { code: 409, .. }) => Ok(0),
             Err(failure) => Err(failure),
         }

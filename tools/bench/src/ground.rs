@@ -34,7 +34,7 @@ pub struct Ground {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
     ConfigMap,
-    /// With the same shape and size as a ConfigMap.
+    /// Custom objects with the same shape and size as a ConfigMap.
     Custom,
 }
 
@@ -70,7 +70,7 @@ pub fn definition(group: &str, kind: &str) -> String {
     )
 }
 
-/// The names of the objects created so far; they are numbered without gaps.
+/// The names of the created objects, which are numbered without gaps.
 #[derive(Debug, Clone, Copy)]
 pub struct Names {
     pub existing: u64,

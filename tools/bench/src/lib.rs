@@ -180,7 +180,7 @@ struct Bench<'a> {
     pool: Pool,
 }
 
-/// Lists are few and expensive: more of them at once would only measure a queue.
+/// The maximum number of workers for lists. Lists are expensive: with more workers, only a queue would be measured.
 const LIST_WORKERS_MAX: u16 = 4;
 /// Gets and patches choose among at least this many objects, so that they do not depend on one hot key.
 const TARGETS_MIN: u64 = 1_000;

@@ -11,9 +11,9 @@ pub const MERGE_PATCH: &str = "application/merge-patch+json";
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
-/// The size of a page of `kubectl get`.
+/// The number of pods in a page of `kubectl get`.
 pub const TABLE_PODS: u64 = 500;
-/// The size of an object as it is sent.
+/// The size of a sent object in bytes.
 const OBJECT_BYTES: usize = 600;
 const PAGE_OBJECTS: u32 = 500;
 
@@ -137,7 +137,7 @@ impl Operation for CreatePod {
     }
 }
 
-/// Lists pods as a Table, as `kubectl get` does.
+/// Lists pods as a Table, like `kubectl get`.
 pub struct Table(Client);
 
 impl Table {

@@ -1,4 +1,4 @@
-//! The world's time and entropy, as stamps.
+//! Makes stamps from the system's time and random numbers.
 
 use holdfast_core::stamp::Stamp;
 use holdfast_engine::Clock;

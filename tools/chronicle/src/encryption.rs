@@ -29,7 +29,7 @@ impl EncryptionArgs {
         Ok(self.live()?.keyring())
     }
 
-    /// For commands that write events.
+    /// The keyring for commands that write events.
     pub fn values(&self) -> Result<Patient> {
         Ok(Patient(self.keyring()?))
     }
@@ -38,7 +38,7 @@ impl EncryptionArgs {
         self.encryption_provider_config.is_some()
     }
 
-    /// The same option for another command.
+    /// This option as arguments of another command.
     pub fn arguments(&self) -> impl Iterator<Item = OsString> {
         let file = self.encryption_provider_config.clone();
         file.into_iter().flat_map(|file| ["--encryption-provider-config".into(), file.into_os_string()])

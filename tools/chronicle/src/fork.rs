@@ -1,4 +1,4 @@
-//! `holdfast fork`: a new, writable cluster that begins as another one was at some moment.
+//! `holdfast fork`: a new, writable cluster that begins with the state of another cluster at some moment.
 //!
 //! The new data folder has the log up to that moment, and the certificates and keys of the other cluster, so that the
 //! same credentials are valid in both. It is a log of its own: it has another id, and does not accept continue tokens
@@ -122,7 +122,7 @@ impl Forker for ForkHere {
             occupied @ FolderFault::Occupied { .. } => Unmade::Folder(occupied.to_string()),
             fault => Unmade::Failed(fault.to_string()),
         };
-        // Checked before files are linked, because a wrong moment is the most common error.
+        // The moment is checked before files are linked, because a wrong moment is the most common error.
         let version = version(self.log.as_ref(), at).map_err(Unmade::Moment)?;
         let fork = Fork::of_log(&self.log, folder).map_err(unmade)?;
         complete(fork, version, &self.data_dir, folder).map_err(|error| Unmade::Failed(format!("{error:#}")))

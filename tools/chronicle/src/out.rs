@@ -24,7 +24,7 @@ pub fn yaml(value: &Value) -> Result<()> {
     seen(&yaml::visible(value))
 }
 
-/// Prints a text whose hidden characters have been made visible already.
+/// Prints a text whose hidden characters are already made visible.
 pub fn seen(text: &str) -> Result<()> {
     quietly(std::io::stdout().lock().write_all(text.as_bytes()))
 }

@@ -32,9 +32,11 @@ const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 /// How often the folder's removal is tried: the ending server may still write files.
 const REMOVALS_MAX: usize = 100;
-/// A folder in memory, on Linux; the magic number of its file system; and the bytes that must be free in it.
+/// A folder in memory, on Linux.
 const MEMORY_FOLDER: &str = "/dev/shm";
+/// The magic number of its file system.
 const TMPFS: i64 = 0x0102_1994;
+/// The bytes that must be free in it.
 const MEMORY_BYTES_MIN: u64 = 1 << 30;
 
 #[derive(clap::Args)]
@@ -61,8 +63,8 @@ pub struct Args {
 
 /// A cluster that is not started yet.
 pub trait Cluster {
-    /// Serves this data folder, runs `work` once the cluster is ready, and stops it when `work` is done. Without `keep`
-    /// writes need not wait for the disk.
+    /// Serves this data folder, runs `work` once the cluster is ready, and stops the cluster when `work` is done.
+    /// Without `keep` writes need not wait for the disk.
     fn serve(self, data: &Path, keep: bool, work: impl AsyncFnOnce(Access) -> Result<u8>) -> Result<u8>;
 }
 
@@ -188,7 +190,7 @@ async fn wait_for_parent(access: &Access, folder: &Path, caught: &mut Caught) ->
         "dataDir": folder,
     });
     let mut output = std::io::stdout();
-    // If the parent does not read it, it has ended, which closing standard input shows.
+    // A parent that does not read this has ended. The end of standard input shows that.
     let _ = writeln!(output, "{told}").and_then(|()| output.flush());
     let (ended, end) = tokio::sync::oneshot::channel::<()>();
     // A thread that waits for input cannot be stopped. It need not be: it ends with the process.
@@ -228,10 +230,10 @@ fn start(command: &[OsString], access: &Access, folder: &Path) -> Result<Result<
     }))
 }
 
-/// Signals that ask this process to end, caught from before there is anything to remove.
+/// Signals that ask this process to end. They are caught before the process makes anything that it must remove.
 struct Caught {
     listeners: [(Signal, tokio::signal::unix::Signal); 4],
-    /// Creating listeners requires a runtime, which need not run.
+    /// The runtime in which the listeners are created. It need not run.
     _runtime: Runtime,
 }
 
@@ -258,7 +260,7 @@ impl Caught {
         .await
     }
 
-    /// A signal that has already come.
+    /// A signal that has already been received.
     fn so_far(&mut self) -> Option<Signal> {
         self.next().now_or_never()
     }
@@ -271,7 +273,8 @@ async fn wait(child: &mut Child, caught: &mut Caught) -> Result<ExitStatus> {
         tokio::select! {
             status = child.wait() => return status.context("wait for the command"),
             signal = caught.next() => {
-                // On Ctrl-C the terminal signals the whole foreground process group, so CMD has had the signal already.
+                // On Ctrl-C the terminal signals the whole foreground process group, so CMD has already received the
+                // signal.
                 let is_typed = matches!(signal, Signal::INT | Signal::QUIT) && is_in_foreground();
                 if let Some(pid) = pid && !is_typed {
                     // CMD may have just ended, which the next iteration notices.
@@ -287,7 +290,7 @@ fn is_in_foreground() -> bool {
     [rustix::termios::tcgetpgrp(std::io::stdin()), rustix::termios::tcgetpgrp(std::io::stderr())].contains(&Ok(own))
 }
 
-/// As in shells: 128 plus the signal for a command that was killed.
+/// The exit code as in shells: 128 plus the signal for a command that was killed.
 fn code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     u8::try_from(code).unwrap_or(FAILED)

@@ -26,13 +26,13 @@ fn seen() -> Type {
     Type::object("self", fields)
 }
 
-/// An expression in the first line, its document in the rest.
+/// Evaluates the expression in the first line over the document in the rest.
 pub fn cel(bytes: &[u8]) {
     let (source, rest) = line(bytes);
     evaluate(&text(source), &document(rest).unwrap_or_else(|| json!({})));
 }
 
-/// A generated expression that is mostly valid, over a document of edge values.
+/// Evaluates a generated, mostly valid expression over a document of edge values.
 pub fn cel_made(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let ty = choices.pick(&[Type::Bool, Type::String, Type::Int, Type::Double, Type::Dyn, Type::Timestamp]);
@@ -210,7 +210,7 @@ fn closed(parameter: &Type, open: &Type) -> Type {
     }
 }
 
-/// A schema in the first line, an object in the second, and its old version in the rest.
+/// Reads a schema from the first line, an object from the second, and the object's old version from the rest.
 pub fn structural(bytes: &[u8]) {
     let (schema, rest) = line(bytes);
     let (object, old) = line(rest);
@@ -221,7 +221,7 @@ pub fn structural(bytes: &[u8]) {
     define(&schema, &[object]);
 }
 
-/// A generated schema with edge limits and rules, and objects that mostly do not fit it.
+/// Uses a generated schema with edge limits and rules, and objects that mostly do not fit it.
 pub fn structural_made(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let schema = json!({"type": "object", "properties": {

@@ -17,10 +17,10 @@ pub const TARGETS: [Named; 2] = [("http2", http2), ("http2_frames", http2_frames
 
 const LIMITS: Limits =
     Limits { streams_max: 20, head_bytes_max: 20_000, stream_window: 70_000, connection_window: 100_000 };
-/// A server reads no more while this much output waits.
+/// A server stops reading while at least this many bytes of output wait.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
-/// The result must not depend on the pieces in which the bytes arrive.
+/// Checks that the result does not depend on the pieces in which the bytes arrive.
 pub fn http2(bytes: &[u8]) {
     let whole = told(bytes, bytes.len());
     for piece in [1, 2 + bytes.len() % 50] {
@@ -29,7 +29,7 @@ pub fn http2(bytes: &[u8]) {
     talk(&[bytes]);
 }
 
-/// Frames: one byte each for type, flags, stream and payload length, then the payload.
+/// Reads frames: one byte each for type, flags, stream and payload length, then the payload.
 pub fn http2_frames(bytes: &[u8]) {
     let mut frames = vec![PREFACE.to_vec(), Head { length: 0, kind: 4, flags: 0, stream: 0 }.bytes().to_vec()];
     let mut rest = bytes;

@@ -13,7 +13,7 @@ pub fn line(bytes: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The parts between lines `---`.
+/// The parts of the input, which lines `---` separate.
 pub fn parts(bytes: &[u8]) -> Vec<&[u8]> {
     const BETWEEN: &[u8] = b"\n---\n";
     let mut parts = Vec::new();
@@ -35,7 +35,7 @@ pub fn document(bytes: &[u8]) -> Option<Value> {
     holdfast_core::object::decode::json(bytes).ok().map(|decoded| decoded.value)
 }
 
-/// The kind and version of a text such as `apps/v1 Deployment`. Any other text stands for some kind as well.
+/// The kind and version of a text such as `apps/v1 Deployment`. Any other text stands for a kind chosen by its bytes.
 pub fn kind<'r>(registry: &'r Registry, named: &str) -> (KindId, &'r Kind, usize) {
     let (api_version, kind) = named.split_once(' ').unwrap_or((named, ""));
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -163,7 +163,7 @@ impl<'a> Choices<'a> {
                 let items = self.below(4);
                 let names = ["cpu", "memory", "hugepages-2Mi", "hugepages-1Gi"];
                 let name = |choices: &mut Self| match field.ty {
-                    // Most quantities are those of resources.
+                    // Most quantities belong to resources.
                     Type::Quantity if !choices.one_in(4) => choices.pick(&names).to_owned(),
                     _ => choices.text(),
                 };

@@ -77,7 +77,7 @@ pub fn json(bytes: &[u8]) {
     }
 }
 
-/// YAML, as for JSON.
+/// YAML: the same check as for JSON.
 pub fn yaml(bytes: &[u8]) {
     if let Ok(decoded) = decode::yaml(bytes) {
         decoded.strict_errors();
@@ -102,8 +102,8 @@ pub fn protobuf(bytes: &[u8]) {
     assert_eq!(codec().encode(message, &again), Ok(encoded), "encoding is stable");
 }
 
-/// A key of a shared store in the first line, and its value: what was read is written in every encoding, and read again
-/// without a change.
+/// Reads a key of a shared store from the first line, and its value from the rest. Writes the result in every encoding;
+/// reading it again must change nothing.
 pub fn stored(bytes: &[u8]) {
     let (key, value) = line(bytes);
     let keys = Keys::new("/registry");
@@ -133,7 +133,7 @@ fn reads_back(value: &Value) {
     assert_eq!(&again, value);
 }
 
-/// Type check, defaults, index and columns. The first line names the kind, the rest is the document.
+/// Checks types, defaults, index and columns of a document. The first line names the kind, the rest is the document.
 pub fn check(bytes: &[u8]) {
     let (named, rest) = line(bytes);
     if let Some(document) = document(rest) {
@@ -141,7 +141,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// As [`check`], with a generated, mostly valid document. The first two bytes choose the kind.
+/// Like [`check`], with a generated, mostly valid document. The first two bytes choose the kind.
 pub fn check_made(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let (_, kind, version) = input::nth_kind(registry(), choices.below(1 << 16));
@@ -187,7 +187,7 @@ fn check_document(named: &str, document: Value) {
     }
 }
 
-/// A document in the first line, a JSON patch in the rest.
+/// Applies the JSON patch in the rest to the document in the first line.
 pub fn json_patch(bytes: &[u8]) {
     let (original, patch) = line(bytes);
     if let (Some(original), Some(patch)) = (document(original), document(patch))
@@ -197,7 +197,7 @@ pub fn json_patch(bytes: &[u8]) {
     }
 }
 
-/// A document in the first line, a merge patch in the rest.
+/// Applies the merge patch in the rest to the document in the first line.
 pub fn merge_patch(bytes: &[u8]) {
     let (original, patch) = line(bytes);
     if let (Some(original), Some(patch)) = (document(original), document(patch))
@@ -208,7 +208,7 @@ pub fn merge_patch(bytes: &[u8]) {
     }
 }
 
-/// A kind, a document and a strategic merge patch, in three lines.
+/// Reads a kind, a document and a strategic merge patch from three lines.
 pub fn strategic_merge(bytes: &[u8]) {
     let (named, rest) = line(bytes);
     let (original, patch) = line(rest);
@@ -223,8 +223,8 @@ pub fn strategic_merge(bytes: &[u8]) {
     }
 }
 
-/// A kind, a live document with its managed fields, and the applied document, in three lines. If the kind's line ends
-/// in `!`, the apply is forced.
+/// Reads a kind, a live document with its managed fields, and the applied document from three lines. If the kind's line
+/// ends in `!`, the apply is forced.
 pub fn server_side_apply(bytes: &[u8]) {
     let (named, rest) = line(bytes);
     let (live, config) = line(rest);
@@ -258,7 +258,7 @@ pub fn server_side_apply(bytes: &[u8]) {
     apply::apply(request).expect("what was applied once is applied again without a conflict");
 }
 
-/// `fieldsV1` of a managed fields entry.
+/// Decodes the `fieldsV1` of a managed fields entry.
 pub fn field_set(bytes: &[u8]) {
     let Some(set) = document(bytes).as_ref().and_then(FieldSet::parse) else { return };
     set.paths();
@@ -290,7 +290,7 @@ pub fn field_selector(bytes: &[u8]) {
     }
 }
 
-/// The bytes as a token, and as the content of a well-formed token.
+/// Decodes the bytes as a token, and as the content of a well-formed token.
 pub fn continue_token(bytes: &[u8]) {
     let wrapped = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes);
     let sealed = serde_json::from_slice(bytes).map(|token: Continue| token.seal(&TokenKey::default()));
@@ -307,7 +307,7 @@ pub fn continue_token(bytes: &[u8]) {
     }
 }
 
-/// The options that select a list's version: resource version, match and continue token, in three lines.
+/// Reads the options that select a list's version from three lines: resource version, match and continue token.
 pub fn resource_version(bytes: &[u8]) {
     let (version, rest) = line(bytes);
     let (matching, token) = line(rest);
@@ -327,7 +327,7 @@ pub fn resource_version(bytes: &[u8]) {
 
 pub fn quantity(bytes: &[u8]) {
     if let Ok(canonical) = quantities::canonical(&text(bytes)) {
-        // A binary quantity that is not divisible by a power of two loses its suffix, and is decimal from then on.
+        // A binary quantity that is not divisible by a power of two loses its suffix, and stays decimal.
         let canonical = quantities::canonical(&canonical).expect("what is canonical is a quantity");
         assert_eq!(quantities::canonical(&canonical).as_ref(), Ok(&canonical), "canonical is stable");
     }
@@ -343,7 +343,7 @@ pub fn timestamp(bytes: &[u8]) {
     }
 }
 
-/// The bytes as a record of the log, and as a record's body with the right checksum.
+/// Decodes the bytes as a record of the log, and decodes them again as a record's body behind a correct checksum.
 pub fn record(bytes: &[u8]) {
     let _ = Record::decode_record(bytes);
     let mut sealed = vec![holdfast_core::event::FORMAT];
@@ -354,7 +354,7 @@ pub fn record(bytes: &[u8]) {
     }
 }
 
-/// Requests to a small cluster, each a request line and a body, separated by lines `---`.
+/// Sends requests to a small cluster. Each is a request line and a body; lines `---` separate them.
 pub fn decide(bytes: &[u8]) {
     let mut world = world::world();
     let mut last = None;
@@ -370,7 +370,7 @@ pub fn decide(bytes: &[u8]) {
     }
 }
 
-/// Several generated requests to a small cluster.
+/// Sends several generated requests to a small cluster.
 pub fn decide_made(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let mut world = world::world();
@@ -383,7 +383,7 @@ pub fn decide_made(bytes: &[u8]) {
     }
 }
 
-/// A role or binding: the first line names its kind.
+/// Checks a role or a binding. The first line names its kind.
 pub fn rbac(bytes: &[u8]) {
     let (named, rest) = line(bytes);
     let Some(document) = document(rest) else { return };
@@ -426,7 +426,7 @@ pub fn rbac(bytes: &[u8]) {
     let _: &RbacIndex = &index;
 }
 
-/// A path in the first line, a document in the rest.
+/// Evaluates the path in the first line on the document in the rest.
 pub fn jsonpath(bytes: &[u8]) {
     let (path, rest) = line(bytes);
     let Ok(path) = JsonPath::parse(&text(path)) else { return };

@@ -11,10 +11,10 @@ type Named = (&'static str, fn(&[u8]));
 /// All targets.
 pub const TARGETS: [Named; 1] = [("shell", shell)];
 
-/// The most steps of a script.
+/// The maximum number of steps of a script.
 const STEPS_MAX: u64 = 20_000;
 
-/// A script is parsed and run within the limit of steps, and a second run gives the same result.
+/// Parses a script and runs it within the limit of steps. A second run must give the same result.
 pub fn shell(bytes: &[u8]) {
     let script = String::from_utf8_lossy(bytes).into_owned();
     let first = gone(&script);

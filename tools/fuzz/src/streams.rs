@@ -27,10 +27,10 @@ pub const TARGETS: [Named; 4] = [
 const PROTOCOLS: [&str; 5] =
     ["v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io"];
 
-/// The most input that the decoder may hold before it returns a frame.
+/// The maximum number of bytes that the decoder may hold before it returns a frame.
 const HELD_BYTES_MAX: usize = (64 << 10) + 1024;
 
-/// Any bytes: the result must not depend on the pieces in which they arrive, and buffered input is bounded.
+/// Reads any bytes. The result must not depend on the pieces in which they arrive, and buffered input is bounded.
 pub fn spdy(bytes: &[u8]) {
     let whole = read(bytes, bytes.len());
     for piece in [1, 2 + bytes.len() % 50] {
@@ -38,7 +38,7 @@ pub fn spdy(bytes: &[u8]) {
     }
 }
 
-/// Frames: one byte each for kind, stream and length, then data or header names.
+/// Reads frames: one byte each for kind, stream and length, then data or header names.
 pub fn spdy_frames(bytes: &[u8]) {
     let (mut encoder, mut wire) = (Encoder::new(), BytesMut::new());
     let (mut rest, mut headers_sent) = (bytes, Vec::new());
@@ -76,15 +76,15 @@ pub fn spdy_frames(bytes: &[u8]) {
     spdy(&wire);
 }
 
-/// Any bytes after an upgrade: the first one chooses the subprotocol. The session ends with its client.
+/// Reads any bytes after an upgrade; the first one chooses the subprotocol. The session must end with its client.
 pub fn websocket(bytes: &[u8]) {
     let (protocol, wire) = chosen(bytes);
     let stdin = input_of(protocol, wire.to_vec());
     assert!(stdin.len() <= wire.len(), "more is read than was sent");
 }
 
-/// Messages: one byte each for kind and length, then the payload. A command reads the payloads for its stdin in the
-/// order in which they were sent.
+/// Reads messages: one byte each for kind and length, then the payload. A command reads the payloads for its stdin in
+/// the order in which they were sent.
 pub fn websocket_messages(bytes: &[u8]) {
     let (protocol, mut rest) = chosen(bytes);
     let (mut wire, mut expected) = (Vec::new(), Vec::new());
@@ -134,7 +134,7 @@ fn input_of(protocol: &str, wire: Vec<u8>) -> Vec<u8> {
         let (near, far) = tokio::io::duplex(64 << 10);
         let (mut from, mut to) = tokio::io::split(far);
         let client = async {
-            // The server may have closed the connection before, so errors do not matter.
+            // The server may already have closed the connection, so errors do not matter.
             _ = to.write_all(&wire).await;
             _ = to.shutdown().await;
             _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;

@@ -68,7 +68,7 @@ fn first_objects() -> Vec<(&'static str, Value)> {
         ("v1 namespaces -", json!({"metadata": {"name": "other"}})),
         ("v1 configmaps default", data),
         ("v1 pods default", json!({"metadata": {"name": "web", "finalizers": ["example.com/a"]}, "spec": pod})),
-        // A pod that runs on a node, so that it has a grace period.
+        // This pod runs on a node, so it has a grace period.
         (
             "v1 pods default",
             json!({"metadata": {"name": "a"}, "spec": {"nodeName": "n", "containers": [{"name": "a", "image": "a"}]}}),

@@ -18,7 +18,8 @@ pub struct Terms {
     pub retry: Duration,
 }
 
-/// A try to become the leader is delayed by up to this many retry periods, so that not all candidates try at once.
+/// Each try to become the leader is delayed by at most this many retry periods, so that candidates do not all try at
+/// once.
 pub const JITTER: f64 = 1.2;
 
 /// The record in a lock.
@@ -35,21 +36,21 @@ pub struct Record {
 /// The moment of a step.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    /// Since an arbitrary fixed moment.
+    /// The time since an arbitrary fixed moment.
     pub elapsed: Duration,
     pub wall: Timestamp,
     /// A random number from 0 to 1.
     pub chance: f64,
 }
 
-/// What the caller must do next.
+/// The caller's next step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     Read,
     Create(Record),
     Update(Record),
     Wait(Duration),
-    /// This process led, and no longer does.
+    /// This process was the leader and no longer is.
     Lost,
 }
 
@@ -60,7 +61,7 @@ pub enum Answer {
     Found(Record, String),
     Missing,
     Written,
-    /// Another process wrote first, or there was no answer in time.
+    /// Another process wrote first, or no answer arrived in time.
     Failed,
     /// The wait is over.
     Waited,
@@ -69,7 +70,7 @@ pub enum Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Waiting,
-    /// Renewing the record that was written last, without reading first.
+    /// Renewing the last written record, without reading the lock first.
     Renewing,
     Reading,
     Creating,
@@ -83,7 +84,7 @@ pub struct Elector {
     identity: String,
     terms: Terms,
     at: At,
-    /// The last seen record, and when it was first seen.
+    /// The last record read, and when it was first read.
     observed: Record,
     observed_text: Option<String>,
     observed_at: Duration,
@@ -91,7 +92,7 @@ pub struct Elector {
     writing: Record,
     asked_at: Duration,
     leading: Option<Leading>,
-    /// How many renewals had to read first.
+    /// How many renewals had to read the lock first.
     pub slow_renewals: u64,
 }
 
@@ -123,12 +124,12 @@ impl Elector {
         &self.identity
     }
 
-    /// The leader in the last seen record; empty for none.
+    /// The leader in the last record read; empty for none.
     pub fn leader(&self) -> &str {
         &self.observed.holder
     }
 
-    /// When the last seen record was first seen.
+    /// When the last record was first read.
     pub fn observed_at(&self) -> Duration {
         self.observed_at
     }
@@ -137,7 +138,7 @@ impl Elector {
         self.leading.is_some()
     }
 
-    /// When this process stops leading unless it renews before; `None` if it does not lead.
+    /// When this process stops leading if it does not renew the lease; `None` if it does not lead.
     pub fn gives_up_at(&self) -> Option<Duration> {
         let Leading { renewed, trying } = self.leading?;
         let lease_over = renewed + Duration::from_secs(self.lease_seconds().unsigned_abs());
@@ -164,8 +165,8 @@ impl Elector {
         }
     }
 
-    /// The record by which a leader steps down, so that the next one need not wait. The process no longer leads after
-    /// this call.
+    /// The record with which a leader steps down, so that the next leader need not wait. The process no longer leads
+    /// after this call.
     pub fn release(&mut self, now: Now) -> Option<Record> {
         self.leading.take()?;
         self.at = At::Over;
@@ -271,7 +272,7 @@ impl Elector {
         self.gives_up_at().is_some_and(|end| now.elapsed >= end)
     }
 
-    /// Whether the last seen lease has not expired.
+    /// Whether the lease in the last record read has not expired.
     fn is_held(&self, now: Now) -> bool {
         let lease = Duration::from_secs(u64::try_from(self.observed.lease_seconds).unwrap_or(0));
         now.elapsed < self.observed_at.saturating_add(lease)

@@ -9,8 +9,8 @@ use std::str::FromStr;
 
 /// The annotation with the record.
 const ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
-/// The leader when the two objects of a pair name different ones: it is no process's name, so all wait for the lease to
-/// expire.
+/// Stands for the leader if the two objects of a pair name different leaders. No process has this name, so all
+/// candidates wait until the lease expires.
 const UNKNOWN_LEADER: &str = "leaderelection.k8s.io/unknown";
 
 /// The kinds of objects of a lock.
@@ -125,7 +125,7 @@ fn micro_time(time: Timestamp) -> String {
     format!("{time:.6}")
 }
 
-/// One object of a lock, as it was last seen.
+/// One object of a lock, as it was last read.
 #[derive(Debug)]
 struct Part {
     holder: &'static Holder,
@@ -234,7 +234,7 @@ impl Part {
         Ok(())
     }
 
-    /// Updates the object only if it is unchanged since it was last seen.
+    /// Updates the object only if it is unchanged since it was last read.
     async fn update(&mut self, api: &Api, namespace: &str, name: &str, record: &Record) -> Result<(), ApiError> {
         let Some(mut object) = self.seen.clone() else { return Err(ApiError::local("the lock was never read")) };
         self.holder.hold(&mut object, record);

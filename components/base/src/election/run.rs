@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long after its lease has expired a leader counts as unhealthy: its process should have ended.
+/// A leader whose lease expired longer ago than this counts as unhealthy, because its process should have ended.
 const OVERDUE_MAX: Duration = Duration::from_secs(20);
 
 /// A candidate for leadership.
@@ -19,7 +19,7 @@ pub struct Election {
     pub namespace: String,
     pub name: String,
     pub terms: Terms,
-    /// Unique to this process.
+    /// The name of this process in the lock. It is unique.
     pub identity: String,
     /// The component named in Events.
     pub component: String,
@@ -32,9 +32,9 @@ pub struct Election {
 pub enum Outcome<T> {
     /// The work is done.
     Done(T),
-    /// The process was asked to end.
+    /// The process received a signal to end.
     Stopped,
-    /// Another process may lead now; the work of this one must not go on.
+    /// Another process may lead now, so the work of this process must not go on.
     Lost,
 }
 
@@ -101,7 +101,7 @@ impl Election {
                 done = &mut work => Outcome::Done(done),
             },
         };
-        // The work is dropped before the lease is released, so that it never runs without it.
+        // The work is dropped before the lease is released, so that it never runs without the lease.
         drop(work);
         candidate.end().await;
         outcome
@@ -149,8 +149,8 @@ impl Candidate {
         tracing::error!(lease = self.lease(), "failed to renew lease");
     }
 
-    /// Does the next step. If the future is dropped in the middle, the step may have been done or not; the next step
-    /// finds out.
+    /// Does the next step. If the future is dropped in the middle, it is unknown whether the step was done. The next
+    /// step finds out.
     async fn step(&mut self) {
         let answer = match self.next.clone() {
             Step::Wait(time) => {

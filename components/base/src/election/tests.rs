@@ -15,10 +15,10 @@ struct Store(Option<(Record, u64)>);
 struct Candidate {
     elector: Elector,
     skew: i64,
-    /// The version that it read or wrote last.
+    /// The version that the candidate last read or wrote.
     seen: u64,
     next: Step,
-    /// When its next step is due, and with which answer.
+    /// When the candidate's next step is due, and with which answer.
     due: Duration,
     answer: Answer,
 }
@@ -104,8 +104,8 @@ fn luck() -> impl Strategy<Value = Luck> {
 }
 
 proptest! {
-    /// However requests are lost and however wrong clocks are, two candidates never lead at once; and the leader's name
-    /// is in the lock, or was when the leader last read it.
+    /// Two candidates never lead at the same time, even if requests are lost and clocks are wrong. The leader's name is
+    /// in the lock, or was in it when the leader last read it.
     #[test]
     fn two_never_lead(
         lucks in proptest::collection::vec(luck(), 400),
@@ -160,7 +160,7 @@ fn the_first_one_leads_and_the_next_waits_for_its_lease() {
     assert_eq!((record.holder.as_str(), record.lease_seconds, record.transitions), ("a", 15, 0));
     assert_eq!(settle(&mut second, SECOND, &mut store), Step::Wait(2 * SECOND));
     assert_eq!(second.elector.leader(), "a");
-    // A renewal is noticed, and the lease counts from then on.
+    // The process notices a renewal, and the lease's duration counts from that moment.
     settle(&mut first, 2 * SECOND, &mut store);
     settle(&mut second, 3 * SECOND, &mut store);
     settle(&mut second, 17 * SECOND, &mut store);

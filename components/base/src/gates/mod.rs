@@ -1,4 +1,4 @@
-//! `--feature-gates`: the known gates, and what each does here.
+//! `--feature-gates`: the known gates, and the effect of each in Holdfast.
 //!
 //! The gates of Kubernetes 1.18 and those of 1.35 are known, so that the arguments of old clusters keep their meaning.
 //! A gate that the server cannot switch accepts only the value that the server has. With the other value it returns the
@@ -49,7 +49,7 @@ pub struct ApiGates {
     pub kinds_off: Vec<&'static str>,
     /// Admission plug-ins that are off.
     pub plugins_off: Vec<&'static str>,
-    /// Gates that are off and on which fields of objects depend.
+    /// Gates that are off and that add fields to objects.
     pub fields_off: BTreeSet<&'static str>,
 }
 
@@ -154,7 +154,7 @@ fn read(part: &str) -> Result<(&'static str, bool), String> {
 pub struct Gates {
     release: u32,
     values: BTreeMap<&'static str, bool>,
-    /// What `AllAlpha` and `AllBeta` asked for and is not done.
+    /// The parts of requests for `AllAlpha` and `AllBeta` that the server does not fulfil.
     notes: Vec<String>,
 }
 
@@ -177,7 +177,7 @@ impl Gates {
         Gates { release, values: values.collect(), notes: Vec::new() }
     }
 
-    /// Like [`Gates::new`] with the defaults of a minor release. The error has all that is wrong.
+    /// Like [`Gates::new`] with the defaults of a minor release. The error lists all faults.
     pub fn of_release(requests: &[Request], release: u32) -> Result<Gates, String> {
         let asked: BTreeMap<&'static str, bool> =
             requests.iter().flat_map(|request| request.0.iter().copied()).collect();
@@ -225,7 +225,7 @@ impl Gates {
         self.values.get(name).copied().unwrap_or(false)
     }
 
-    /// What `AllAlpha` and `AllBeta` asked for and is not done.
+    /// The parts of requests for `AllAlpha` and `AllBeta` that the server does not fulfil.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -253,7 +253,7 @@ pub fn help() -> String {
         .iter()
         .map(|(name, stage)| format!("{name}=true|false ({} - default=false)", stage.name()))
         .chain(GATES.iter().map(|gate| {
-            // A gate of neither release is one of the release after, in which it is beta.
+            // A gate of neither release belongs to the release after 1.35, in which it is beta.
             let (stage, default) = gate.now.or(gate.then).unwrap_or((Beta, true));
             let here = match gate.effect {
                 Always(_) => "; always true here",
@@ -272,7 +272,7 @@ pub fn help() -> String {
     )
 }
 
-/// The known gates as rows of a table: the name, the state in 1.18 and in 1.35, and what it does here.
+/// The known gates as rows of a table: the name, the state in 1.18 and in 1.35, and the effect in Holdfast.
 pub fn rows() -> Vec<[String; 4]> {
     let shown = |spec: GateSpec| spec.map_or(String::new(), |(stage, on)| format!("{} {on}", stage.name()));
     let effect = |gate: &Gate| match gate.effect {
@@ -346,15 +346,15 @@ impl Gate {
     }
 }
 
-/// What a gate does in this server.
+/// The effect of a gate in this server.
 enum Effect {
-    /// It switches this on and off. From this minor release on its default is that of 1.35, or on if 1.35 has no such
-    /// gate; before it is that of 1.18.
+    /// The gate switches the named feature. If the emulated release has at least this minor version, the gate's default
+    /// is that of 1.35, or on if 1.35 has no such gate. Otherwise it is that of 1.18.
     Switch(u32, &'static str),
     /// Like `Switch`, for a feature that is on by default in the release after 1.35, which may be the first that has the
     /// gate. It is on here, too, because clients of that release rely on it.
     Ahead(&'static str),
-    /// It switches resources on and off, as `--runtime-config` does. They are on by default.
+    /// The gate switches these resources, as `--runtime-config` does. They are on by default.
     Kinds(&'static [&'static str]),
     /// The server always behaves as if the gate were on, for this reason.
     Always(&'static str),
@@ -397,7 +397,7 @@ mod tests {
         };
         let counts =
             |spec| [(Beta, true), (Beta, false), (Alpha, true), (Alpha, false)].map(|(s, d)| count(spec, s, d));
-        // Including the gates with a vendor's name, without `AllAlpha` and `AllBeta`.
+        // The counts include the gates with a vendor's name, and exclude `AllAlpha` and `AllBeta`.
         assert_eq!(counts(|gate| gate.then), [37, 4, 1, 37]);
         assert_eq!(counts(|gate| gate.now), [72, 14, 0, 53]);
         assert!(GATES.is_sorted_by(|a, b| a.name < b.name), "sorted, and none twice");
@@ -473,7 +473,7 @@ mod tests {
         ] {
             assert_eq!(gates_of(&[], release).unwrap().enabled(name), expected, "{name} of 1.{release}");
         }
-        // Gates that can be switched have their default of 1.18 there.
+        // A server that emulates 1.18 has its defaults for gates that can be switched.
         for gate in GATES.iter().filter(|gate| matches!(gate.effect, Switch(..)) && gate.then.is_some()) {
             assert_eq!(gate.value(OLDEST), gate.then.is_some_and(|(_, on)| on), "{}", gate.name);
         }
@@ -536,7 +536,7 @@ mod tests {
         assert!(gates_of(&["AllBeta=true"], 27).unwrap_err().contains("1.18 and 1.35"));
     }
 
-    /// Naming the gates that cannot be switched allows switching the rest of a stage.
+    /// If the gates that cannot be switched are named, the rest of a stage can be switched.
     #[test]
     fn a_stage_is_turned_around_what_is_fixed() {
         for release in [OLDEST, NEWEST] {

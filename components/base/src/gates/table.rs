@@ -1,13 +1,13 @@
-//! The gates: their state in Kubernetes 1.18 and in 1.35, and what each does here.
+//! The gates: their state in Kubernetes 1.18 and in 1.35, and the effect of each in Holdfast.
 
 use super::Effect::{self, Ahead, Always, Elsewhere, Kinds, Never, Switch, Unseen};
 use super::{GateSpec, Stage};
 
 pub struct Gate {
     pub name: &'static str,
-    /// In 1.18, whose arguments old clusters still pass.
+    /// The gate in 1.18, whose arguments old clusters still pass.
     pub then: GateSpec,
-    /// In 1.35.
+    /// The gate in 1.35.
     pub now: GateSpec,
     pub effect: Effect,
 }
@@ -16,7 +16,7 @@ const fn gate(name: &'static str, then: GateSpec, now: GateSpec, effect: Effect)
     Gate { name, then, now, effect }
 }
 
-/// The release has no such gate.
+/// Means that the release has no such gate.
 const NONE: GateSpec = None;
 const ALPHA: GateSpec = Some((Stage::Alpha, false));
 const ALPHA_ON: GateSpec = Some((Stage::Alpha, true));
@@ -25,7 +25,7 @@ const BETA_OFF: GateSpec = Some((Stage::Beta, false));
 const STABLE: GateSpec = Some((Stage::Stable, true));
 const DEPRECATED: GateSpec = Some((Stage::Deprecated, false));
 
-/// Sorted by name.
+/// The known gates, sorted by name.
 pub const GATES: &[Gate] = &[
     gate("APIListChunking", BETA, NONE, Switch(18, "clients may request lists in pages")),
     gate(
@@ -394,8 +394,7 @@ pub const GATES: &[Gate] = &[
     gate("WindowsGracefulNodeShutdown", NONE, BETA, Elsewhere),
 ];
 
-/// Gates of features that have long been a fixed part of Kubernetes, as they are here: they accept only true. Sorted by
-/// name.
+/// Gates of features that are a fixed part of Kubernetes and of Holdfast. They accept only true. Sorted by name.
 pub const STABLE_GATES: &[&str] = &[
     "APISelfSubjectReview",
     "APIServerTracing",

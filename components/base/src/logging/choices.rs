@@ -9,13 +9,13 @@ pub enum Format {
     Json,
 }
 
-/// In ascending order: a line is also written to the files of lower severities.
+/// The severities in ascending order. A line is also written to the files of lower severities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     Info,
     Warning,
     Error,
-    /// No line has this severity, since nothing here ends the process on its own; a threshold may.
+    /// No line has this severity, because no part of Holdfast ends the process on its own. A threshold may have it.
     Fatal,
 }
 
@@ -113,7 +113,7 @@ impl FromStr for Modules {
     }
 }
 
-/// The name of a source file. Many files are called `mod.rs`, so these have the name of their folder, too.
+/// The name of a source file. Many files are called `mod.rs`, so their names include the folder.
 pub fn base_name(path: &str) -> &str {
     let folder = path.strip_suffix("/mod.rs").unwrap_or(path);
     folder.rfind('/').map_or(path, |at| &path[at + 1..])

@@ -53,8 +53,8 @@ impl Shape {
     }
 }
 
-/// Milliseconds since 1970, place, message and values, in the order of Kubernetes' API server. An error has no `v`, by
-/// which readers tell it from information.
+/// Milliseconds since 1970, place, message and values, in the order of Kubernetes' API server. An error has no `v`:
+/// this distinguishes it from information.
 fn json(origin: &Origin, now: &Zoned, fields: &Fields, backtrace: Option<&str>) -> String {
     let mut out = String::with_capacity(192);
     let microseconds = now.timestamp().as_microsecond();
@@ -80,7 +80,7 @@ fn json(origin: &Origin, now: &Zoned, fields: &Fields, backtrace: Option<&str>) 
     out
 }
 
-/// The name of a file with its directory.
+/// The name of a file with its folder.
 fn with_directory(path: &str) -> &str {
     let mut slashes = path.rmatch_indices('/');
     slashes.next();
@@ -100,7 +100,7 @@ pub struct Fields {
 
 enum Value {
     Text(String),
-    /// A number or a boolean: without quotes in both formats.
+    /// A number or a boolean, which has no quotes in either format.
     Plain(String),
     /// Infinity or NaN, which JSON cannot express.
     OddNumber(f64),
@@ -128,7 +128,7 @@ impl Visit for Fields {
         self.push(field, Value::Text(value.to_owned()));
     }
 
-    /// With its causes, since most errors here leave them out of their own text.
+    /// Records an error with its causes, because most errors leave the causes out of their own text.
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
         let mut text = value.to_string();
         let mut cause = value.source();

@@ -91,7 +91,7 @@ pub struct LoggingArgs {
 }
 
 impl LoggingArgs {
-    /// The size of standard output's buffer, if lines other than errors go there.
+    /// The size of standard output's buffer, if all lines but errors are written to standard output.
     fn split(&self) -> Option<u64> {
         let (splits, bytes) = match self.logging_format {
             Format::Text => (self.log_text_split_stream, self.log_text_info_buffer_size),
@@ -101,7 +101,7 @@ impl LoggingArgs {
     }
 }
 
-/// Sends everything that the process logs from now on where `args` say. Called once in a process.
+/// Starts logging with the options in `args`. Called once in a process.
 pub fn init(args: &LoggingArgs) -> Result<LogGuard, String> {
     let (logger, guard) = build(args, Box::new(std::io::stderr()))?;
     log::set_boxed_logger(Box::new(logger.clone())).map_err(|error| error.to_string())?;
@@ -195,7 +195,7 @@ impl Shared {
     }
 }
 
-/// The origin of a line.
+/// The origin of a line: its level, and its place in the source.
 struct Origin<'a> {
     level: Level,
     target: &'a str,
@@ -209,7 +209,7 @@ impl<'a> Origin<'a> {
         Origin { level, target, file: file.unwrap_or("???"), line: line.unwrap_or(1) }
     }
 
-    /// The `-v` from which on such lines appear; `None` if they always do.
+    /// The lowest `-v` with which such lines are written; `None` if they are always written.
     fn verbosity(&self) -> Option<i32> {
         let own = self.target.starts_with("holdfast");
         match self.level {
@@ -237,7 +237,7 @@ impl Filter {
         self.verbosity() >= needed || self.modules.level(origin.file).is_some_and(|level| level >= needed)
     }
 
-    /// Tells `log` the highest level, so that libraries skip lines that do not appear.
+    /// Sets the highest level of `log`, so that libraries skip lines that would not be written.
     fn limit_libraries(&self) {
         log::set_max_level(match self.most() {
             LevelFilter::TRACE => log::LevelFilter::Trace,
@@ -261,7 +261,7 @@ fn origin_of(metadata: &Metadata<'static>) -> Origin<'static> {
 }
 
 impl Subscriber for Logger {
-    /// Decided once for each place in the source: from then on, a line that does not appear costs one atomic load.
+    /// Decides once for each place in the source. After that, a line that is not written costs one atomic load.
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         match self.0.filter.shows(&origin_of(metadata)) && metadata.is_event() {
             true => Interest::always(),
@@ -295,7 +295,7 @@ impl Subscriber for Logger {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// For libraries that use `log` instead of `tracing`; the TLS library is one.
+/// Receives the lines of libraries that use `log` instead of `tracing`, such as the TLS library.
 impl log::Log for Logger {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
         self.0.filter.shows(&Origin::new(level_of(metadata.level()), metadata.target(), None, None))

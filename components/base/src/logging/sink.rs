@@ -1,4 +1,4 @@
-//! Where lines go: standard error, one file, or one file for each severity.
+//! The destinations of lines: standard error, one file, or one file for each severity.
 //!
 //! Files are buffered; an error is flushed at once. A line that cannot be written to a file goes to standard error,
 //! because a full disk must not stop the server.
@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 /// The size at which a file in a directory is followed by the next one. `--log-file-max-size` is only for `--log-file`.
 const DIRECTORY_BYTES_MAX: u64 = 1800 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
-/// The largest buffer of standard output.
+/// The largest buffer of standard output, in bytes.
 const GATHERED_MAX: usize = 64 << 20;
 
 pub struct Sink {
     stderr: Box<dyn Write + Send>,
-    /// Lines of this severity and above go to standard error too. Without files, all do.
+    /// Lines of this severity and above are also written to standard error. Without files, all lines are.
     threshold: Severity,
     /// Standard output, which gets all lines but errors instead of standard error.
     split: Option<BufWriter<Box<dyn Write + Send>>>,
@@ -38,7 +38,7 @@ impl Sink {
         }
         let single = args.log_file.as_deref().filter(|path| !path.is_empty()).map(PathBuf::from);
         let mut files = Files {
-            // The system's directory for temporary files is the last resort.
+            // The system's folder for temporary files is the last resort.
             directories: args
                 .log_dir
                 .iter()
@@ -56,7 +56,7 @@ impl Sink {
             one: args.one_output,
             open: [const { None }; 4],
         };
-        // Opened at once, so that a path that cannot be written to is reported before the server starts.
+        // The file is opened at once, so that an unwritable path is reported before the server starts.
         files.open(Severity::Info, &Zoned::now(), true)?;
         Ok(Sink { stderr, threshold, split: None, files: Some(files) })
     }
@@ -91,14 +91,14 @@ impl Sink {
 }
 
 struct Files {
-    /// One file for everything, or else the directories to try in turn.
+    /// One file for all severities; `None`: the folders in `directories` are tried in turn.
     single: Option<PathBuf>,
     directories: Vec<PathBuf>,
     bytes_max: u64,
     heading: bool,
-    /// A line goes only to the file of its own severity.
+    /// Whether a line is written only to the file of its own severity.
     one: bool,
-    /// By severity. A single file is in the place of information.
+    /// The open files by severity. A single file is in the place of information.
     open: [Option<Open>; 4],
 }
 

@@ -1,4 +1,4 @@
-//! One test for each option: what it changes in the lines, on standard error and in files.
+//! One test for each option: its effect on the lines, on standard error and in files.
 
 use super::*;
 use clap::Parser;
@@ -100,7 +100,7 @@ fn vmodule_raises_the_level_of_files_it_names() {
     }
 }
 
-/// The filter tells `tracing` its highest level, so that arguments of lines that do not appear are not computed.
+/// The filter reports its highest level to `tracing`, so that arguments of unwritten lines are not computed.
 #[test]
 fn what_does_not_appear_is_not_computed() {
     fn costly(calls: &std::cell::Cell<u32>) -> u32 {
@@ -237,7 +237,7 @@ fn a_file_that_got_too_large_starts_anew() {
         }
     };
     let firsts = |text: &str| messages(text).iter().map(|message| message[..1].to_owned()).collect::<Vec<_>>();
-    // Two of these lines are a little more than a megabyte: each starts the file anew for the next.
+    // Two of these lines are a little more than a megabyte: each empties the file for the next one.
     for (option, expected) in [
         ("--log-file-max-size=1", vec!["2"]),
         ("--log-file-max-size=2", vec!["0", "1", "2"]),

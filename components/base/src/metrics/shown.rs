@@ -1,11 +1,11 @@
-//! Which metrics are shown, and with which label values: what the operator turns off is removed from the text of
-//! `/metrics`, whichever part counted it.
+//! Which metrics are shown, and with which label values: metrics that the operator turns off are removed from the text
+//! of `/metrics`, whichever part counted them.
 
 use holdfast_core::object::decode;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-/// Replaces every label value that is not allowed.
+/// The value that replaces every label value that is not allowed.
 const UNEXPECTED: &str = "unexpected";
 
 /// The operator's settings.
@@ -13,7 +13,7 @@ const UNEXPECTED: &str = "unexpected";
 pub struct Shown {
     /// Names of families that are not shown.
     disabled: BTreeSet<String>,
-    /// By metric and label, the only values that are shown unchanged.
+    /// The label values that are shown unchanged, by metric and label. All others are replaced.
     allowed: BTreeMap<(String, String), BTreeSet<String>>,
 }
 
@@ -65,7 +65,7 @@ impl Shown {
         Ok(())
     }
 
-    /// The text without what is not shown. Rows that become equal are merged, and their numbers added.
+    /// The text without the hidden metrics. Rows that become equal are merged, and their numbers are added.
     pub fn apply(&self, text: String) -> String {
         if self.disabled.is_empty() && self.allowed.is_empty() {
             return text;

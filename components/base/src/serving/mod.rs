@@ -31,7 +31,7 @@ use tokio_rustls::server::TlsStream;
 
 /// How often certificate files are checked for changes.
 pub const FILES_PERIOD: Duration = Duration::from_secs(5);
-/// How long a connection may last: its client then makes another one.
+/// How long a connection may last: the client then opens another one.
 const CONNECTION_MAX: Duration = Duration::from_secs(3600);
 /// The largest body that is read; the only valid one is a number.
 const BODY_BYTES_MAX: usize = 1 << 10;
@@ -52,7 +52,7 @@ pub struct Guard {
     pub authorizer: Authorizer,
 }
 
-/// What serves on a socket.
+/// The parts that serve one socket.
 #[derive(Clone)]
 pub struct Socket {
     pub paths: Arc<Paths>,
@@ -132,7 +132,7 @@ impl Socket {
         Ok(response)
     }
 
-    /// The refusal, if the user is unknown or may not make the request.
+    /// The refusal of a request whose user is unknown or may not make it; `None` if the request is allowed.
     async fn refusal<B>(&self, request: &Request<B>, peer: &Peer) -> Option<Answer> {
         let (_, guard) = self.secured.as_ref()?;
         let Some(user) = guard.authenticator.authenticate(peer, request.headers()).await else {
@@ -178,7 +178,7 @@ impl Socket {
     }
 }
 
-/// Has whoever connects served, each in a task of its own, for ever. A connection ends early where its place is needed.
+/// Accepts connections for ever, and serves each in a task of its own. A connection ends early if its slot is needed.
 pub async fn accept<S>(listener: TcpListener, bounds: Bounds, serve: impl Fn(TcpStream, Arc<ConnectionSlot>) -> S)
 where
     S: Future<Output = Result<(), String>> + Send + 'static,
@@ -206,7 +206,8 @@ where
     }
 }
 
-/// TLS with who has connected, and what they have shown. They take turns with others, and have so long for it.
+/// Does the TLS handshake, and returns the stream with the client's certificate. Handshakes take turns and must end
+/// within `bounds.handshake`.
 pub async fn shake_hands(
     stream: TcpStream,
     tls: &LiveTls,
@@ -214,7 +215,7 @@ pub async fn shake_hands(
     place: &ConnectionSlot,
 ) -> Result<(TlsStream<TcpStream>, Arc<Presented>), String> {
     let late = |_| "the handshake took too long";
-    // Whoever says nothing takes nobody's turn.
+    // A client that sends nothing takes no turn.
     let said = tokio::time::timeout(bounds.handshake, stream.readable()).await;
     said.map_err(late)?.map_err(|error| error.to_string())?;
     poll_fn(|context| place.poll_turn(context)).await;
@@ -234,7 +235,7 @@ pub async fn shake_hands(
 }
 
 fn status(code: StatusCode, reason: &str, message: &str) -> Answer {
-    // Fields in the order of Kubernetes' type, which documents do not keep.
+    // The fields have the order of Kubernetes' type. A document would sort them.
     let (message, reason) = (Value::from(message), Value::from(reason));
     let text = format!(
         "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{{}},\"status\":\"Failure\",\

@@ -53,7 +53,7 @@ pub struct Paths {
     pub started: Timestamp,
     pub health: Arc<Health>,
     pub metrics: Arc<Metrics>,
-    /// Whether there are debug pages.
+    /// Whether the debug pages are served.
     pub profiling: bool,
     pub shown: Zpages,
     /// The options with their values.
@@ -214,7 +214,7 @@ pub fn version(version: &str) -> Value {
     })
 }
 
-/// The debug pages. There are no profiles of a Go runtime, since there is none.
+/// The debug pages. Profiles of a Go runtime are missing, because there is no Go runtime.
 fn debug(asked: &PageRequest<'_>) -> Answer {
     if asked.path != "/debug/flags/v" {
         let text =

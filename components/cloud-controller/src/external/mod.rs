@@ -1,4 +1,4 @@
-//! A cloud behind an external provider, called over gRPC as `proto/cloud.proto` defines.
+//! A cloud behind an external provider, called over gRPC with the protocol in `proto/cloud.proto`.
 //!
 //! `Hello` is called before any other call, and again after the provider was unreachable, because another provider may
 //! answer then. Every call has a deadline. A call that could not reach the provider is retried a few times within its
@@ -50,7 +50,7 @@ pub struct External {
 }
 
 impl External {
-    /// Connects to a provider, and learns its name and what it offers.
+    /// Connects to a provider, and reads its name and the parts that it offers.
     pub async fn connect(configuration: &Configuration) -> Result<External, String> {
         let channel = channel(&configuration.endpoint)?;
         let deadline = configuration.deadline;
@@ -76,8 +76,8 @@ impl External {
         Ok(hello)
     }
 
-    /// After the provider was unreachable, checks that it has the same name and offers the same. If not, no call is
-    /// made to it.
+    /// Checks, after the provider was unreachable, that it has the same name and offers the same parts. Otherwise no
+    /// call is made to it.
     async fn know(&self) -> Result<(), Fault> {
         if !self.is_strange.load(Ordering::Acquire) {
             return Ok(());

@@ -16,7 +16,7 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 #[derive(Default)]
 pub struct Hosts {
     joined: BTreeMap<Key, Host>,
-    /// Built when it is first read after a change.
+    /// All hosts; `None` until they are read after a change.
     all: Option<Arc<[Host]>>,
 }
 

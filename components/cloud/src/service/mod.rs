@@ -41,10 +41,10 @@ struct Known {
     uid: String,
     /// The last request that the cloud has confirmed. While this entry exists, the cloud may have a balancer.
     made: Option<Made>,
-    /// The last request; the balancer is deleted by it when the Service is gone.
+    /// The last request. It identifies the balancer for the deletion when the Service is gone.
     asked: Arc<Wanted>,
     outcome: Option<Outcome>,
-    /// The cloud asked to be left alone until then.
+    /// The time before which the cloud accepts no further call.
     retry: Option<Time>,
     /// Whether the cloud has confirmed the deletion.
     is_gone: bool,
@@ -133,7 +133,7 @@ impl Controller for Services {
         };
         let service = world.get::<Service>(key);
         let known = self.known.get_mut(key);
-        // An earlier Service of this name, whose balancer may still exist.
+        // The entry may belong to an earlier Service of this name, whose balancer may still exist.
         let is_another = |known: &&mut Known| service.is_none_or(|service| service.meta().uid != known.uid);
         if let Some(known) = known.filter(is_another) {
             match known.outcome.take() {

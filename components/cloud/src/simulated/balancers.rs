@@ -22,7 +22,7 @@ pub struct Kept {
     pub balancer: Balancer,
     pub wanted: Arc<Wanted>,
     pub hosts: Arc<[Host]>,
-    /// Its number among all that were ever created.
+    /// The load balancer's number among all that were ever created.
     pub number: u64,
 }
 
@@ -125,7 +125,7 @@ impl Balancers {
             let width = if is_v6 { 128 } else { 32 };
             let size = 1u128.checked_shl(range.doublings(width).unwrap_or(0)).unwrap_or(u128::MAX);
             let start = u128::from(hash(uid));
-            // The first and the last address of an IPv4 network are no host's.
+            // No host has the first or the last address of an IPv4 network.
             let is_network = !is_v6 && size > 2;
             for look in 0..size.min(LOOKS_MAX) {
                 let index = (start + look) % size;
@@ -173,7 +173,7 @@ fn foreign(balancer: &Balancer) -> Fault {
     Fault::new(Why::Conflict, message)
 }
 
-/// FNV-1a.
+/// The FNV-1a hash of a text.
 fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// The name of the provider, the scheme of its provider IDs.
 pub const NAME: &str = "simulated";
-/// The most instances in a description.
+/// The maximum number of instances in a description.
 const INSTANCES_MAX: usize = 100_000;
 /// The longest latency, and the longest delay until lists are up to date.
 const MILLIS_MAX: i64 = 3_600_000;
@@ -27,16 +27,16 @@ pub struct Description {
     pub quotas: Quotas,
     /// The shortest and the longest time of an answer.
     pub latency_millis: (i64, i64),
-    /// How many calls a second are answered, and how many in a burst; further calls are throttled.
+    /// The rate of answered calls a second, and the size of a burst. Further calls are throttled.
     pub throttle: Option<(i64, i64)>,
-    /// How long lists do not show what was created, and still show what was deleted.
+    /// How long lists lack new objects and still show deleted ones.
     pub consistency_millis: i64,
     /// How many calls in a thousand fail, half of them after they have taken effect.
     pub failures: i64,
-    /// By name.
+    /// The instances by name.
     pub instances: BTreeMap<String, Instance>,
-    /// By the name of the instance and `NAMESPACE/NAME` of a Service: with which status its health-check node port answers
-    /// there. Others answer 200.
+    /// The HTTP statuses with which health-check node ports answer, by the name of the instance and `NAMESPACE/NAME` of
+    /// the Service. All other ports answer 200.
     pub health_checks: BTreeMap<String, BTreeMap<String, u16>>,
     pub script: Vec<Scene>,
 }
@@ -51,7 +51,7 @@ pub struct Quotas {
 /// A change of an instance at a given time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scene {
-    /// Since the first call to the cloud.
+    /// The time since the first call to the cloud.
     pub at_millis: i64,
     pub instance: String,
     pub what: What,

@@ -1,5 +1,5 @@
-//! Which backends of balancers are healthy: their instances run and answer, and the Service's health-check node port, where
-//! it has one, answers 200.
+//! Which backends of balancers are healthy: their instances run and answer, and the Service's health-check node port,
+//! if it has one, answers 200.
 
 use super::Simulated;
 use holdfast_world::Time;
@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 
 const OK: u16 = 200;
 
-/// How a backend is.
+/// The health of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BackendHealth {
     Healthy,
     ShutDown,
-    /// There is no such instance any more.
+    /// The instance no longer exists.
     Gone,
-    /// Its instance does not answer.
+    /// The backend's instance does not answer.
     Failing,
-    /// Its health-check node port says that nobody there is behind the Service.
+    /// The backend's health-check node port reports that the node has no ready backend of the Service.
     CheckFailed,
 }
 
@@ -38,15 +38,15 @@ impl BackendHealth {
 pub struct Backends {
     pub balancer: String,
     pub service: ServiceRef,
-    /// How many are so; healthy ones are counted though there be none.
+    /// The number of backends by health. There is always a number of healthy ones, even if it is zero.
     pub counts: BTreeMap<BackendHealth, u64>,
 }
 
 impl Simulated {
-    /// The backends of all balancers, as they are now.
+    /// The present backends of all balancers.
     pub fn backends(&mut self, now: Time) -> Vec<Backends> {
         self.play(now);
-        // Balancers have the same nodes: each is looked at once.
+        // All balancers have the same nodes, so the health of each node is determined only once.
         let mut seen: BTreeMap<&str, (BackendHealth, Option<&str>)> = BTreeMap::new();
         let mut all = Vec::new();
         for kept in self.balancers() {
@@ -67,7 +67,7 @@ impl Simulated {
         all
     }
 
-    /// How an instance is, and its name.
+    /// The health of an instance, and its name.
     fn look_at(&self, node: &NodeRef) -> (BackendHealth, Option<&str>) {
         match self.instance(node) {
             Ok((name, instance)) if instance.is_shut_down => (BackendHealth::ShutDown, Some(name)),
@@ -77,7 +77,7 @@ impl Simulated {
         }
     }
 
-    /// What the health-check node port of a Service answers on an instance.
+    /// The HTTP status with which the health-check node port of a Service answers on an instance.
     fn check(&self, instance: &str, wanted: &Wanted) -> u16 {
         if !wanted.local || wanted.health_check_port == 0 {
             return OK;

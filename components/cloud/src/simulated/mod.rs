@@ -1,6 +1,6 @@
-//! A simulated cloud: described by a file, reproducible by its seed, and as unreliable as the description says.
+//! A simulated cloud: described by a file, reproducible by its seed, and as unreliable as described.
 //!
-//! It uses no clock and no threads: its caller passes the time of each call, and waits as long as the answer says.
+//! It uses no clock and no threads: its caller passes the time of each call, and waits for the time in the answer.
 
 mod balancers;
 mod description;
@@ -33,7 +33,7 @@ pub struct Simulated {
     pub calls: BTreeMap<&'static str, u64>,
 }
 
-/// A route, and from when lists show it or no longer show it.
+/// A route, and the time at which lists begin to show it or stop showing it.
 struct Kept {
     route: Route,
     shown_from: Time,

@@ -1,6 +1,6 @@
 //! A trial cluster with a simulated cloud.
 
-// Each test binary uses only a part.
+// Each test binary uses only a part of this module.
 #![allow(dead_code)]
 
 use holdfast_cloud::Settings;

@@ -12,7 +12,7 @@ mod simulated;
 #[path = "../simulation/mod.rs"]
 mod simulation;
 
-/// Whichever process crashes, and when, the cluster and the cloud agree in the end.
+/// The cluster and the cloud agree in the end, whichever process crashes at whatever time.
 #[test]
 fn no_seed_leaves_anything_behind() {
     for seed in 0..60 {

@@ -29,7 +29,7 @@ impl Dice {
     }
 }
 
-/// The state beside the cluster.
+/// The state of a run outside the cluster.
 struct Run {
     dice: Dice,
     cloud: Shared,

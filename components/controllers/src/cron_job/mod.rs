@@ -338,7 +338,7 @@ impl<'w> Sync<'w> {
         self.status.active.iter().filter_map(running).collect()
     }
 
-    /// The Job with the name that the status lists, whoever owns it.
+    /// The Job with the name that the status lists, whatever its owner is.
     fn listed(&self, listed: &Value) -> Option<Seen<'w, Job>> {
         self.world.get::<Job>(&Key::new(&self.cron_job.meta().namespace, listed["name"].as_str()?))
     }

@@ -2,7 +2,7 @@
 
 use holdfast_world::Time;
 
-/// With more missed times than this, people are told.
+/// More missed times than this are reported in an Event.
 const MANY: i64 = 100;
 
 /// The times of a schedule that passed without a Job.

@@ -164,7 +164,7 @@ impl<'w> Sync<'w> {
         for pods in pods.values_mut() {
             pods.sort_by_key(|pod| {
                 let meta = &pod.object.meta;
-                // Of two pods created in the same second, the one of another revision was there before.
+                // If two pods were created in the same second, the pod of another revision counts as the older one.
                 let is_updated = meta.label(POD_REVISION) == Some(&hash);
                 (Reverse(!pod.spec.node_name.is_empty()), meta.creation_timestamp, is_updated, &meta.name)
             });
@@ -240,8 +240,8 @@ impl<'w> Sync<'w> {
         true
     }
 
-    /// Of several pods on a node, keeps the oldest of the present revision and the oldest of another one. The latter
-    /// stays while it is ready and the new one is not available.
+    /// If several pods run on a node, keeps the oldest of the present revision and the oldest of another one. The
+    /// latter stays while it is ready and the new one is not available.
     fn keep_two(&mut self, running: &[Seen<'w, Pod>]) {
         if running.len() < 2 {
             return;
@@ -256,7 +256,7 @@ impl<'w> Sync<'w> {
         }
     }
 
-    /// Deletes unbound pods for nodes that are gone, which no other controller deletes.
+    /// Deletes unbound pods for nodes that are gone. No other controller deletes them.
     fn drop_pods_of_absent_nodes(&mut self) {
         let is_absent = |node: &str| self.world.get::<Node>(&Key::cluster(node)).is_none();
         let absent = self.pods.iter().filter(|(node, _)| is_absent(node)).flat_map(|(_, pods)| pods);

@@ -45,7 +45,7 @@ pub struct Placement {
     tolerations: Vec<Toleration>,
 }
 
-/// What is allowed on one node.
+/// Whether pods of the set may run on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowed {
     pub should_run: bool,

@@ -31,7 +31,7 @@ impl Sync<'_> {
         self.plan.together(status.into_iter().collect());
     }
 
-    /// On each node where a pod should run, the oldest pod counts.
+    /// Counts the oldest pod of each node on which a pod should run.
     fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for node in self.world.all::<Node>() {

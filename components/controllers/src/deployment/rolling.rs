@@ -48,7 +48,7 @@ impl Sync<'_> {
             || self.take_off(available - self.min_available(), |set| set.replicas)
     }
 
-    /// Takes so many pods from old sets, oldest set first, from each at most `most`.
+    /// Removes `budget` pods from old sets, oldest set first, from each at most `most`.
     fn take_off(&mut self, budget: i64, most: impl Fn(&super::Set<'_>) -> i64) -> bool {
         let mut left = budget;
         for index in 0..self.old.len() {

@@ -264,7 +264,7 @@ fn unmanaged_message(budget: Seen<'_, PodDisruptionBudget>) -> String {
     )
 }
 
-/// Since when a pod has a condition that it is about to be ended, if it was not deleted since.
+/// The time at which a pod got the condition that announces its end; `None` if the pod is being deleted or has ended.
 fn target(pod: Seen<'_, Pod>) -> Option<Time> {
     let condition = Condition::find(&pod.view.status.conditions, TARGET)?;
     let is_meant = condition.status == "True" && condition.reason != "TerminationByKubelet";

@@ -9,7 +9,7 @@ use crate::endpoints::set;
 use crate::services::TRIGGER;
 use crate::subject::Subject;
 
-/// What the slices of one owner have in common.
+/// The properties that the slices of one owner share.
 pub struct Packing<'a> {
     /// Owns the slices and gives them their names.
     pub owner: Subject<'a>,
@@ -21,10 +21,10 @@ pub struct Packing<'a> {
     pub max: usize,
 }
 
-/// Endpoints by their ports, which all endpoints of a slice share.
+/// Endpoints by their ports. All endpoints of a slice have the same ports.
 pub type ByPorts = BTreeMap<Vec<EndpointPort>, Vec<Endpoint>>;
 
-/// What happens to the existing slices, and the new slices.
+/// The changes of the existing slices, and the new slices.
 #[derive(Default)]
 pub struct Packed<'w> {
     pub created: Vec<Slice<'w>>,
@@ -41,7 +41,7 @@ pub struct Slice<'w> {
     pub endpoints: Vec<Endpoint>,
 }
 
-/// What identifies an endpoint, whatever its state.
+/// The identity of an endpoint, independent of its state.
 type EndpointIdentity = (Vec<String>, Option<(String, String)>);
 
 fn identity(endpoint: &Endpoint) -> EndpointIdentity {

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const MANAGER: &str = "endpoint-controller";
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
-/// The most addresses in one object.
+/// The maximum number of addresses in one object.
 const ADDRESSES_MAX: usize = 1000;
 
 #[derive(Default)]

@@ -4,7 +4,7 @@ use super::{Note, is_deleting_dependents};
 use holdfast_world::{Key, Object, Owner, Resource, Text, World};
 use std::collections::BTreeSet;
 
-/// The owners of one object, each with what was found.
+/// The owners of one object, each with the result of looking for it.
 pub(super) struct References<'a>(Vec<Reference<'a>>);
 
 struct Reference<'a> {

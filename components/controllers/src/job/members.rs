@@ -128,8 +128,8 @@ fn number(pod: Seen<'_, Pod>, annotation: &str) -> Option<i64> {
     Some(i64::from(pod.meta().annotation(annotation)?.parse::<i32>().ok()?))
 }
 
-/// Which active pods to delete so that at least `count` are deleted. Of each index one pod stays, of pods without an
-/// index none.
+/// Which active pods to delete so that at least `count` are deleted. One pod of each index stays. No pod without an
+/// index stays.
 pub fn surplus<'w>(active: &[Member<'w>], count: usize, completions: Option<i64>) -> Vec<Member<'w>> {
     let mut sorted = active.to_vec();
     sorted.sort_by_key(Member::worth);
@@ -189,7 +189,7 @@ fn backoff(failures: i64) -> i64 {
     (BACKOFF_SECONDS << doublings).min(BACKOFF_SECONDS_MAX)
 }
 
-/// What new pods are made from.
+/// The owner and the template from which new pods are made.
 pub struct Mould<'a> {
     owner: Subject<'a>,
     template: Value,

@@ -1,4 +1,4 @@
-//! Jobs: run pods until so many have succeeded.
+//! Jobs: run pods until the wanted number of them has succeeded.
 //!
 //! Each pod has a finalizer until it is counted. Counting has a fixed order, so that no pod is lost or counted twice if
 //! the process ends at any point: the pod's uid is written into the status, then the finalizer is removed, then the uid
@@ -29,7 +29,7 @@ use holdfast_world::{
 use members::{TRACKING, untrack};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The value of `spec.managedBy` that means this controller, as no value does.
+/// The value of `spec.managedBy` that means this controller. A Job without a value belongs to this controller, too.
 const MANAGER: &str = "kubernetes.io/job-controller";
 /// The prefix of keys that are pods which no Job will count; no object has such a name.
 const POD: &str = "pod/";

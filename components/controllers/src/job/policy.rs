@@ -1,4 +1,4 @@
-//! The policies of a Job: what a failed pod means, and which successes are enough.
+//! The policies of a Job: the consequence of a failed pod, and the successes that are enough.
 
 use super::indexes::Indexes;
 use holdfast_world::Seen;
@@ -6,7 +6,7 @@ use holdfast_world::views::Pod;
 use holdfast_world::views::batch::{FailurePolicy, FailureRule, OnExitCodes, SuccessPolicy};
 use holdfast_world::views::pod::ContainerStatus;
 
-/// What a failed pod means for its Job.
+/// The consequence of a failed pod for its Job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Counts,

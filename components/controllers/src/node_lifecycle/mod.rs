@@ -36,7 +36,7 @@ pub struct NodeLifecycle {
     zones: Zones,
 }
 
-/// What is known of a node's health.
+/// The known health of a node.
 struct Health {
     uid: String,
     /// When the node was last seen alive.

@@ -36,7 +36,7 @@ enum State {
     Full,
 }
 
-/// What a change of one node means for the others.
+/// The effect of one node's change on the other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     None,

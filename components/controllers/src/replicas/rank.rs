@@ -53,7 +53,7 @@ impl Worth {
     }
 }
 
-/// The most restarts of a container, and of a sidecar.
+/// The maximum number of restarts of a container, and of a sidecar.
 fn restarts(pod: &Pod) -> (i64, i64) {
     let most = |all: &mut dyn Iterator<Item = &ContainerStatus>| all.map(|of| of.restart_count).max().unwrap_or(0);
     let beside = |status: &&ContainerStatus| {

@@ -62,8 +62,8 @@ fn pods_that_have_ended_are_replaced_and_stay() {
     assert_eq!(status(&trial)["replicas"], 2);
 }
 
-/// Makes nodes reject each pod as soon as it is created, for so many seconds; returns how many pods were created at
-/// which second.
+/// Makes nodes reject each pod as soon as it is created, for `seconds` seconds. Returns the number of created pods with
+/// their second.
 fn refuse_all(trial: &mut Trial, seconds: i64) -> Vec<(i64, usize)> {
     let start = trial.now();
     let end = start.plus_seconds(seconds);
@@ -106,7 +106,7 @@ fn what_is_told_to_go_on_goes_on() {
     trial.run();
     assert_eq!(trial.list("pods").len(), 1);
     assert_eq!(refuse_all(&mut trial, 0).len(), 4);
-    // A pod that ran for long is replaced at once, however many failed before.
+    // A pod that ran for long is replaced at once, however many pods have failed earlier.
     trial.run_for(1);
     let running = trial.list("pods").into_iter().find(|pod| pod["status"]["phase"] == "Pending").expect("one runs");
     let running = running["metadata"]["name"].as_str().expect("a name");

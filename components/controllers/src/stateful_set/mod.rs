@@ -156,7 +156,7 @@ struct Members<'w> {
     wanted: BTreeMap<i64, Seen<'w, Pod>>,
     /// All other pods.
     condemned: BTreeMap<i64, Seen<'w, Pod>>,
-    /// The wanted ordinals: `replicas` of them, from `start` on.
+    /// The wanted ordinals: `replicas` ordinals, beginning with `start`.
     start: i64,
     replicas: i64,
 }

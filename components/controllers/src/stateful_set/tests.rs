@@ -191,7 +191,7 @@ fn a_pod_that_has_ended_is_made_again() {
     assert_ne!(trial.get("pods", "s-0")["metadata"]["uid"], uid);
 }
 
-/// Makes nodes reject each pod as soon as it is created, for so many seconds; returns which pod was created at which
+/// Makes nodes reject each pod as soon as it is created, for `seconds` seconds. Returns each created pod with its
 /// second.
 fn refuse_all(trial: &mut Trial, seconds: i64) -> Vec<(i64, String)> {
     let start = trial.now();

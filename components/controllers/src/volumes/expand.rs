@@ -1,4 +1,4 @@
-//! Writes Events for claims that request more storage than they have; the volumes' drivers expand them.
+//! Writes Events for claims whose requested storage exceeds their present storage; the volumes' drivers expand them.
 
 use super::volume_of;
 use crate::subject::Subject;

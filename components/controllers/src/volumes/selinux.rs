@@ -29,7 +29,7 @@ struct Source {
 }
 
 impl Source {
-    /// From the spec of a volume, or an inline volume of a pod.
+    /// Reads the source from the spec of a volume, or from an inline volume of a pod.
     fn of(spec: &Value) -> Option<Source> {
         let text = |value: &Value| value.as_str().map(str::to_owned).unwrap_or_else(|| value.to_string());
         let other = |name: String| Some(Source { name, driver: None });

@@ -17,21 +17,22 @@ use sha2::{Digest, Sha256};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// The most steps of a command; one that exceeds them is taken to run forever.
+/// The maximum number of steps of a command; a command that exceeds them is assumed to run forever.
 const STEPS_MAX: u64 = 20_000;
 /// How many courses are cached.
 const COURSES_MAX: usize = 4096;
-/// The longest termination message, and how much of the log may replace it.
+/// The longest termination message.
 const MESSAGE_BYTES_MAX: usize = 4096;
+/// How much of the end of the log may replace a termination message, in bytes and in lines.
 const MESSAGE_LOG_BYTES: usize = 2048;
 const MESSAGE_LOG_LINES: usize = 80;
 /// Without `command` the image's entrypoint decides what `args` mean. Images whose `args` begin with one of these
 /// programs have no entrypoint, so `args` is the whole command.
 const PLAIN_PROGRAMS: [&str; 12] =
     ["sh", "bash", "ash", "dash", "sleep", "tail", "echo", "printf", "cat", "true", "false", "/bin/sh"];
-/// The most probe results of a course.
+/// The maximum number of probe results of a course.
 const PROBES_MAX: usize = 2_000;
-/// The most Events about failures: as many as a kubelet writes at once about one object.
+/// The maximum number of Events about failures. A kubelet writes as many at once about one object.
 const TOLD_MAX: usize = 25;
 /// The default grace period of a pod.
 const GRACE_SECONDS: i64 = 30;
@@ -40,7 +41,7 @@ const GRACE_SECONDS: i64 = 30;
 pub enum Course {
     Ends(Ending),
     Lasts,
-    /// The shell cannot run it.
+    /// The shell cannot run the command.
     Unknown,
 }
 
@@ -63,7 +64,7 @@ pub struct Found {
 
 const UNKNOWN: Found = Found { course: Course::Unknown, ready: Vec::new(), told: Vec::new() };
 
-/// Courses by everything that they depend on, so that the pods of one template are computed once.
+/// Courses by all values on which they depend, so that the course of a template's pods is computed once.
 #[derive(Debug, Default)]
 pub struct Courses(RefCell<HashMap<[u8; 32], Found>>);
 
@@ -104,7 +105,7 @@ impl Courses {
         if words.is_none() && probes.is_empty() && !rests {
             return UNKNOWN;
         }
-        // If only the image knows the program, it is taken to run forever.
+        // If only the image knows the program, it is assumed to run forever.
         let is_known = words.is_some();
         let words = words.unwrap_or_else(|| vec!["sleep".to_owned(), "infinity".to_owned()]);
         let mentions = |what: &str| words.iter().any(|word| word.to_ascii_lowercase().contains(what));
@@ -250,7 +251,7 @@ impl Going<'_> {
                     return self.stops(&mut machine, found, now_ms, grace_ms);
                 }
             }
-            // Commands that were just started have not run yet.
+            // The commands that were just started have not run yet.
             if is_busy {
                 continue;
             }
@@ -290,7 +291,7 @@ impl Going<'_> {
 }
 
 impl Hook {
-    /// The exit code if the hook has just ended. A hook whose program the shell does not know is taken to succeed.
+    /// The exit code if the hook has just ended. A hook whose program the shell does not know is assumed to succeed.
     fn look(&mut self, machine: &mut Machine, now_ms: i64) -> Option<i32> {
         let code = match self {
             Hook::Command(pid) => {
@@ -315,7 +316,7 @@ impl Found {
     }
 
     fn tell(&mut self, at_ms: i64, warning: bool, reason: &'static str, message: String) {
-        // The last Event is the most important one, so it replaces the one before.
+        // The last Event is the most important one, so it replaces the previous one.
         self.told.truncate(TOLD_MAX - 1);
         self.told.push(Telling { at_ms, warning, reason, message });
     }

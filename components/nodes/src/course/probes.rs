@@ -5,7 +5,7 @@ use crate::behaviour::Telling;
 use holdfast_shell::{Machine, Pid, Stream};
 use holdfast_value::Value;
 
-/// How much of a probe's output is in an Event.
+/// The maximum number of bytes of a probe's output in an Event.
 const OUTPUT_BYTES_MAX: usize = 512;
 /// Stands for the pod's address in messages, because a course is computed once for many pods.
 pub const ADDRESS: &str = "{podIP}";
@@ -38,7 +38,7 @@ pub enum Kind {
 
 enum Check {
     Command(Vec<String>),
-    /// A network probe that fails for this reason.
+    /// A network probe that always fails, for this reason.
     Fails(String),
 }
 
@@ -132,7 +132,8 @@ fn port(container: &Value, told: &Value) -> String {
     named.map_or_else(|| name.to_owned(), |port| port["containerPort"].to_string())
 }
 
-/// Whether a probe is not run now: others than the startup probe wait until it has succeeded, and it ends then.
+/// Whether a probe is not run now: all other probes wait until the startup probe has succeeded, and the startup probe
+/// then ends.
 fn is_held(kind: Kind, probes: &[Probe]) -> bool {
     let start = probes.iter().find(|probe| probe.kind == Kind::Startup);
     start.is_some_and(|start| if kind == Kind::Startup { start.holds } else { !start.holds })
@@ -182,7 +183,7 @@ pub fn look(machine: &mut Machine, probes: &mut [Probe], now_ms: i64) -> Looked 
                 }
                 machine.forget(running.pid);
                 match (code, &probe.check) {
-                    // A probe whose program the shell does not know is taken to succeed.
+                    // A probe whose program the shell does not know is assumed to succeed.
                     (Some(0 | 127), _) => Ok(()),
                     (None, Check::Command(words)) => {
                         let seconds = probe.timeout_ms / 1000;

@@ -1,5 +1,5 @@
-//! Volumes that a container shares with others of its pod: init containers before it have left files there, and others
-//! may write to them while it runs.
+//! Volumes that a container shares with others of its pod: earlier init containers have left files in them, and other
+//! containers may write to them while it runs.
 
 use super::stops::advance;
 use super::{STEPS_MAX, runnable};
@@ -7,17 +7,17 @@ use crate::inside::{self, Sources, Volumes};
 use holdfast_shell::{MAIN, Machine};
 use holdfast_value::Value;
 
-/// The most init containers that are run for a later container.
+/// The maximum number of init containers that are run for a later container.
 const EARLIER_MAX: usize = 16;
-/// The most containers of a pod that are checked for shared volumes. Further containers are treated as if they shared
-/// none.
+/// The maximum number of containers of a pod that are checked for shared volumes. Further containers are treated as if
+/// they shared none.
 const CONTAINERS_MAX: usize = 64;
 
 /// The volumes that a container shares with other containers of its pod.
 pub struct Shares<'p> {
-    /// The init containers that end before it starts, and write to volumes that it mounts.
+    /// The init containers that end before this container starts, and write to volumes that it mounts.
     earlier: Vec<&'p Value>,
-    /// The paths at which it sees the volumes that these write to.
+    /// The paths at which this container mounts the volumes to which these write.
     pub before: Vec<&'p str>,
     /// The paths at which it sees volumes that containers write to while it runs, or that init containers beyond
     /// [`EARLIER_MAX`] have written to.
@@ -37,7 +37,7 @@ impl<'p> Shares<'p> {
             if other["name"] == container["name"] {
                 is_before = false;
                 if list == "initContainers" {
-                    // Later containers have not started then.
+                    // Containers that come later in the list have not started yet.
                     break;
                 }
                 continue;
@@ -57,7 +57,7 @@ impl<'p> Shares<'p> {
         shares
     }
 
-    /// The volumes of the container and of those before it, empty.
+    /// The volumes of the container and of earlier containers, empty.
     pub fn volumes(&self, pod: &Value, container: &Value) -> Volumes {
         let all: Vec<&Value> = self.earlier.iter().copied().chain([container]).collect();
         inside::volumes(pod, &all)
@@ -85,7 +85,7 @@ impl<'p> Shares<'p> {
             let is_whole = is_known && !inside::mentions_sources(pod, container, &words);
             machine.exit_code(MAIN).filter(|code| *code == 0 && is_whole)
         };
-        // Every container is run, even if one before it could not be.
+        // Every container is run, even if an earlier one could not be run.
         self.earlier.iter().filter(|container| run(container).is_some()).count() == self.earlier.len()
     }
 }

@@ -1,4 +1,4 @@
-//! How a container stops: after its `preStop` hook, by its own trap.
+//! Computes how a container stops: after its `preStop` hook, by its own trap.
 
 use super::{Ending, STEPS_MAX, message, runnable};
 use crate::inside::{self, Sources};
@@ -11,7 +11,7 @@ pub struct Stop {
     pub hook_failed: bool,
 }
 
-/// How a container stops if it is asked to stop at `told_ms`; `None` if it has neither a hook nor a trap.
+/// How a container stops if it gets the request to stop at `told_ms`; `None` if it has neither a hook nor a trap.
 pub fn stops(
     pod: &Value,
     container: &Value,

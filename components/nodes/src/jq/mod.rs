@@ -16,7 +16,8 @@ use values::{add, at, call, compare, copy, elements, gathered, product, truth};
 const DEPTH_MAX: usize = 48;
 /// The longest query.
 const LENGTH_MAX: usize = 4096;
-/// The most values that a Stage's queries may look at for one object, and the most bytes they may make or read.
+/// The maximum number of values that a Stage's queries may look at for one object, and the maximum number of bytes they
+/// may make or read.
 const STEPS_MAX: usize = 20_000;
 const BYTES_MAX: usize = 8 << 20;
 
@@ -28,14 +29,14 @@ pub struct Query(Filter);
 enum Filter {
     Identity,
     Literal(Value),
-    /// `.name`, `["name"]`, `[0]`: the part of the input that the second filter names.
+    /// The part of the input that the second filter names: `.name`, `["name"]`, `[0]`.
     At(Box<Filter>, Box<Filter>),
     Each(Box<Filter>),
     /// `f?`: a fault gives no values.
     Try(Box<Filter>),
     Pipe(Box<Filter>, Box<Filter>),
     Both(Box<Filter>, Box<Filter>),
-    /// `a // b`
+    /// An alternative: `a // b`.
     Or(Box<Filter>, Box<Filter>),
     Any(Box<Filter>, Box<Filter>),
     All(Box<Filter>, Box<Filter>),

@@ -191,7 +191,7 @@ impl Parser {
         }
     }
 
-    /// What follows `.`: a name, a text, or a bracket.
+    /// Parses the part after `.`: a name, a text, or a bracket.
     fn after_dot(&mut self, filter: Filter) -> Parsed {
         let name = match self.peek() {
             Some(Token::Word(name) | Token::Text(name)) => name.clone(),
@@ -205,7 +205,7 @@ impl Parser {
         Ok(Filter::At(filter.into(), Filter::Literal(name.into()).into()))
     }
 
-    /// What follows `[`: `]`, or an index.
+    /// Parses the part after `[`: `]`, or an index.
     fn bracket(&mut self, filter: Filter) -> Parsed {
         if self.sign("]") {
             return Ok(Filter::Each(filter.into()));

@@ -75,7 +75,7 @@ fn the_path_of_a_query_is_its_leading_names() {
     assert_eq!(path("1"), "");
 }
 
-/// Work is counted, whichever function does it.
+/// All functions count their work.
 #[test]
 fn work_ends_at_the_same_place_for_every_function() {
     let texts = |count: usize, text: &str| vec![text.to_owned(); count];

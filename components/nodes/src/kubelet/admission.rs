@@ -12,12 +12,12 @@ use holdfast_world::{Shared, Text, Time};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Taken {
     resources: Resources,
-    /// Host ports: number, protocol, and address, which is empty for all.
+    /// The host ports: number, protocol, and address. An empty address means all addresses.
     ports: Vec<(i64, String, String)>,
 }
 
 impl Taken {
-    /// Pods of one template take the same, which is stored once.
+    /// The resources of a pod. Pods of one template take the same resources, so they share one value.
     pub fn by(pod: &Value) -> Shared<Taken> {
         let lists = ["initContainers", "containers"].into_iter();
         let containers = lists.flat_map(|list| pod["spec"][list].as_array().into_iter().flatten());
@@ -48,7 +48,7 @@ pub struct Room {
     name: Text,
     labels: Labels,
     taints: Vec<Taint>,
-    /// `None` if the node's status does not have it.
+    /// The allocatable resources; `None` if the node's status does not have them.
     allocatable: Option<Resources>,
 }
 

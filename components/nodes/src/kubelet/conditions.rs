@@ -56,7 +56,7 @@ pub fn written(kubelet: &Kubelet, phase: &str, ready: &[bool], generation: Optio
     changed
 }
 
-/// `null` removes a field that may be set.
+/// The value of a text field in a patch. `null` removes a field that may be set.
 fn text(text: &str) -> Value {
     if text.is_empty() { Value::Null } else { text.into() }
 }

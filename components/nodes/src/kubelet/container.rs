@@ -6,12 +6,13 @@ use holdfast_value::{Map, Value, json};
 use holdfast_world::Time;
 use sha2::{Digest, Sha256};
 
-/// Back-off between restarts: the first restart is immediate, the second waits so long, each further one twice as long.
+/// Back-off between restarts: the first restart is immediate, the second waits this long, and each further restart
+/// waits twice as long as the previous one.
 const BACKOFF_FIRST_MS: i64 = 10_000;
 const BACKOFF_MAX_MS: i64 = 300_000;
-/// After a container has run so long, its back-off starts again.
+/// After a container has run this long, its back-off starts again.
 const BACKOFF_FORGOTTEN_MS: i64 = 2 * BACKOFF_MAX_MS;
-/// After so long a failed pull is shown as waiting for the next one.
+/// After this time a failed pull is shown as waiting for the next one.
 const PULL_RETRY_MS: i64 = 10_000;
 /// The waiting reason while the image is pulled.
 const CREATING: &str = "ContainerCreating";
@@ -22,7 +23,7 @@ const PULL_WAITS: &str = "ImagePullBackOff";
 const CRASHES: &str = "CrashLoopBackOff";
 /// The termination reason of a container that never started.
 const NEVER_SEEN: &str = "ContainerStatusUnknown";
-/// The most state changes in one call.
+/// The maximum number of state changes in one call.
 const CHANGES_MAX: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,17 +69,17 @@ pub struct Container<'a> {
     is_stopped: bool,
     /// The resources that it runs with; a resize may not have been applied yet.
     pub resources: Value,
-    /// Its effective restart policy.
+    /// The container's effective restart policy.
     policy: String,
     /// The pod's UID.
     uid: &'a str,
     shown: String,
 }
 
-/// What a container's life depends on besides itself.
+/// The external conditions on which a container's life depends.
 pub struct Clock {
     pub now: Time,
-    /// When it could start.
+    /// The earliest time at which the container could start.
     pub origin: Time,
     /// The earliest time of the next change.
     pub again: Option<Time>,
@@ -221,7 +222,7 @@ impl<'a> Container<'a> {
                 _ => return,
             }
         }
-        // It ends as fast as it starts: further changes follow in the next plan.
+        // The container ends as fast as it starts: further changes follow in the next plan.
         clock.again = Some(clock.again.map_or(clock.now.plus_seconds(1), |again| again.min(clock.now.plus_seconds(1))));
     }
 
@@ -326,7 +327,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// The last result of its readiness probe.
+    /// The last result of the container's readiness probe.
     fn seems_ready(&self, since: Time, clock: &mut Clock) -> bool {
         let mut ready = true;
         for (after_ms, found) in &self.behaviour.ready_at {
@@ -437,7 +438,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// Its field path in the pod.
+    /// The container's field path in the pod.
     fn part(&self) -> String {
         let list = match self.sort {
             Sort::Init | Sort::Sidecar => "initContainers",
@@ -447,7 +448,7 @@ impl<'a> Container<'a> {
         format!("spec.{list}{{{}}}", self.name())
     }
 
-    /// Its status for the pod.
+    /// The container's status for the pod.
     pub fn status(&self, ready: bool) -> Value {
         let image = self.image();
         let id = |restarts: i64| {
@@ -543,7 +544,7 @@ fn image_id(image: &str) -> String {
     }
 }
 
-/// Formats `10s` and `2m40s` as Go does.
+/// Formats a duration like Go: `10s`, `2m40s`.
 fn shown_seconds(millis: i64) -> String {
     match millis / 1000 {
         seconds if seconds < 60 => format!("{seconds}s"),

@@ -1,4 +1,4 @@
-//! What a kubelet does with a pod on its node: computes the next status from the present status and the time.
+//! A kubelet's work on a pod of its node: computes the next status from the present status and the time.
 //!
 //! Nothing is remembered between plans. The status has each container's start, restarts and end, so a restarted kubelet
 //! continues where the last one stopped.
@@ -27,22 +27,22 @@ pub struct NodeSide<'a> {
     pub host_ip: &'a str,
     /// The node's allocatable resources.
     pub allocatable: &'a Value,
-    /// How pods behave whose annotations do not say so.
+    /// The behaviour of pods whose annotations do not specify it.
     pub told: &'a BehaviourSettings,
     /// Whether all Events of containers are written, or only those about failures.
     pub tells_all: bool,
-    /// Until when Events about the pod's containers have been written.
+    /// The time up to which Events about the pod's containers are written.
     pub told_until: Time,
     /// The cache of courses.
     pub courses: &'a Courses,
 }
 
-/// What to do about a pod.
+/// The result of a kubelet's turn with a pod.
 #[derive(Debug, Default, PartialEq)]
 pub struct Life {
     /// A strategic merge patch of the status.
     pub status: Option<Value>,
-    /// Its containers have stopped, so it can be deleted.
+    /// Whether the pod's containers have stopped, so that it can be deleted.
     pub gone: bool,
     pub again: Option<Time>,
     pub notices: Vec<Notice>,
@@ -58,7 +58,7 @@ pub struct Notice {
     pub part: String,
 }
 
-/// What a kubelet does about `pod` now. `address` returns an address for it, the same each time.
+/// Computes the next step of a pod at the time `now`. `address` returns an address for the pod, the same each time.
 pub fn live(pod: &Value, place: &NodeSide, now: Time, address: &mut dyn FnMut() -> String) -> Life {
     // Times in statuses are whole seconds.
     let now = Time::from_second(now.seconds());
@@ -88,7 +88,7 @@ struct Kubelet<'a> {
     containers: Vec<Container<'a>>,
     clock: Clock,
     started: Time,
-    /// Phase and reason of a pod that failed for another reason than its containers.
+    /// The phase and reason of a pod that failed for a reason other than its containers.
     failed: Option<(&'static str, &'static str)>,
     resize: Option<resize::Held>,
     notices: Vec<Notice>,
@@ -184,7 +184,7 @@ impl<'a> Kubelet<'a> {
         initialized
     }
 
-    /// Whether the pod belongs to a Job: its containers end at once unless annotations say otherwise.
+    /// Whether the pod belongs to a Job: then its containers end at once, unless annotations specify another course.
     fn ends_by_itself(&self) -> bool {
         let owners = self.pod["metadata"]["ownerReferences"].as_array();
         let is_job = |owner: &Value| {
@@ -234,7 +234,7 @@ impl<'a> Kubelet<'a> {
         }
     }
 
-    /// Stops the containers of a pod that is being deleted; then the pod can go.
+    /// Stops the containers of a pod that is being deleted; then the pod can be deleted.
     fn end(&mut self, address: &mut dyn FnMut() -> String) -> Life {
         let meta = &self.pod["metadata"];
         let grace = meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
@@ -257,7 +257,7 @@ impl<'a> Kubelet<'a> {
         Life { gone: true, again: None, ..self.told(address, true) }
     }
 
-    /// Computes how containers stop by their hooks and traps, unless annotations say so.
+    /// Computes how containers stop by their hooks and traps, unless annotations specify it.
     fn foresee_stops(&mut self, told: Time, grace: i64) {
         for container in &mut self.containers {
             let State::Running { since } = container.state else { continue };
@@ -360,7 +360,7 @@ impl<'a> Kubelet<'a> {
     }
 }
 
-/// Computes the course of a container's command, for what annotations do not say.
+/// Computes the course of a container's command, as far as annotations do not specify it.
 fn foresee(behaviour: &mut Behaviour, pod: &Value, spec: &Value, status: &Value, place: &NodeSide, now: Time) {
     if behaviour.run_for.is_some() {
         return;

@@ -12,8 +12,8 @@ use holdfast_world::{Meta, Seen, View};
 /// The conditions of a pod whose containers all run.
 const CONDITIONS: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
 
-/// Whether a pod runs as its spec asks for, and will continue so at any time: then [`super::live`] would do nothing. If
-/// the view does not show that, the pod is not settled.
+/// Whether a pod runs as its spec demands, and will continue to do so. Then [`super::live`] would do nothing. If the
+/// view does not show that, the pod is not settled.
 pub fn is_settled(pod: Seen<Pod>, told: &BehaviourSettings) -> bool {
     let (meta, spec, status) = (pod.meta(), &pod.spec, &pod.status);
     let conditions = &status.conditions;
@@ -40,7 +40,7 @@ fn lives_for_ever(meta: &Meta, told: &BehaviourSettings) -> bool {
     !is_told && meta.controller().is_none_or(|owner| !Job::resource().is_named(&owner.api_version, &owner.kind))
 }
 
-/// Whether its command may end, or it has an exec probe.
+/// Whether the container's command may end, or the container has an exec probe.
 fn wakes(container: &Container) -> bool {
     let probes = [&container.startup_probe, &container.liveness_probe, &container.readiness_probe];
     if probes.into_iter().flatten().any(|probe| probe.exec.is_some()) {

@@ -185,7 +185,7 @@ fn a_crash_loop_waits_longer_each_time() {
         }
         second = pod.again().expect("it goes on");
     }
-    // It restarts at once, and then 10, 20, 40, 80, 160 and 300 seconds after each end.
+    // The container restarts at once, and then 10, 20, 40, 80, 160 and 300 seconds after each end.
     assert_eq!(starts, [0, 1, 12, 33, 74, 155, 316, 617, 918]);
     let status = pod.container("containerStatuses", "c");
     assert_eq!(status["lastState"]["terminated"]["reason"], "OOMKilled");
@@ -194,7 +194,7 @@ fn a_crash_loop_waits_longer_each_time() {
         pod.notices(),
         ["Warning BackOff Back-off restarting failed container c in pod p_n(u) spec.containers{c}"]
     );
-    // After running for ten minutes the next restart is immediate again.
+    // After the container has run for ten minutes, the next restart is immediate again.
     pod.document["metadata"]["annotations"] = told(&[("run-for", "601s"), ("exit-code", "1")]);
     pod.at(1219).at(1219 + 601);
     assert!(pod.state("c").starts_with("running"), "{}", pod.state("c"));
@@ -360,7 +360,7 @@ fn deletion_waits_for_containers_within_the_grace_period() {
     let mut pod = deleted(&[("stop-for", "forever")], 30);
     assert_eq!((pod.at(5).last.gone, pod.again()), (false, Some(35)));
     assert!(pod.at(35).last.gone);
-    // Its containers are not waited for; finalizers keep it.
+    // The deletion does not wait for the pod's containers, but for its finalizers.
     assert_eq!(deleted(&[], 0).at(5).last, Life::default());
 }
 

@@ -1,4 +1,4 @@
-//! Stages in KWOK's form: which objects each selects, when it is played, and what it does.
+//! Stages in KWOK's form: the objects that each selects, the time at which it is played, and its effects.
 
 mod select;
 #[cfg(test)]
@@ -233,7 +233,7 @@ struct PatchSpec {
 }
 
 impl Stage {
-    /// Parses a Stage, or says which part of it is not understood.
+    /// Parses a Stage, or returns which part of it is not supported.
     pub fn parse(stage: &Value) -> Result<Stage, String> {
         let spec: Spec = holdfast_value::from_value(stage["spec"].clone()).map_err(|error| format!("spec: {error}"))?;
         let ResourceRef { api_group, kind } = spec.resource_ref;
@@ -288,7 +288,7 @@ impl Stage {
         }
     }
 
-    /// When a Stage that matches from `now` on is played.
+    /// When a Stage that begins to match at `now` is played.
     pub fn due(&self, object: &Value, now: Time, chance: u64, budget: &Budget) -> Time {
         let Some(delay) = &self.delay else { return now };
         let Some(millis) = delay.duration.of(object, now, budget) else { return now };

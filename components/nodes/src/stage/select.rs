@@ -170,7 +170,7 @@ impl Requirement {
         })
     }
 
-    /// Whether only users change the fields that it reads.
+    /// Whether only users change the fields that the requirement reads.
     fn is_lasting(&self) -> bool {
         let Requirement::Jq { query, .. } = self else { return false };
         match query.path().as_slice() {

@@ -14,7 +14,7 @@ pub const TEXT_MAX: usize = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Function(usize);
 
-/// What templates can read besides the document.
+/// Data that templates can read in addition to the document.
 pub trait Surroundings {
     /// The time, with nanoseconds.
     fn now(&self) -> String;
@@ -28,7 +28,7 @@ pub trait Surroundings {
 
 type Body = fn(&[Value], &dyn Surroundings) -> Result<Value, String>;
 
-/// Name, least and most arguments, and body.
+/// The functions: name, minimum and maximum number of arguments, and body.
 const TABLE: &[(&str, usize, usize, Body)] = &[
     // Go's own. `and` and `or` are evaluated in `run`, which stops at the operand that decides.
     ("and", 1, 99, |_, _| Ok(Value::Null)),
@@ -115,7 +115,7 @@ const TABLE: &[(&str, usize, usize, Body)] = &[
     ("NodePort", 0, 0, |_, _| Ok(crate::node::PORT.into())),
     ("PodIP", 0, 0, |_, s| Ok(s.pod_ip(None, false, "").into())),
     ("PodIPWith", 3, 5, |a, s| Ok(s.pod_ip(a[0].as_str(), truth(&a[1]), a[2].as_str().unwrap_or_default()).into())),
-    // Those of sprig that Stages use.
+    // The functions of sprig that Stages use.
     ("add", 1, 99, |a, _| fold(a, i64::checked_add)),
     ("add1", 1, 1, |a, _| Ok(integer(&a[0])?.saturating_add(1).into())),
     ("append", 2, 2, |a, _| Ok(items(&a[0])?.iter().chain([&a[1]]).cloned().collect())),

@@ -21,11 +21,11 @@ pub enum Node {
     Continue,
 }
 
-/// `$x := a b | c d`
+/// A pipeline with its variables: `$x := a b | c d`.
 #[derive(Debug, Clone)]
 pub struct Pipeline {
     pub variables: Vec<String>,
-    /// The variables exist already: `=` rather than `:=`.
+    /// Whether the variables exist already (`=`, not `:=`).
     pub assigns: bool,
     pub commands: Vec<Command>,
 }
@@ -85,7 +85,7 @@ struct Parser<'a> {
     depth: usize,
 }
 
-/// What ended a block: `end`, or `else` with the tokens after it.
+/// The end of a block: `end`, or `else` with the tokens after it.
 type End = (&'static str, Vec<Token>);
 
 /// A condition, and its body.
@@ -257,7 +257,7 @@ impl Line {
         Ok(Pipeline { variables, assigns, commands })
     }
 
-    /// `$x :=`, `$i, $x :=`, `$x =`
+    /// Parses the start of a declaration: `$x :=`, `$i, $x :=`, `$x =`.
     fn declaration(&mut self) -> (Vec<String>, bool) {
         let (variables, length) = match &self.tokens[self.next.min(self.tokens.len())..] {
             [Token::Variable(one), Token::Declare | Token::Assign, ..] => (vec![one.clone()], 1),

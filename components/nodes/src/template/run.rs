@@ -6,7 +6,7 @@ use super::parse::{Command, Node, Operand, Pipeline};
 use crate::budget::{Budget, Spent};
 use holdfast_value::Value;
 
-/// The most steps of a template, and the most bytes of values that it makes.
+/// The maximum number of steps of a template, and the maximum number of bytes of values that it makes.
 const STEPS_MAX: usize = 200_000;
 const BYTES_MAX: usize = 16 << 20;
 /// The deepest nesting of `template` calls.
@@ -17,7 +17,7 @@ const CALLS_MAX: usize = 32;
 pub enum Failure {
     /// The template exceeds its budget.
     Spent,
-    /// What is wrong with the template or its data.
+    /// The template or its data has this fault.
     Fault(String),
 }
 

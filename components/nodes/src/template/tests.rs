@@ -121,7 +121,7 @@ fn what_is_rendered_is_yaml() {
     assert!(Template::parse("a: [").expect("a template").document(&json!({}), &Fixed).is_err());
 }
 
-/// Work is counted, whichever function does it, even if little of it is printed.
+/// All functions count their work, even if little of the result is printed.
 #[test]
 fn work_ends_at_the_same_place_for_every_function() {
     let large = vec!["a".repeat(1_000); 2_500];

@@ -159,7 +159,7 @@ impl Act for RemoteAct {
     }
 }
 
-/// What a client names itself by: the controller, where several have one account.
+/// The user agent of a client: the controller's name if several controllers share an account.
 fn agent(actor: &Actor) -> &str {
     match actor.field_manager {
         own if actor.has_account() && own != SHARED => own,
@@ -167,10 +167,10 @@ fn agent(actor: &Actor) -> &str {
     }
 }
 
-/// Who owns the fields that most controllers write.
+/// The field manager of most controllers.
 const SHARED: &str = "kube-controller-manager";
 
-/// Where it is asked what somebody may do.
+/// The path of reviews of access.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 /// The method, content type and body of a verb.

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-/// How many news may wait, and how many are taken at once.
+/// The maximum number of waiting news, and of news taken at once.
 const WAITING_MAX: usize = 4096;
 /// How long the first lists of resources that are not named are waited for: a list that fails must not block
 /// everything.
@@ -28,7 +28,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 pub struct RemoteFeed {
     client: Client,
     named: BTreeSet<Resource>,
-    /// What is followed beside the named resources.
+    /// The kinds that are followed in addition to the named resources.
     extra_kinds: ExtraKinds,
     sender: Sender<News>,
     news: Receiver<News>,
@@ -36,7 +36,7 @@ pub struct RemoteFeed {
     tasks: JoinSet<()>,
     /// Resources whose first list has not arrived.
     awaited: BTreeSet<Resource>,
-    /// Until when lists of resources that are not named are waited for; `None` once [`News::Complete`] was sent.
+    /// The end of the wait for lists of resources that are not named; `None` once [`News::Complete`] was sent.
     patience: Option<Instant>,
     /// When discovery is to run; `None`: nothing has changed since it ran.
     discover_at: Option<Instant>,

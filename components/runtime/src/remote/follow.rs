@@ -18,7 +18,7 @@ use tokio::sync::mpsc::Sender;
 const PAGE: usize = 500;
 /// After how many seconds the server ends a watch.
 const WATCH_SECONDS: u64 = 480;
-/// The wait after a failure: the first time, and at most.
+/// The first wait after a failure, and the longest wait.
 const WAIT_MIN: Duration = Duration::from_millis(800);
 const WAIT_MAX: Duration = Duration::from_secs(30);
 /// How often a resource that was not served is tried again.

@@ -34,11 +34,12 @@ use tokio::sync::{Notify, watch};
 const USER: &str = "system:kube-scheduler";
 const FIELD_MANAGER: &str = "kube-scheduler";
 
-/// With so many pending requests no more pods are tried: enough for two full batches of the API server's log.
+/// At this number of pending requests no more pods are tried. It is enough for two full batches of the API server's
+/// log.
 const PENDING_REQUESTS_MAX: usize = 1024;
 /// How many changes are applied at a time.
 const CHANGES_AT_ONCE: usize = 256;
-/// With so many changes waiting here, the feed is not read.
+/// The feed is not read while this many changes wait to be applied.
 const WAITING_CHANGES_MAX: usize = 4096;
 /// How long pods are tried before other tasks of this thread run.
 const SCHEDULING_TIME: Duration = Duration::from_millis(1);
@@ -115,8 +116,7 @@ struct Runner<F> {
     sender: Arc<RequestSender>,
     metrics: Arc<Metrics>,
     leads: watch::Receiver<bool>,
-    /// Whether all objects that existed at the start are known. Until then nodes look emptier than they are, so no pod
-    /// is tried.
+    /// Whether all objects that existed at the start are known. Until then nodes look too empty, so no pod is tried.
     synced: Arc<AtomicBool>,
     dump: Arc<Notify>,
     pod_resources: Option<Arc<PodResources>>,

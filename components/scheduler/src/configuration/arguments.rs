@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is made from a plug-in's arguments.
+/// A plug-in configured by its arguments.
 pub enum ConfiguredPlugin {
     Plugin(Arc<dyn Plugin>),
     Preemption(DefaultPreemption),

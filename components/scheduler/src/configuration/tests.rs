@@ -302,7 +302,7 @@ fn errors_have_kubernetes_words() {
     assert_eq!(told.len(), wanted.len(), "{told:#?}");
 }
 
-/// Added affinity is validated as selectors of labels and fields are.
+/// `addedAffinity` is validated by the same rules as label and field selectors.
 #[test]
 fn added_affinity_is_validated_as_selectors_are() {
     let told = faults(

@@ -78,7 +78,7 @@ pub struct Device {
     pub binding: BindingConditions,
 }
 
-/// What must hold of an allocated device before pods that use it are bound.
+/// The conditions of an allocated device that must hold before pods that use it are bound.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BindingConditions {
     /// Conditions of the device that must be true.

@@ -1,4 +1,4 @@
-//! ResourceClaims: what pods request, and what was allocated.
+//! ResourceClaims: the devices that pods request, and the allocated devices.
 
 use super::device::{BindingConditions, Class, selectors};
 use super::extended::ANNOTATION;
@@ -84,7 +84,8 @@ pub struct SubRequest {
     pub count: Option<usize>,
     pub admin: bool,
     pub tolerations: Vec<Toleration>,
-    /// The tolerations as they are written: the allocation copies them, and device taint eviction reads them there.
+    /// The tolerations as they are written. They are copied into the allocation, from which device taint eviction reads
+    /// them.
     pub written_tolerations: Value,
     /// The requested amount of each capacity.
     pub capacity: Vec<(Text, i128)>,

@@ -26,7 +26,7 @@ pub fn may_be_devices(name: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Container {
     name: Text,
-    /// Its index among the pod's init containers followed by its containers.
+    /// The container's index among the pod's init containers followed by its containers.
     number: usize,
     /// Whether it is an init container that ends before the containers run (no sidecar).
     is_init: bool,

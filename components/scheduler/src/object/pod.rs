@@ -111,12 +111,12 @@ pub struct Pod {
     pub started: Option<i128>,
     /// Whether the pod is being deleted because the scheduler preempted it.
     pub preempted: bool,
-    /// The requests that count on its node while it is being resized and they differ from its template's: as filters
-    /// count them, and as scores do.
+    /// The requests that count on its node, if they differ from its template's because it is being resized: first those
+    /// that filters count, then those that scores count.
     pub resized: Option<Box<(Resources, Resources)>>,
     /// The names of the ResourceClaims made for it, by the names in its spec.
     pub generated_claims: Vec<(Text, Option<Text>)>,
-    /// Its condition `PodScheduled`: whether it is true, the reason and the message.
+    /// The pod's condition `PodScheduled`: whether it is true, the reason and the message.
     pub scheduled: Option<(bool, Text, Text)>,
 }
 

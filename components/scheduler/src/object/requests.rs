@@ -48,7 +48,8 @@ pub fn limits(pool: &mut StringPool, pod: &Value) -> Resources {
     sum(pool, pod, SumRules { pod_level: true, limits: true, ..SumRules::default() })
 }
 
-/// The requests that count on the pod's node, resizes included: as filters count them, and as scores do.
+/// The requests that count on the pod's node, including resizes: first those that filters count, then those that scores
+/// count.
 pub fn effective_requests(pool: &mut StringPool, pod: &Value) -> (Resources, Resources) {
     let rules = SumRules { pod_level: true, allocated: true, ..SumRules::default() };
     (sum(pool, pod, rules), sum(pool, pod, SumRules { default_requests: true, ..rules }))

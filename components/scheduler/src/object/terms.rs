@@ -1,4 +1,4 @@
-//! What pods require of nodes and other pods: affinity, tolerations, topology spread.
+//! Requirements of pods on nodes and other pods: affinity, tolerations, topology spread.
 
 use super::labels::Labels;
 use super::selector::{Operator, Requirement, Selector};

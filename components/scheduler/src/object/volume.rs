@@ -12,7 +12,7 @@ use holdfast_value::Value;
 pub struct Volume {
     pub name: Text,
     pub uid: Text,
-    /// Its resourceVersion.
+    /// The object's resourceVersion.
     pub version: Text,
     pub class: Text,
     pub capacity: i128,
@@ -67,7 +67,7 @@ impl Volume {
 pub struct Claim {
     pub key: Key,
     pub uid: Text,
-    /// Its resourceVersion.
+    /// The object's resourceVersion.
     pub version: Text,
     pub class: Option<Text>,
     pub volume: Option<Text>,

@@ -15,7 +15,7 @@ type RejectionId = u32;
 
 #[derive(Default)]
 pub(super) struct InfeasibleNodes {
-    /// What is known of each node.
+    /// The known state of each node.
     nodes: Vec<NodeState>,
     /// Nodes that changed since they were checked.
     stale_claim: Vec<NodeId>,
@@ -95,7 +95,8 @@ impl InfeasibleNodes {
         self.nodes.len()
     }
 
-    /// Why no node is feasible, and what can be done about it, if the local filters reject every node. `None`: only the uncached plan can say.
+    /// Why no node is feasible, and what can be done about it, if the local filters reject every node. `None`: only the
+    /// uncached plan can determine this.
     pub fn explain(
         &mut self,
         cycle: SchedulingCycle<'_>,

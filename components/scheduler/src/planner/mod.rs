@@ -213,7 +213,7 @@ impl Planner {
 /// The largest [`TemplateCache::weight`] of a cache.
 const CACHE_WEIGHT_MAX: usize = 5;
 
-/// The plan to bind to a node; `None`: a plug-in cannot reserve what the pod needs there.
+/// The plan to bind to a node; `None`: a plug-in cannot reserve the volumes or devices that the pod needs on the node.
 fn bind_plan(cycle: SchedulingCycle<'_>, cache: &TemplateCache, node: NodeId) -> Option<Plan> {
     let node = cycle.snapshot.node(node)?;
     let mut reservation = Reservation::default();

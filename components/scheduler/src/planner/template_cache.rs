@@ -89,7 +89,7 @@ impl TemplateCache {
         cache
     }
 
-    /// Why no node was feasible for the last pod of this template, if nothing has changed since.
+    /// Why no node was feasible for the last pod of this template, if the snapshot is unchanged.
     pub fn cached_failure(&self, cycle: SchedulingCycle<'_>) -> Option<Unschedulable> {
         let (at, failure) = self.failure.as_ref()?;
         (*at == cycle.snapshot.changes().next()).then(|| failure.clone())

@@ -44,7 +44,7 @@ impl ScoredResource {
     }
 
     /// The node's allocatable amount, and the amount requested with the pod on it. `None`: the resource does not count
-    /// there.
+    /// on this node.
     pub fn amounts(
         &self,
         cycle: SchedulingCycle<'_>,

@@ -47,7 +47,7 @@ pub struct Candidate {
     pub violations: usize,
 }
 
-/// The victims to be evicted, and what else must be done so that a pod can be scheduled.
+/// The victims to be evicted, and the other actions that make room for a pod.
 #[derive(Debug, Clone)]
 pub struct Victims {
     pub node: Text,

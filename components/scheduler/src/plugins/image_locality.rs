@@ -9,7 +9,7 @@ pub const NAME: &str = "ImageLocality";
 const MIB: i64 = 1024 * 1024;
 /// Smaller sums score 0.
 const LEAST: i64 = 23 * MIB;
-/// The most that counts per container.
+/// The maximum sum for each container. Larger sums score the maximum.
 const MOST: i64 = 1000 * MIB;
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl ImageScore {
     fn image_scores(&self, cycle: SchedulingCycle<'_>) -> Option<Vec<i64>> {
         let nodes = cycle.snapshot.node_count() as f64;
         let image_score = |image: &Text| {
-            // An image that few nodes have counts less, so that pods do not pile up there.
+            // An image that few nodes have counts less, so that pods do not pile up on these nodes.
             let (size, nodes_with) = cycle.snapshot.image(image)?;
             Some((size as f64 * (nodes_with as f64 / nodes)) as i64)
         };

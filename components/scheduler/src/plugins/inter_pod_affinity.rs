@@ -398,7 +398,7 @@ struct RequiredTerms {
     repelling: DomainCounters,
 }
 
-/// What a pod counts, by topology key.
+/// The counts of one pod, by topology key.
 #[derive(Debug)]
 struct PodCounts {
     near: KeyWeights,
@@ -443,7 +443,7 @@ impl RequiredTerms {
         })
     }
 
-    /// What several pods count together: near, far and repelling.
+    /// The total counts of several pods: near, far and repelling.
     fn totals<'a>(&self, snapshot: &Snapshot, pods: impl Iterator<Item = &'a Arc<Pod>>) -> [Totals; 3] {
         let mut totals = [(); 3].map(|()| Totals::new());
         for pod in pods {
@@ -574,7 +574,7 @@ impl Filter for RequiredTerms {
 struct PreferredTerms {
     incoming: IncomingPod,
     hard_weight: i64,
-    /// What a pod counts, by topology key; `None`: no term selects it, and none of its terms selects the pod to be
+    /// The weights of one pod, by topology key; `None`: no term selects it, and none of its terms selects the pod to be
     /// scheduled.
     pod_weights: TemplateResults<Option<KeyWeights>>,
     weights: DomainCounters,

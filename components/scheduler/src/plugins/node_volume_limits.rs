@@ -1,4 +1,4 @@
-//! NodeVolumeLimits: a CSI driver attaches only so many volumes to a node.
+//! NodeVolumeLimits: a CSI driver attaches a limited number of volumes to a node.
 
 use crate::object::pod::{Disk, DiskSource, Pod, Volume};
 use crate::object::volume::CsiNode;

@@ -173,7 +173,7 @@ struct DomainTally {
     pods: i64,
 }
 
-/// What a node adds to a domain, or takes from it.
+/// The change of a domain's count when a node is added to it or removed from it.
 struct DomainShift {
     domain: usize,
     pods: i64,

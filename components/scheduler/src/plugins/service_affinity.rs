@@ -59,7 +59,7 @@ impl Plugin for ServiceAffinity {
             ObjectChange::Node(Some(before), Some(after)) => {
                 self.same.iter().any(|label| before.labels.get(label) != after.labels.get(label))
             }
-            // With a deleted node go the pods on it that the pod would follow.
+            // The pod may have followed pods on the deleted node.
             ObjectChange::Node(..) => true,
             // A new Service only adds restrictions.
             ObjectChange::Other { before, .. } => *before && self.depends_on(cycle, event.kind, &event.key),

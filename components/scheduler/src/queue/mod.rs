@@ -106,7 +106,7 @@ struct QueuedPodInfo {
     part: QueuePart,
     priority: i64,
     /// When the pod was added, or came back after an attempt that failed. Waiting does not change it, so a pod that
-    /// waits longer is tried before pods that were added meanwhile.
+    /// waits longer is tried before pods that were added later.
     timestamp: Time,
     /// The number in the order of arrival, for pods that came at the same time.
     arrival: u64,
@@ -133,7 +133,7 @@ type QueueRank = (Reverse<i64>, usize, Time, u64, Key);
 
 /// After this many pods of one namespace, pods of other namespaces with the same priority are tried, even if they came later. So no namespace can monopolize the scheduler by creating pods. A pod with many terms is more work and counts as several pods.
 const TURN_PODS: usize = 64;
-/// With so much to look at on each node, a pod counts as one more.
+/// A pod counts as one more pod for each this many terms in its template.
 const WEIGHT_TERMS: usize = 16;
 
 /// How much work it is to find a node for this pod, in ordinary pods.
@@ -179,7 +179,7 @@ pub struct Queue {
     last_flush: Time,
     /// A pod that waits longer than this for an event is tried again without one.
     unschedulable_max: Time,
-    /// How many pods came to each part of the queue, by the name of the event that brought them there.
+    /// How many pods entered each part of the queue, by the name of the event that moved them.
     incoming_pods: BTreeMap<(&'static str, &'static str), u64>,
     hint_calls: Vec<HintCall>,
 }
@@ -194,7 +194,7 @@ pub struct PendingPods {
     pub in_flight: usize,
 }
 
-/// What the queue knows about a popped pod.
+/// The properties of a popped pod that the queue knows.
 #[derive(Debug, Clone, Copy)]
 pub struct AttemptInfo {
     pub attempts: u32,
@@ -259,7 +259,7 @@ impl Queue {
         self.next_event += 1;
     }
 
-    /// How many pods came to each part of the queue, by the name of the event that brought them there.
+    /// How many pods entered each part of the queue, by the name of the event that moved them.
     pub fn incoming_pods(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
         self.incoming_pods.iter().map(|((queue, event), count)| (*queue, *event, *count))
     }

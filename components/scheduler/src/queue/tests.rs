@@ -268,7 +268,7 @@ fn incoming_pods_are_counted_by_event() {
     scene.requeue_failed("p", &[taint_toleration::NAME], 4);
     let mut tolerant = asks("2");
     tolerant["tolerations"] = json!([{"operator": "Exists"}]);
-    // Its own update moves it to back-off, from which it is taken early.
+    // The pod's own update moves it to back-off, from which it is taken early.
     scene.pod("p", tolerant, 5);
     assert_eq!(scene.pop(6).as_deref(), Some("p"));
     let counted: Vec<_> = scene.queue.incoming_pods().collect();

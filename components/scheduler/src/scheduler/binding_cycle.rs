@@ -75,7 +75,7 @@ impl BindingCycle {
     }
 }
 
-/// What comes next in PreBind.
+/// The next step of PreBind.
 enum NextPreBindStep {
     Write(Vec<Action>),
     Wait,
@@ -106,7 +106,7 @@ impl BindingFailure {
     }
 }
 
-/// One in so many passed points is reported to metrics.
+/// One in this many passed extension points is reported to metrics.
 const POINTS_PER_SAMPLE: u64 = 10;
 
 /// The pods in their binding cycle: a node was chosen, and their own events do not show it yet.

@@ -48,11 +48,11 @@ struct EvictedVictim {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum VictimStep {
-    /// Its condition `DisruptionTarget` is being written.
+    /// The victim's condition `DisruptionTarget` is being written.
     WritingCondition,
-    /// It is being deleted.
+    /// The victim is being deleted.
     Deleting,
-    /// Its deletion was accepted; its own events do not show that yet.
+    /// The victim's deletion was accepted; its own events do not show that yet.
     Deleted,
 }
 

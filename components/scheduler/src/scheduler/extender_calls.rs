@@ -150,7 +150,7 @@ impl Scheduler {
     /// Makes a pod wait until the extender calls of the pods before it are done.
     pub(super) fn queue_for_extenders(&mut self, attempt: Attempt) {
         let rank = (Reverse(attempt.pod.priority), self.requests.next_number());
-        // Events are not kept for the pod meanwhile: it is tried on the state at that time.
+        // Events are not kept for the pod during the calls: it is tried on the state at that time.
         self.queue.stop_keeping_events(&attempt.pod.key);
         let Attempt { pod, info, .. } = attempt;
         self.extenders.queue.insert(rank, ExtenderQueueEntry { key: pod.key.clone(), uid: pod.uid.clone(), info });

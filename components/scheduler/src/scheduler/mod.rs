@@ -201,7 +201,7 @@ impl Scheduler {
         self.requests.take_unsent()
     }
 
-    /// What happened since the last call.
+    /// The metric samples since the last call.
     pub fn take_samples(&mut self) -> Vec<MetricSample> {
         let hinted = self.queue.take_hint_calls().into_iter().map(MetricSample::HintCall);
         self.samples.extend(hinted);
@@ -223,7 +223,7 @@ impl Scheduler {
         self.queue.pending_pods()
     }
 
-    /// How many pods came to each part of the queue, by the name of the event that brought them there.
+    /// How many pods entered each part of the queue, by the name of the event that moved them.
     pub fn incoming_pods(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
         self.queue.incoming_pods()
     }
@@ -257,7 +257,7 @@ impl Scheduler {
         self.requests.pending()
     }
 
-    /// Whether so few requests for pods are pending that statuses and Events delay none of them.
+    /// Whether few enough requests for pods are pending that statuses and Events delay none of them.
     fn is_lightly_loaded(&self) -> bool {
         let pods = self.pending_requests() - self.events.unanswered;
         pods <= FEW_REQUESTS && self.extenders.is_queue_empty() && !self.queue.has_active()

@@ -100,7 +100,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// A number that no request had before. Numbers ascend.
+    /// A number that no earlier request had. Numbers ascend.
     pub fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number

@@ -24,7 +24,7 @@ const DELAY_MAX: Time = 2 * SECOND;
 #[derive(Debug, Default)]
 pub(super) struct StatusWriter {
     pending: HashMap<Key, PendingStatus>,
-    /// Pods whose status waits, and since when, oldest first. Some may have been bound or written since.
+    /// Pods whose status waits, and since when, oldest first. Some of them may already be bound or written.
     delayed: VecDeque<(Time, Key)>,
 }
 
@@ -35,7 +35,7 @@ struct PendingStatus {
     request: Option<u64>,
     /// The nomination that the status will show.
     nomination: Option<Option<Text>>,
-    /// What is to be written next.
+    /// The status to be written next.
     next: Option<Value>,
 }
 
@@ -152,8 +152,8 @@ impl Scheduler {
         }
     }
 
-    /// A write succeeded or was refused. A refused write is not repeated: the next change compares the status with what
-    /// it should be.
+    /// A write succeeded or was refused. A refused write is not repeated: the next change compares the status with the
+    /// wanted one.
     pub(super) fn handle_status_outcome(&mut self, key: &Key, number: u64, now: Time) {
         let Some(pending) = self.statuses.pending.get_mut(key).filter(|pending| pending.request == Some(number)) else {
             return;

@@ -161,14 +161,14 @@ impl Snapshot {
         let is_confirmed = after.is_some() && was_assumed && !self.is_assumed(key);
         let mut before = self.put_pod(key, after.map(Arc::new));
         if is_confirmed && let Some(placed) = &mut before {
-            // Pods that wait for this pod learn of its placement from this event, because assuming it made none: report
-            // it as not placed before.
+            // Assuming this pod made no event, so pods that wait for it are notified by this one. Therefore the event
+            // reports the pod as unplaced before.
             Arc::make_mut(placed).node_name = None;
         }
         ObjectChange::Pod(before, self.pods.get(key).cloned())
     }
 
-    /// Replaces the pod of this key, and returns the pod before.
+    /// Replaces the pod of this key, and returns the previous pod.
     pub(super) fn put_pod(&mut self, key: &Key, after: Option<Arc<Pod>>) -> Option<Arc<Pod>> {
         let before = self.pods.remove(key);
         // Most changes of a bound pod affect nothing that the scheduler reads.

@@ -9,7 +9,7 @@ use crate::object::{Key, Kind, Text};
 use crate::plugins::{dynamic_resources, volume_binding};
 use std::sync::Arc;
 
-/// What is reserved for an assumed pod.
+/// The node, volumes and devices that are reserved for an assumed pod.
 #[derive(Debug, Clone)]
 pub(super) struct AssumedPod {
     uid: Text,

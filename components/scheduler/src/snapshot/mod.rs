@@ -120,7 +120,7 @@ impl Snapshot {
         snapshot
     }
 
-    /// Reads the limits of pods, too, from the next pod on.
+    /// Makes the snapshot read the limits of later pods, too.
     pub fn read_limits(&mut self) {
         self.pool.reads_limits = true;
     }

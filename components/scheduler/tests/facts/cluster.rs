@@ -69,7 +69,7 @@ impl Cluster {
         self.snapshot.apply(kind, key, seen.as_ref()).into_iter().collect()
     }
 
-    /// Fills in the uids of objects that were created before.
+    /// Fills in the uids of objects that already exist.
     fn fill(&self, value: &mut Value) {
         match value {
             Value::String(text) => {

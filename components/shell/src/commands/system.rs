@@ -166,7 +166,7 @@ pub async fn trap(shell: &mut Shell, words: &[String]) -> Done<i32> {
         shell.say(&text).await?;
         return Ok(0);
     };
-    // A number as the first word resets the traps, as `-` does.
+    // A number as the first word resets the traps, like `-`.
     let resets = action == "-" || signals.is_empty();
     for word in if signals.is_empty() { words } else { signals } {
         let name = match (word.as_str(), Signal::parse(word)) {

@@ -17,9 +17,9 @@ use std::task::Poll;
 
 /// The deepest nesting of functions, substitutions and commands.
 const DEPTH_MAX: u32 = 24;
-/// The most bytes of a shell's variables.
+/// The maximum number of bytes of a shell's variables.
 const VARIABLES_BYTES_MAX: usize = 256 << 10;
-/// The most bytes of a command substitution, and of a file that is read whole.
+/// The maximum number of bytes of a command substitution, and of a file that is read whole.
 pub const WHOLE_BYTES_MAX: usize = 512 << 10;
 /// How many bytes are read at once.
 const CHUNK_BYTES: usize = 8 << 10;

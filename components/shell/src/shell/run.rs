@@ -325,7 +325,7 @@ impl Shell {
     }
 }
 
-/// Rewords an error as shells do.
+/// Returns the wording that shells use for an error.
 fn plain(why: &str) -> &str {
     match why {
         "No such file or directory" => "no such file",

@@ -33,7 +33,7 @@ pub struct SecretRef {
     pub name: String,
 }
 
-/// Without its data: a controller that needs the data reads the whole object.
+/// The view of a Secret without its data. A controller that needs the data reads the whole object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Secret {

@@ -105,7 +105,7 @@ pub struct Rules {
     pub tolerance: Option<String>,
 }
 
-/// A limit of change: so many pods, or so many percent, in so many seconds.
+/// A limit of change: `value` pods or percent in `period_seconds`.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Policy {

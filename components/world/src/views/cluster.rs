@@ -39,7 +39,7 @@ crate::resource!(
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SigningSpec {
-    /// PEM in base64.
+    /// The request: PEM in base64.
     pub request: String,
     pub signer_name: String,
     pub expiration_seconds: Option<i64>,
@@ -51,7 +51,7 @@ pub struct SigningSpec {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct SigningStatus {
-    /// PEM in base64.
+    /// The certificate: PEM in base64.
     pub certificate: String,
     #[serde(deserialize_with = "or_default")]
     pub conditions: Vec<Condition>,

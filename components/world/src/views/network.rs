@@ -37,7 +37,7 @@ pub struct ServicePort {
     pub protocol: String,
     pub app_protocol: Option<String>,
     pub port: i64,
-    /// A port number, or the name of a container's port.
+    /// The port of pods: a number, or the name of a container's port.
     pub target_port: Value,
 }
 
@@ -157,7 +157,7 @@ pub struct EndpointConditions {
     pub terminating: Option<bool>,
 }
 
-/// Which zones and nodes should send traffic to this endpoint.
+/// The zones and nodes that should send traffic to this endpoint.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Hints {

@@ -21,7 +21,7 @@ crate::resource!(Node, "", "v1", "nodes", "Node", cluster);
 pub struct NodeSpec {
     #[serde(rename = "podCIDRs", deserialize_with = "or_default")]
     pub pod_cidrs: Vec<String>,
-    /// Which machine of a cloud it is: `PROVIDER://…`.
+    /// The node's machine in a cloud: `PROVIDER://…`.
     #[serde(rename = "providerID")]
     pub provider_id: String,
     pub unschedulable: bool,

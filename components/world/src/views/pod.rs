@@ -70,7 +70,7 @@ pub struct SecretVolume {
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub struct EphemeralVolume {}
 
-/// What a pod puts up with.
+/// Taints that a pod tolerates.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Toleration {
@@ -104,7 +104,7 @@ pub struct PodClaim {
     pub resource_claim_template_name: Option<String>,
 }
 
-/// The claim that was made from a template; `None`: none was needed.
+/// The claim that was made from a template; `None`: no claim was needed.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodClaimStatus {
@@ -120,16 +120,16 @@ pub struct ExtendedClaimStatus {
 }
 
 impl super::Pod {
-    /// Whether it uses ResourceClaims, its own or one for extended resources.
+    /// Whether the pod uses ResourceClaims, its own or one for extended resources.
     pub fn claims_devices(&self) -> bool {
         !self.spec.resource_claims.is_empty() || self.status.extended_resource_claim_status.is_some()
     }
 
-    /// The names of the claims that it uses, where they are known.
+    /// The names of the claims that the pod uses, as far as they are known.
     pub fn claim_names(&self) -> impl Iterator<Item = &str> {
         let made: HashMap<&str, Option<&str>> = match self.spec.resource_claims.is_empty() {
             true => HashMap::new(),
-            // Of two statuses with the same name the first counts.
+            // If two statuses have the same name, the first one counts.
             false => {
                 let statuses = self.status.resource_claim_statuses.iter().rev();
                 statuses.map(|status| (&*status.name, status.resource_claim_name.as_deref())).collect()
@@ -169,20 +169,20 @@ pub struct Container {
     pub startup_probe: Option<Probe>,
     pub liveness_probe: Option<Probe>,
     pub readiness_probe: Option<Probe>,
-    /// `Always` for an init container that goes on beside the others.
+    /// `Always` for an init container that runs on beside the other containers.
     pub restart_policy: String,
     #[serde(deserialize_with = "or_default")]
     pub resources: Resources,
 }
 
-/// How a container is asked whether it does its work: by a command of its own, or otherwise.
+/// A container's probe: a command, or another form that is not read.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub struct Probe {
     pub exec: Option<Exec>,
 }
 
-/// A command; what it is is not looked at.
+/// A command, of which only the presence is read.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub struct Exec {}
 
@@ -272,12 +272,12 @@ impl Pod {
         Condition::is_true(&self.status.conditions, "Ready")
     }
 
-    /// Since when it is ready; `None`: it is not.
+    /// Since when the pod is ready; `None` if it is not ready.
     pub fn ready_since(&self) -> Option<Time> {
         Condition::find(&self.status.conditions, "Ready").filter(|_| self.is_ready())?.last_transition_time
     }
 
-    /// Whether it is ready at `now`, and has been for so many seconds.
+    /// Whether the pod is ready at `now`, and has been ready for `min_ready_seconds`.
     pub fn is_available(&self, min_ready_seconds: i64, now: Time) -> bool {
         self.is_ready() && (min_ready_seconds <= 0 || self.available_at(min_ready_seconds).is_some_and(|at| at <= now))
     }

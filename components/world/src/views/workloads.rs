@@ -145,7 +145,7 @@ pub struct Ordinals {
     pub start: i64,
 }
 
-/// What happens to the claims of a pod, or of the set, that is deleted.
+/// The policy for claims when their pod, or the set, is deleted or scaled down.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RetentionPolicy {

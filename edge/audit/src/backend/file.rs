@@ -22,7 +22,7 @@ pub enum Format {
     Legacy,
 }
 
-/// When a file is rotated, and how long old files are kept. Zero is no limit.
+/// When a file is rotated, and how long old files are kept. Zero means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rotation {
     pub bytes_max: u64,
@@ -84,7 +84,7 @@ impl File {
         }
     }
 
-    /// Writes the held lines and these events. If that fails the held lines stay held.
+    /// Writes the held lines and these events. If the write fails, the held lines stay held.
     fn write(&self, mut writing: MutexGuard<Writing>, events: &[Event]) -> io::Result<()> {
         let (mut lines, number) = {
             let mut held = self.held();
@@ -101,8 +101,8 @@ impl File {
             writing.through = number;
             lines.clear();
         }
-        // Lines that were not written are held again before the `writing` lock is released: another writer would take
-        // them for written. The buffer is reused, unless an event made it large.
+        // Lines that were not written are held again before the `writing` lock is released: otherwise another writer
+        // would count them as written. The buffer is reused, unless an event made it large.
         lines.truncate(end);
         lines.shrink_to(HELD_BYTES_MAX);
         let mut held = self.held();
@@ -199,7 +199,7 @@ fn rotate(path: &Path, rotation: Rotation) -> io::Result<fs::File> {
     Ok(fresh)
 }
 
-/// `NAME-2026-01-02T03-04-05.678.EXT`.
+/// The name of a rotated file: `NAME-2026-01-02T03-04-05.678.EXT`.
 fn aside(path: &Path, time: Timestamp) -> PathBuf {
     let (before, after) = around(path);
     let time = jiff::tz::Offset::UTC.to_datetime(time);
@@ -394,7 +394,7 @@ mod tests {
         keep(&[event("3")]).expect("written");
         assert_eq!(ids(&path), ["1", "2", "3"]);
         let fourth = hold("4");
-        // The file is rotated at each write, which fails while its folder is a file.
+        // The file is rotated at each write. The rotation fails while the file's folder is a file.
         fs::rename(folder.path().join("logs"), folder.path().join("elsewhere")).expect("moved");
         fs::write(folder.path().join("logs"), "").expect("a file");
         keep(&[event("5")]).expect_err("no folder");

@@ -43,13 +43,13 @@ pub trait Sink: Send + Sync + 'static {
 /// How long an event may be held if no response waits for it.
 const HELD: Duration = Duration::from_millis(5);
 
-/// When a request continues.
+/// The moment at which a request continues.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mode {
     /// At once: events are collected into batches.
     Batch(Batches),
-    /// After its event was stored or failed to be. An event of the request's arrival is stored before the response
-    /// begins, or after [`HELD`], whichever is sooner.
+    /// After its event was stored, or could not be stored. An event of the request's arrival is stored before the
+    /// response begins, or after [`HELD`], whichever is sooner.
     Blocking,
     /// After its event was stored; a request whose arrival cannot be recorded is refused.
     BlockingStrict,
@@ -72,7 +72,7 @@ struct Counted {
 }
 
 impl Backend {
-    /// Needs a runtime, if events are batched or held.
+    /// Must be called within a tokio runtime if events are batched or held.
     pub fn new(sink: Box<dyn Sink>, mode: Mode, truncation: Option<Truncation>) -> Backend {
         let sink = Arc::new(Counted { sink, errors: AtomicU64::new(0) });
         let queue = match mode {
@@ -133,7 +133,7 @@ impl Backend {
         let (sink, awaited) = (self.sink.clone(), self.awaited.clone());
         tokio::spawn(async move {
             tokio::time::sleep(HELD).await;
-            // From here on, a call that holds an event must arrange its storing itself.
+            // After this swap, a call that holds an event must store it itself.
             awaited.swap(false, Ordering::AcqRel);
             sink.release_all(number);
         });

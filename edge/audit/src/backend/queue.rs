@@ -10,19 +10,19 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-/// The most batches under way at once to a sink that accepts several.
+/// The maximum number of batches under way at once to a sink that accepts several.
 const ON_THEIR_WAY_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Batches {
-    /// The most events that wait; more are lost.
+    /// The maximum number of waiting events. Further events are lost.
     pub buffer_size: usize,
     pub size_max: usize,
     pub wait_max: Duration,
     pub throttle: Option<Throttle>,
 }
 
-/// The most batches a second, and the burst beyond that.
+/// The maximum number of batches a second, and the burst beyond that.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Throttle {
     pub qps: f32,
@@ -63,8 +63,8 @@ impl Queue {
         Err(why.into())
     }
 
-    /// Writes everything that waits. What is not written within `patience` is lost, so that a hanging sink does not
-    /// block the shutdown.
+    /// Writes all waiting events. Events that are not written within `patience` are lost, so that a hanging sink does
+    /// not block the shutdown.
     pub async fn close(&self, patience: Duration) {
         drop(self.sender.lock().unwrap_or_else(PoisonError::into_inner).take());
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();

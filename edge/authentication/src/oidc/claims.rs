@@ -1,4 +1,4 @@
-//! From a token's claims to its user: by names of claims, or by expressions.
+//! Derives the user from a token's claims, by names of claims or by expressions.
 
 use holdfast_core::authz::User;
 use holdfast_core::cel::{Budget, Environment, Program, Type, Value, compile};
@@ -6,7 +6,7 @@ use holdfast_tls::peer::authenticated;
 use holdfast_value::{Map, Value as Json, json};
 use std::sync::LazyLock;
 
-/// The cost limit of one expression: that of all expressions of an admission policy.
+/// The cost limit of one expression. It equals the limit for all expressions of an admission policy.
 const COST_MAX: u64 = 10_000_000;
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
@@ -54,7 +54,7 @@ impl Expression {
         Ok(Expression { program, over })
     }
 
-    /// Evaluates the expression, and has `read` read the result.
+    /// Evaluates the expression, and reads the result with `read`.
     fn evaluate<T>(&self, document: &Json, read: impl FnOnce(&Value<'_>) -> Result<T, String>) -> Result<T, String> {
         let value = Value::json(document, self.over).map_err(|error| error.to_string())?;
         let mut budget = Budget::new(COST_MAX);

@@ -7,7 +7,7 @@ use super::{Issuer, Settings};
 use holdfast_value::Value;
 use std::sync::{Arc, PoisonError};
 
-/// The most other issuers that an issuer remembers.
+/// The maximum number of other issuers that are cached for an issuer.
 const OTHERS_MAX: usize = 16;
 const NAMES: &str = "_claim_names";
 const SOURCES: &str = "_claim_sources";

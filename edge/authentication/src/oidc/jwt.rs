@@ -5,10 +5,11 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use holdfast_value::Value;
 
-/// The largest token that is parsed: the head of a request has no more room.
+/// The largest token that is parsed: a request's head cannot contain a larger one.
 const BYTES_MAX: usize = 256 << 10;
 
-/// The most keys that are tried for a token that names no key, or one that several have: anyone can make tokens.
+/// The maximum number of keys that are tried for a token that names no key, or a key id that several keys have. It is
+/// limited because anyone can make tokens.
 const TRIES_MAX: usize = 100;
 
 /// A parsed token, which is not verified yet.
@@ -21,13 +22,13 @@ pub struct Token<'a> {
 }
 
 impl<'a> Token<'a> {
-    /// `None` if the text is no such token.
+    /// Parses a token; `None` if the text is not a JSON Web Token.
     pub fn read(text: &'a str) -> Option<Token<'a>> {
         let (signed, signature) = text.rsplit_once('.').filter(|_| text.len() <= BYTES_MAX)?;
         let (header, claims) = signed.split_once('.')?;
         let json = |part: &str| serde_json::from_slice::<Value>(&URL_SAFE_NO_PAD.decode(part).ok()?).ok();
         let (header, claims) = (json(header)?, json(claims).filter(Value::is_object)?);
-        // The token demands extensions that are not understood here.
+        // The token demands extensions that Holdfast does not support.
         if header.get("crit").is_some() {
             return None;
         }

@@ -24,7 +24,7 @@ const DISCOVERY_PERIOD: Duration = Duration::from_secs(10);
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// A token may be used this long before its time, because clocks differ.
 const NOT_BEFORE_LEEWAY: i64 = 300;
-/// Keys are fetched at most this often, whatever keys tokens name.
+/// The minimum time between two fetches of keys, however many unknown keys tokens name.
 const KEYS_PERIOD: Duration = Duration::from_secs(1);
 
 /// The issuer whose tokens may omit the URL's scheme.
@@ -63,7 +63,7 @@ pub struct Issuer {
 #[derive(Default)]
 struct Fetches {
     began: Option<Instant>,
-    /// Not set by a fetch that was cancelled.
+    /// When the last fetch ended; `None` if it was cancelled.
     ended: Option<Instant>,
 }
 

@@ -1,4 +1,4 @@
-//! Which key a value is encrypted with, and which keys may decrypt it.
+//! Selects the key that encrypts a value, and the keys that may decrypt it.
 //!
 //! A resource's values are encrypted by the first provider of the first entry that covers it. A value is decrypted by
 //! trying every provider whose prefix it has, including those of other resources: history may be older than the present
@@ -23,10 +23,10 @@ use std::time::Instant;
 
 /// The prefix of every encrypted value, and of no document.
 const MARK: &[u8] = b"k8s:enc:";
-/// The colons in a full prefix: `k8s:enc:PROVIDER:VERSION:NAME:`.
+/// The number of colons in a full prefix, `k8s:enc:PROVIDER:VERSION:NAME:`.
 const PREFIX_PARTS: usize = 5;
 const PREFIX_BYTES_MAX: usize = 300;
-/// How many resources are remembered: clients can make more by defining kinds.
+/// The maximum number of remembered resources. It is limited because clients can define further kinds.
 const COVERED_MAX: usize = 10_000;
 
 /// The providers of a configuration. [`Keyring::none`] has none: no configuration is set.
@@ -44,7 +44,7 @@ enum Provider {
 }
 
 struct Key {
-    /// Includes the name.
+    /// The prefix of encrypted values, including the provider's name.
     prefix: String,
     secret: Vec<u8>,
 }
@@ -81,7 +81,7 @@ impl Provider {
         })
     }
 
-    /// The prefix of values that it writes.
+    /// The prefix of values that this provider encrypts.
     fn prefix(&self) -> &str {
         match self {
             Provider::Identity => "identity",
@@ -102,7 +102,7 @@ impl Provider {
         }
     }
 
-    /// `None` if the prefix is another provider's.
+    /// `None` if the prefix belongs to another provider.
     fn open(&self, prefix: &str, sealed: &[u8], place: ValuePlace) -> Option<Result<Vec<u8>, Closed>> {
         match self {
             Provider::Identity => None,
@@ -115,7 +115,7 @@ impl Provider {
         }
     }
 
-    /// Whether it would store the value differently now.
+    /// Whether this provider would store the value differently now.
     fn is_outdated(&self, kept: &[u8]) -> bool {
         match self {
             Provider::Identity => kept.starts_with(MARK),
@@ -128,7 +128,7 @@ impl Provider {
 }
 
 impl Keyring {
-    /// Without a configuration nothing is encrypted, and encrypted values cannot be read.
+    /// A keyring without a configuration. It encrypts nothing, and cannot decrypt encrypted values.
     pub fn none() -> Keyring {
         let metrics = Arc::default();
         Keyring { entries: Vec::new(), is_configured: false, covered: RwLock::default(), metrics }
@@ -189,8 +189,8 @@ impl Keyring {
         }
     }
 
-    /// Waits for the first key of the plug-in that encrypts the resource's values, if it has none yet. For callers that
-    /// are not asked by a client, and may block.
+    /// Waits for the first key of the plug-in that encrypts the resource's values, if it has none yet. Only for callers
+    /// that may block and do not serve a client's request.
     pub fn await_key(&self, storage: &str) -> Result<(), Fault> {
         if !self.is_configured {
             return Ok(());
@@ -270,7 +270,7 @@ impl Keyring {
         Err(why)
     }
 
-    /// `None` if the value is plain, and may be.
+    /// `None` if the value is not encrypted and the configuration accepts that.
     fn opened(&self, storage: &str, value: &[u8], place: ValuePlace) -> Result<Option<Vec<u8>>, Locked> {
         if !value.starts_with(MARK) {
             return match !self.is_configured || self.covered(storage).reads_plain {
@@ -288,7 +288,7 @@ impl Keyring {
         opened.map(Some)
     }
 
-    /// `None` if the value is to be stored in plain.
+    /// `None` if the value is stored without encryption.
     fn sealed(&self, covered: &Covered, plain: &[u8], place: ValuePlace) -> Result<Option<Vec<u8>>, Locked> {
         let Some(writer) = covered.writer.as_deref().filter(|writer| !matches!(writer, Provider::Identity)) else {
             return Ok(None);
@@ -357,7 +357,7 @@ fn place(record: &Record) -> Vec<u8> {
     place
 }
 
-/// `k8s:enc:PROVIDER:VERSION:NAME:`
+/// The prefix of an encrypted value: `k8s:enc:PROVIDER:VERSION:NAME:`.
 fn prefix(kept: &[u8]) -> Option<String> {
     let head = &kept[..kept.len().min(PREFIX_BYTES_MAX)];
     let colons = head.iter().enumerate().filter(|(_, byte)| **byte == b':');

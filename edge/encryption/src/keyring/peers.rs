@@ -1,4 +1,4 @@
-//! What servers on one etcd publish of their keys, so that each finds out whether it reads what the others write.
+//! Servers on one etcd publish proofs of their keys, so that each finds out whether it can read the others' values.
 //!
 //! A key is published as its prefix, which the values in etcd show as well, and a MAC of a random salt. A server that
 //! has the key makes the same MAC; without the key nobody learns more from it than from a value. The key of a KMS
@@ -14,12 +14,12 @@ use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 
 const SALT_BYTES: usize = 16;
-/// At most so many entries, resources and keys of another server are compared.
+/// At most this many entries, resources and keys of another server are compared.
 const COMPARED_MAX: usize = 1_000;
-/// At most so many characters of a text are shown in an error: names of keys are shorter.
+/// At most this many characters of a text are shown in an error: names of keys are shorter.
 const SHOWN_MAX: usize = 400;
 
-/// How to put a key into use, for errors.
+/// The advice in errors: how to put a key into use.
 const ADVICE: &str = "each server must read what the others write, so add a key to all servers behind the others first, \
                       and put it first when all have it";
 
@@ -40,7 +40,7 @@ struct Covering {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct KeyName {
     prefix: String,
-    /// Empty for plug-ins.
+    /// The MAC of the salt; empty for plug-ins.
     mac: String,
 }
 
@@ -60,8 +60,8 @@ impl Keyring {
         Ok(json!({"salt": STANDARD.encode(salt), "entries": entries, "keys": all}))
     }
 
-    /// Why this server cannot read what another one writes, or the other way round; `None` if both can. `published` are
-    /// the keys of the other server, which errors call `server`.
+    /// Why this server cannot read values that another server writes, or the other way round; `None` if both can read
+    /// all. `published` are the keys of the other server, which errors call `server`.
     pub fn conflict(&self, published: &Value, server: &str) -> Option<String> {
         let (salt, theirs) = read(published)?;
         let own = self.keys(&salt);
@@ -140,7 +140,8 @@ impl ServerKeys {
     }
 }
 
-/// The keys with which `writer` writes what `reader` cannot read, each with the resources, as far as these are named.
+/// The keys with which `writer` writes values that `reader` cannot read (`None`: without encryption), each with its
+/// resources, as far as these are named.
 fn unread<'k>(writer: &'k ServerKeys, reader: &ServerKeys) -> Vec<(Option<&'k KeyName>, String)> {
     let named = |keys: &ServerKeys| -> Vec<Pattern> {
         keys.entries.iter().flat_map(|entry| entry.resources.clone()).take(COMPARED_MAX).collect()
@@ -159,7 +160,7 @@ fn unread<'k>(writer: &'k ServerKeys, reader: &ServerKeys) -> Vec<(Option<&'k Ke
     found.into_iter().map(|(key, resources)| (key, shown(&resources.join(", ")))).collect()
 }
 
-/// What another server published: its salt and its keys; `None` if it is of another form.
+/// The salt and the keys that another server published; `None` if the published value has another form.
 fn read(published: &Value) -> Option<(Vec<u8>, ServerKeys)> {
     let text = |value: &Value| value.as_str().map(shown);
     let name = |value: &Value| Some(KeyName { prefix: text(&value["prefix"])?, mac: text(&value["mac"])? });
@@ -249,7 +250,7 @@ mod tests {
             assert_eq!(conflicts(&before, &after), Vec::<String>::new(), "{pair:?}");
             assert_eq!(conflicts(&after, &before), Vec::<String>::new(), "{pair:?}");
         }
-        // The order of entries and of their resources does not count, nor where a key is.
+        // The order of entries and of their resources does not matter, nor does the position of a key.
         let one = keyring(&[("secrets configmaps", &["aescbc=1"]), ("*.apps", &["aesgcm=3"])]);
         let other = keyring(&[("*.apps", &["aesgcm=3"]), ("configmaps secrets", &["aescbc=1"])]);
         assert_eq!(conflicts(&one, &other), Vec::<String>::new());

@@ -17,9 +17,9 @@ use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 use tokio::sync::Mutex;
 
-/// Much longer than any answer of a plug-in.
+/// The maximum size of an answer. Answers of plug-ins are much shorter.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// The frame of each message: a compression flag, and the length.
+/// The bytes in front of each message: a compression flag, and the length.
 const FRAME: usize = 5;
 
 /// The socket of a plug-in: `unix:///path`, or `unix:///@name` for an abstract name without a file.
@@ -27,7 +27,7 @@ const FRAME: usize = 5;
 pub struct Endpoint(String);
 
 impl Endpoint {
-    /// From the path of an endpoint's URL, which begins with a slash.
+    /// Makes an endpoint from the path of an endpoint's URL, which begins with a slash.
     pub fn of_path(path: &str) -> Endpoint {
         Endpoint(path.strip_prefix("/@").map_or_else(|| path.to_owned(), |name| format!("@{name}")))
     }
@@ -70,7 +70,7 @@ impl fmt::Display for Failure {
 
 /// The client of a plug-in. It connects when first needed, and again after the connection was lost.
 pub struct Client {
-    /// Taken out only when the client is dropped.
+    /// The runtime; `None` only while the client is dropped.
     runtime: Option<Runtime>,
     line: Arc<Line>,
 }

@@ -30,7 +30,7 @@ const CHECK_GOOD: Duration = Duration::from_secs(20);
 const CHECK_BAD: Duration = Duration::from_secs(3);
 /// Writers without a usable seed together call the plug-in at most this often.
 const RETRY: Duration = Duration::from_millis(500);
-/// The most bytes that a plug-in may add to each value.
+/// The maximum number of bytes that a plug-in may add to each value.
 const KEY_ID_BYTES_MAX: usize = 1 << 10;
 const SOURCE_BYTES_MAX: usize = 1 << 10;
 const ANNOTATIONS_BYTES_MAX: usize = 32 << 10;
@@ -64,7 +64,7 @@ pub struct Settings {
     pub version: Version,
     pub endpoint: Endpoint,
     pub timeout: Duration,
-    /// How many keys of version 1 are kept; none if it is not positive.
+    /// How many keys of version 1 are kept; 0 or less means none.
     pub cache_size: i64,
 }
 
@@ -155,7 +155,7 @@ impl Kms {
             return known;
         }
         let _alone = self.checking.lock().await;
-        // A caller that had to wait uses the result of the check before it.
+        // A caller that had to wait uses the result of the previous check.
         match self.last_check(CHECK_GOOD, CHECK_BAD) {
             Some(known) => known,
             None => self.check_alone().await,
@@ -207,7 +207,7 @@ impl Kms {
         self.current.load_full().filter(|source| source.until > Instant::now())
     }
 
-    /// For writers that found no usable seed: one of them calls the plug-in, and all use the result.
+    /// Gets a seed for writers that found no usable one. One of them calls the plug-in, and all use the result.
     async fn new_seed(&self) -> Result<(), String> {
         let _alone = self.checking.lock().await;
         if self.good().is_some() {

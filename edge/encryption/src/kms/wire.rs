@@ -1,4 +1,4 @@
-//! The protobuf messages of the KMS API, and those that values are stored in.
+//! The protobuf messages of the KMS API, and of stored values.
 
 use std::collections::HashMap;
 
@@ -66,7 +66,7 @@ pub mod v2 {
         pub encrypted_dek_source: Vec<u8>,
         #[prost(map = "string, bytes", tag = "4")]
         pub annotations: HashMap<String, Vec<u8>>,
-        /// 1: the source is a seed from which keys are derived.
+        /// The type of the source. 1 means a seed from which keys are derived.
         #[prost(int32, tag = "5")]
         pub encrypted_dek_source_type: i32,
     }

@@ -30,7 +30,7 @@ pub struct Count {
     pub refused_all: u64,
 }
 
-/// The connections of one user by number, with what ends each.
+/// The connections of one user by number, each with the means to end it.
 #[derive(Default)]
 struct Connections {
     all: BTreeMap<u64, Option<GiveWay>>,
@@ -57,7 +57,7 @@ struct Stranger {
 
 #[derive(Default)]
 enum Stage {
-    /// It has sent nothing yet, or its handshake is over.
+    /// The connection has sent nothing yet, or its handshake is over.
     #[default]
     Silent,
     Waiting(Waker),
@@ -211,7 +211,7 @@ impl Count {
             let Some(of) = self.addresses.get_mut(&address) else { continue };
             of.entered = None;
             if of.shaking >= of_one_max {
-                // It is entered again when one of its handshakes is over.
+                // The address is entered again when one of its handshakes is over.
                 continue;
             }
             let stranger = of.line.pop_first().and_then(|number| of.strangers.get_mut(&number));

@@ -23,7 +23,7 @@ pub struct Guests {
     count: Mutex<Count>,
 }
 
-/// The place of one connection. Dropping it frees the place.
+/// The place of one connection. The place is free again when this value is dropped.
 pub struct ConnectionSlot {
     guests: Arc<Guests>,
     address: IpAddr,
@@ -34,7 +34,7 @@ pub struct ConnectionSlot {
 /// Why a connection cannot be counted as a user's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
-    /// The user has as many connections as one user may have.
+    /// The user already has the maximum number of connections.
     User { most: usize },
     /// All users together have all the connections for users.
     All { most: usize },

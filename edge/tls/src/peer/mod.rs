@@ -41,7 +41,7 @@ pub fn anonymous() -> User {
     User::new(ANONYMOUS, &[UNAUTHENTICATED])
 }
 
-/// What is known of the other side before its first request.
+/// The properties of the other side that are known before its first request.
 #[derive(Clone)]
 pub enum Peer {
     /// A connection without a client certificate.
@@ -106,7 +106,7 @@ pub struct PeerVerifier {
     known: Mutex<BTreeMap<[u8; 32], TrustedChain>>,
 }
 
-/// The most trusted chains that are remembered.
+/// The maximum number of trusted chains that are remembered.
 const KNOWN_MAX: usize = 1024;
 
 /// The user of a trusted chain, and the seconds between which every certificate that it rests on is valid.
@@ -305,8 +305,8 @@ fn uid_of(certificate: &X509Certificate<'_>) -> Result<String, String> {
 pub fn certificate_user(der: &[u8], uids: bool) -> Result<User, String> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
     let subject = certificate.subject();
-    // Of several common names the last one counts, as in Go. An approver of a certificate request sees that one, and
-    // the certificate must not stand for another user.
+    // If there are several common names, the last one counts, as in Go. An approver of a certificate request sees that
+    // one, and the certificate must not stand for another user.
     let name = subject.iter_common_name().filter_map(|name| name.as_str().ok()).last().unwrap_or("");
     if name.is_empty() {
         return Err("the certificate has no common name".into());

@@ -8,9 +8,9 @@ use crate::signatures::Signatures;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer, ParsedExtension, X509Certificate, X509Error, X509Version};
 
-/// The most certificates that are considered of those that a client sends beside its own.
+/// The maximum number of certificates, sent by a client beside its own, that are considered.
 const INTERMEDIATES_MAX: usize = 8;
-/// The most signatures that are checked for one client.
+/// The maximum number of signatures that are checked for one client.
 const SIGNATURES_MAX: usize = 32;
 
 /// Returns why not, if no chain leads from the certificate to an authority.

@@ -25,7 +25,7 @@ const FAREWELL: [u8; 8] = *b"farewell";
 /// The number of streams reset by us that are remembered: frames that were on their way to them are no error.
 const RESET_KEPT: usize = 256;
 
-/// What a client's bytes mean to the driver.
+/// The meaning of a client's bytes for the driver.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "an event is looked at where it is told, and never kept")]
 pub enum Event<'a> {
@@ -77,8 +77,8 @@ pub struct Connection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leaving {
     No,
-    /// The client was told to open no more streams; streams that it opened before it heard of that are still on their
-    /// way.
+    /// A GOAWAY frame has asked the client to open no more streams. Streams that it opened before it received the frame
+    /// may still arrive.
     Announced,
     /// Streams above this number are ignored.
     Since(u32),
@@ -164,7 +164,7 @@ impl Connection {
         self.counts.tick();
     }
 
-    /// Sends a ping to see whether the client is still there.
+    /// Sends a ping to check whether the client still answers.
     pub fn ping(&mut self) {
         self.is_ping_due = true;
         self.control(kind::PING, 0, 0, &KEEP_ALIVE);
@@ -482,7 +482,7 @@ impl Connection {
         told
     }
 
-    /// Whether the stream was opened after the client was told that new streams are ignored.
+    /// Whether the stream is newer than the last one that the final GOAWAY frame accepts.
     fn is_ignored(&self, number: u32) -> bool {
         matches!(self.leaving, Leaving::Since(last) if number > last)
     }

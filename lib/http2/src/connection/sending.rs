@@ -149,7 +149,7 @@ impl Connection {
     }
 
     /// A stream whose data has gone into the output completely since [`Connection::send`] returned false. The stream
-    /// may have ended since.
+    /// may already have ended.
     pub fn drained(&mut self) -> Option<StreamId> {
         self.drained.pop()
     }

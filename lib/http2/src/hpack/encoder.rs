@@ -29,7 +29,7 @@ pub struct Encoder {
     entries: VecDeque<Entry>,
     bytes: usize,
     bytes_max: usize,
-    /// The smallest table size since the last block, which the peer is yet to be told.
+    /// The smallest table size since the last block. It is not yet reported to the peer.
     resized: Option<usize>,
     seen: [u32; SEEN],
 }

@@ -21,7 +21,7 @@ const LENGTHS: [u8; 256] = [
 const LENGTH_MAX: usize = 30;
 /// Codes up to this length are found by one table look-up; most text has only such codes.
 const SHORT_BITS: usize = 8;
-/// The most symbols in a number of code bytes, 8 in 5: the shortest code has five bits.
+/// The maximum number of symbols in a number of code bytes, 8 in 5: the shortest code has five bits.
 pub const EXPANSION: (usize, usize) = (8, 5);
 
 struct Tables {

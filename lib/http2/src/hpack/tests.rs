@@ -215,7 +215,7 @@ fn what_repeats_is_kept_and_what_is_secret_never() {
     }
     let kept = ":status201".len() + "content-typeapplication/json".len() + 2 * FIELD_BYTES;
     assert_eq!(decoder.table_bytes(), kept);
-    // From the third answer on, status and content type are a byte each.
+    // In the third answer and later ones, status and content type take one byte each.
     assert_eq!(sizes[0] - sizes[2], 5 + 19 - 2);
     assert_eq!(sizes[2], sizes[3]);
 }

@@ -26,7 +26,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How much is read and written at once.
 const BUFFER_BYTES: usize = 16 << 10;
-/// The most streams that the other side has opened and that have not been accepted; beyond that no more is read.
+/// The maximum number of streams that the other side has opened and that have not been accepted; if there are more,
+/// reading pauses.
 const ASKED_MAX: usize = 16;
 /// The cost in the outbox of a frame without data.
 const FRAME_COST: usize = 64;
@@ -38,7 +39,7 @@ pub struct Limits {
     pub arrived_bytes: u32,
     /// Bytes that are to be sent, of all streams.
     pub outgoing_bytes: u32,
-    /// The most open streams.
+    /// The maximum number of open streams.
     pub streams: usize,
     /// How long the other side may take to reply to a stream, or to open the agreed streams.
     pub reply: Duration,
@@ -46,8 +47,8 @@ pub struct Limits {
     pub pong: Duration,
     /// How long nothing may be transferred in either direction.
     pub idle: Duration,
-    /// How long the last input may take: what a client has sent before it stopped reading, and what is queued for a
-    /// server when no stream is left here. Output may take as long as its reader likes.
+    /// How long the last input may take: data that a client sent before it stopped reading, and data that is queued for
+    /// a server when no stream is left on this side. The duration of output is not limited.
     pub drain: Duration,
     /// How long the other side may take to end a finished connection.
     pub end: Duration,
@@ -134,7 +135,7 @@ impl Incoming {
     }
 }
 
-/// A stream that the other side has opened. Dropping it refuses the stream.
+/// A stream that the other side has opened. The stream is refused if this value is dropped.
 pub struct OpenedStream {
     headers: Headers,
     id: u32,
@@ -300,7 +301,7 @@ pub struct ReadHalf {
     _guard: Arc<Guard>,
 }
 
-/// Writes to a stream. Dropping it closes this side of the stream.
+/// Writes to a stream. This side of the stream is closed when this value is dropped.
 pub struct WriteHalf {
     // Fields are dropped in order: the end of the stream is sent before the guard's reset.
     writer: Writer<Frame>,
@@ -373,7 +374,7 @@ async fn run<S: AsyncRead + AsyncWrite + Send + 'static>(
             read = &mut read => (read, false),
             written = writing.run() => match written {
                 Ok(()) => (Ok(()), true),
-                // The other side reads no more. What it has sent before is still delivered.
+                // The other side has stopped reading. Data that it sent before that is still delivered.
                 Err(error) => {
                     shared.closed.cancel();
                     outgoing.close();

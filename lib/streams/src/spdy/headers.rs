@@ -8,9 +8,9 @@ use bytes::{BufMut, BytesMut};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 use std::sync::LazyLock;
 
-/// The most bytes of a frame's decompressed header block. Kubernetes' blocks are below a kilobyte.
+/// The maximum number of bytes of a frame's decompressed header block. Kubernetes' blocks are below a kilobyte.
 pub const HEADER_BYTES_MAX: usize = 64 << 10;
-/// The most headers in a block.
+/// The maximum number of headers in a block.
 pub const HEADERS_MAX: usize = 128;
 
 /// The headers of a stream. Names are in lower case; several values of a name are separated by a zero byte, as on the
@@ -84,7 +84,7 @@ impl Deflater {
         Deflater(compress)
     }
 
-    /// Appends a block. The caller must keep within the other side's limits, which fails otherwise.
+    /// Appends a block. The caller must keep within the other side's limits. Otherwise the other side fails.
     pub fn deflate(&mut self, headers: &Headers, output: &mut BytesMut) {
         let mut plain = BytesMut::new();
         plain.put_u32(length(headers.0.len()));

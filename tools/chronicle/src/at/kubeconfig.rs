@@ -6,12 +6,12 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use serde_yaml_ng::{Mapping, Value};
 use std::path::{Path, PathBuf};
 
-/// A context with its cluster and its user.
+/// A context, with its cluster and its user.
 pub struct Context {
     pub name: String,
-    /// The file that defines it.
+    /// The file that defines the context.
     pub file: PathBuf,
-    /// The address of its server, without a trailing slash.
+    /// The address of the context's server, without a trailing slash.
     pub server: String,
     cluster: Value,
     user: Value,
@@ -23,7 +23,7 @@ const CLUSTER_FILES: [&str; 1] = ["certificate-authority"];
 const USER_FILES: [&str; 3] = ["client-certificate", "client-key", "tokenFile"];
 
 impl Context {
-    /// The context that the options name, or the current one. It is made from several files, as kubectl does.
+    /// The context that the options name, or the current one. It is merged from several files, like kubectl's.
     pub fn find(server: &Server) -> Result<Context> {
         let mut files = Vec::new();
         for file in server.files()? {
@@ -205,7 +205,7 @@ users:
         (folder, Server { kubeconfig, context: None })
     }
 
-    /// Both files, as if `KUBECONFIG` named them.
+    /// The contents and paths of both files, as if `KUBECONFIG` named them.
     fn joined(folder: &Path) -> Vec<(Value, PathBuf)> {
         let read = |name: &str| {
             let file = folder.join(name);

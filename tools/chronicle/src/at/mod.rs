@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let status = command(&args.command, file.path(), version)
             .status()
             .with_context(|| format!("run {}", args.command[0].display()))?;
-        // As in a shell, for a command that a signal ended.
+        // The exit code of a command that a signal ended, as in a shell.
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
         return Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)));
     }
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The context whose cluster is shown as of the past.
+/// The context of the cluster whose past is shown.
 pub struct Base {
     context: Context,
 }

@@ -18,7 +18,7 @@ pub struct Args {
     common: Common,
 }
 
-/// The most characters of a value in a line.
+/// The maximum number of characters of a value in a line.
 const VALUE_CHARACTERS_MAX: usize = 60;
 
 /// The note under a table in which a user is missing.
@@ -31,7 +31,7 @@ pub fn run(args: &Args) -> Result<()> {
 struct Blamed {
     title: String,
     key: String,
-    /// The events that set fields, by their index among the object's versions; without their objects.
+    /// The events that set fields, without their objects, by their index among the object's versions.
     records: BTreeMap<usize, Record>,
     fields: Vec<Set>,
     /// The webhooks and policies that changed a field, by the field's index.

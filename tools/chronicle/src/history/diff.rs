@@ -1,4 +1,4 @@
-//! `holdfast diff`: what changed in the cluster between two moments.
+//! `holdfast diff`: shows the changes of the cluster between two moments.
 
 use super::{Common, LogView, Report, by, change_value, shown_time};
 use anyhow::{Result, bail};
@@ -72,7 +72,7 @@ impl Filters {
     }
 }
 
-/// The versions after one up to another that are events on matching objects by matching users.
+/// The versions of events, after `from` up to `to`, on matching objects by matching users.
 pub fn versions(view: &LogView, from: Offset, to: Offset, filters: &Filters) -> Result<Vec<Offset>> {
     let mut versions = Vec::new();
     filters.events(view, from, to, &mut |record| {
@@ -105,7 +105,7 @@ struct Object {
     event: &'static str,
     /// The event that wrote its state at the first moment.
     before: u64,
-    /// Its newest event up to the second moment, without the object.
+    /// The object's newest event up to the second moment, without the object itself.
     newest: Record,
     users: BTreeSet<String>,
     changes: Vec<FieldChange>,
@@ -119,7 +119,7 @@ struct Summary {
     deleted: usize,
     /// Objects that were created and deleted between the two moments.
     passed: usize,
-    /// Objects that were written, and are the same at both moments.
+    /// Objects with events between the two moments that are the same at both.
     same: usize,
     events: usize,
 }

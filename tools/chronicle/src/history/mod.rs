@@ -87,7 +87,7 @@ pub trait Report {
 }
 
 impl ObjectArgs {
-    /// The kind, as it was given.
+    /// The kind, as the user wrote it.
     fn kind(&self) -> &str {
         let first = self.object.first().map(String::as_str).unwrap_or_default();
         first.split_once('/').map_or(first, |(kind, _)| kind)
@@ -124,7 +124,7 @@ impl Shown {
     }
 }
 
-/// A log as of now.
+/// A log in its present state.
 pub struct LogView<'l> {
     log: &'l dyn Readable,
     /// The built-in kinds and those of CustomResourceDefinitions.
@@ -225,7 +225,7 @@ impl<'l> LogView<'l> {
         found.into_iter().take(SHOWN_MAX).map(|(_, name)| name).collect()
     }
 
-    /// An event, unless a repair left a gap there.
+    /// An event; `None` if a repair left a gap at its offset.
     pub fn event(&self, offset: Offset) -> Result<Option<Record>> {
         Ok(self.log.read(offset)?)
     }
@@ -318,7 +318,7 @@ fn present(log: &dyn Readable, storage: &str) -> Result<BTreeMap<String, Record>
     }
 }
 
-/// `2026-11-21T10:00:00.120Z`
+/// A time in reports: `2026-11-21T10:00:00.120Z`.
 pub fn shown_time(time_ms: i64) -> String {
     Timestamp::from_millisecond(time_ms)
         .map(|time| time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())
@@ -336,7 +336,7 @@ pub fn change_value(change: &FieldChange) -> Value {
     }
 }
 
-/// `jane (kubectl-create)`
+/// The author of an event in reports: `jane (kubectl-create)`.
 pub fn by(record: &Record) -> String {
     let actor = &record.actor;
     let user = dash(&actor.user);
@@ -374,7 +374,7 @@ mod tests {
             "data": {"text": text}})
     }
 
-    /// An event on a ConfigMap of the namespace `default`, a second after the one before.
+    /// An event on a ConfigMap of the namespace `default`, a second after the previous event.
     pub fn put(offset: u64, name: &str, replaces: u64, object: Value) -> Record {
         Record {
             offset,

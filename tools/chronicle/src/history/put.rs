@@ -46,11 +46,12 @@ pub struct Outcome {
     pub key: String,
     /// `changed`, `created`, `deleted`, `recreated`, or `unchanged`.
     pub event: &'static str,
-    /// The state that the object was put back to, in words.
+    /// The restored state, in words.
     pub goal: String,
     pub dry_run: bool,
-    /// The versions before and after.
+    /// The version before the write.
     pub before: Option<u64>,
+    /// The version after the write.
     pub after: Option<u64>,
     pub changes: Vec<FieldChange>,
     pub notes: Vec<String>,
@@ -60,7 +61,7 @@ pub struct Outcome {
 /// A conflict, and the event that caused it.
 pub struct ExplainedConflict {
     pub conflict: Conflict,
-    /// `version 42, 2026-11-21T10:00:00.000Z, by jane (kubectl)`
+    /// The event that caused the conflict: `version 42, 2026-11-21T10:00:00.000Z, by jane (kubectl)`.
     pub since: Option<String>,
     pub version: Option<u64>,
 }
@@ -94,7 +95,7 @@ impl<'a> Put<'a> {
         self.kind.subresource(self.version, "status").is_some()
     }
 
-    /// The object on the server. Fails if it is being deleted, because then it cannot be put back.
+    /// The object on the server. Fails if it is being deleted, because then it cannot be restored.
     pub fn now(&self) -> Result<Option<Value>> {
         let now = match self.get() {
             Ok(now) => now,
@@ -167,7 +168,7 @@ impl<'a> Put<'a> {
         })
     }
 
-    /// A report of the conflicts because of which nothing is written.
+    /// A report of the conflicts that prevent the write.
     pub fn refusal(&self, now: Option<&Value>, goal: String, conflicts: Vec<ExplainedConflict>) -> Outcome {
         let before = now.and_then(|now| now["metadata"]["resourceVersion"].as_str()?.parse().ok());
         Outcome {

@@ -1,4 +1,4 @@
-//! `holdfast restore`: puts an object back to an earlier state, by a new event.
+//! `holdfast restore`: restores an object to an earlier state, by a new event.
 
 use super::put::{Outcome, Put, Writing};
 use super::{LogView, ObjectArgs, Shown, StoredAt, by, shown_time};

@@ -1,4 +1,4 @@
-//! `holdfast explain-scheduling`: why a pod is on its node, or on none, node by node.
+//! `holdfast explain-scheduling`: why a pod is on its node or on no node, with the reason for each node.
 
 use super::{Common, LogView, ObjectArgs, Report, shown_time, table};
 use anyhow::{Context, Result, anyhow, bail};
@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 struct ExplainedDecision {
     pod: String,
-    /// The version on whose state the decision was made.
+    /// The version with whose state the decision was made.
     at: Offset,
     /// The node that the pod was bound to, with the event and its time.
     bound: Option<(String, Offset, i64)>,
@@ -124,7 +124,8 @@ fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset
     }
 }
 
-/// A binding cycle that has reservations to write first: the node, the user that nominated it, and since when.
+/// A binding cycle that first writes reservations: the node, the user that nominated the pod to it, and the cycle's
+/// first version.
 struct Way {
     node: String,
     by: String,

@@ -33,7 +33,7 @@ struct History {
     versions: Vec<Version>,
     /// How many older versions `--limit` left out.
     left_out: usize,
-    /// The version from which on the log has all events, if it does not have all.
+    /// The oldest version after which the log is complete.
     oldest: Offset,
     diff: bool,
 }
@@ -41,7 +41,7 @@ struct History {
 struct Version {
     record: Record,
     event: &'static str,
-    /// `None` if the log has forgotten the version before.
+    /// `None` if the log has forgotten the previous version.
     changes: Option<Vec<FieldChange>>,
     before: Option<u64>,
 }
@@ -82,7 +82,7 @@ fn look(view: &LogView, named: &ObjectArgs, limit: Option<usize>, diff: bool) ->
 }
 
 impl Version {
-    /// `+2 -1 ~3`: how many fields were added, removed and changed.
+    /// The numbers of added, removed and changed fields: `+2 -1 ~3`.
     fn counts(&self) -> String {
         let Some(changes) = &self.changes else { return "?".into() };
         let count = |sign: char, is: fn(&What) -> bool| {

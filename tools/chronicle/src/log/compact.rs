@@ -1,4 +1,4 @@
-//! `holdfast log compact`: forgets history of a closed data folder, as a server does with the same options.
+//! `holdfast log compact`: forgets history of a closed data folder, like a server with the same options.
 
 use super::Folder;
 use crate::out;
@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result<()> {
         retention != Retention::default(),
         "give --history-retention (such as 168h), --history-max-bytes (such as 10Gi), or both"
     );
-    // Opening it as a reader first fails for a folder without a log; `RocksLog::open` would create one.
+    // The folder is first opened as a reader, which fails without a log. `RocksLog::open` would create one.
     drop(LogReader::open(folder)?);
     let log = RocksLog::open(folder)?;
     let before = log.size()?.bytes;

@@ -63,7 +63,7 @@ pub fn run(args: Args) -> Result<()> {
     ensure!(header.from <= header.to.max(1), "--from {} is behind --to {}", header.from, header.to);
     match output {
         None => match Writing::begin(header, std::io::stdout().lock()).and_then(|writing| writing.write(reader)) {
-            // The reader of the pipe has closed it.
+            // The program that reads the output has closed the pipe.
             Err(error) if io_kind(&error) == Some(ErrorKind::BrokenPipe) => Ok(()),
             outcome => outcome,
         },
@@ -98,7 +98,7 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Checks whether it can be made; changes nothing.
+    /// Checks whether the file can be written. Changes nothing.
     fn new(file: &Path, resume: bool) -> Result<Output<'_>> {
         let mut part = file.as_os_str().to_owned();
         part.push(".part");
@@ -199,7 +199,7 @@ impl<W: Write> Writing<W> {
         let mut progress = Progress::new("exporting");
         let (from, to) = (self.header.from, self.header.to);
         let begin = Offset(self.last.max(from - 1));
-        // Up to here no event can be missing.
+        // No event up to this offset can be missing.
         let mut whole = begin;
         let mut line = Vec::new();
         if begin.0 < to {
@@ -286,7 +286,7 @@ impl Part {
         Ok(part)
     }
 
-    /// Continues after its last line, if it is of the same log.
+    /// Continues after the file's last line, if the file is an export of the same log.
     fn go_on<'a>(self, file: &'a File, reader: &dyn LogRead, now: &Header) -> Result<Writing<&'a File>> {
         let same = self.header.id == now.id && self.header.to <= now.to && {
             let mut line = Vec::new();

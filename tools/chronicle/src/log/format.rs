@@ -14,7 +14,8 @@ pub const FORMAT: &str = "holdfast-log";
 /// The newest version that this release writes. It reads this one and all earlier ones.
 pub const VERSION: u32 = 1;
 pub const FOOTER: &[u8] = b"{\"footer\":";
-/// The object is an event's last member. No string before it can contain these bytes, because quotes in it are escaped.
+/// The start of an event's last member. No earlier string can contain these bytes, because quotes in strings are
+/// escaped.
 const OBJECT: &[u8] = b",\"object\":";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +36,7 @@ pub struct Header {
     /// The log's id; `None` if no server of a release with ids has opened it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The log that it was forked from.
+    /// The log from which this one was forked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Forked>,
 }

@@ -61,7 +61,7 @@ pub fn run(args: Args) -> Result<()> {
         header.oldest
     );
     let values = if args.encryption.is_given() { Some(args.encryption.values()?) } else { None };
-    // Nothing was changed so far.
+    // Nothing has been changed up to this line.
     let import = Import::open(&args.folder.data_dir, args.resume, &header.identity())?;
     let events = read(&import, &header, &mut lines, values.as_ref()).with_context(|| {
         let folder = args.folder.data_dir.display();
@@ -82,7 +82,7 @@ fn read(import: &Import, header: &Header, lines: &mut Lines, values: Option<&Pat
     let mut batch: Vec<Record> = Vec::new();
     let mut progress = Progress::new("importing");
     loop {
-        // Computed before the next line is read, because the footer's digest does not include the footer.
+        // The digest is computed before the next line is read, because the footer's digest does not include the footer.
         let digest = lines.digest();
         let line = lines.next_line()?.ok_or_else(|| {
             anyhow!(
@@ -148,10 +148,11 @@ fn check_footer(line: &[u8], found: &Footer) -> Result<()> {
     Ok(())
 }
 
-/// The events that an interrupted import has made durable. They must be those of the export, or it is another log's.
+/// The events that an interrupted import has made durable. They must equal the export's events; otherwise the export is
+/// of another log.
 struct Known<'a> {
     import: &'a Import,
-    /// Decrypts them for comparison: two encryptions of the same value differ.
+    /// Decrypts the events for the comparison, because two encryptions of the same value differ.
     values: Option<&'a Patient>,
     at: Offset,
     waiting: VecDeque<Record>,

@@ -24,7 +24,7 @@ use std::path::PathBuf;
 
 /// How many records are written or read at a time.
 const PIECE: usize = 4096;
-/// No line of an export is nearly as long: an input without a newline for so long is no export.
+/// The maximum length of a line. Lines of exports are much shorter, so an input with a longer line is not an export.
 const LINE_MAX: u64 = 64 << 20;
 
 #[derive(clap::Subcommand)]

@@ -1,4 +1,4 @@
-//! A line on a terminal that shows the progress of a long command; nothing without a terminal.
+//! A line on a terminal that shows the progress of a long command; nothing is shown without a terminal.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};

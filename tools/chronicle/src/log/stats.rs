@@ -54,7 +54,7 @@ struct Counted {
     first: u64,
     last: Offset,
     kinds: Vec<(String, Count)>,
-    /// By user and field manager.
+    /// The counts by user and field manager.
     actors: Vec<((String, String), Count)>,
     hours: Vec<(String, Count)>,
 }

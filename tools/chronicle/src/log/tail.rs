@@ -18,7 +18,7 @@ pub fn run(source: &Source, follow: bool, lines: u64) -> Result<()> {
         for record in &records {
             at = record.offset();
             match writeln!(out, "{}", visible::line(&line(record))) {
-                // The reader of the pipe has closed it.
+                // The program that reads the output has closed the pipe.
                 Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
                 other => other?,
             }
@@ -34,7 +34,8 @@ pub fn run(source: &Source, follow: bool, lines: u64) -> Result<()> {
     }
 }
 
-/// `42 2026-11-21T10:00:00.000Z created deployments/default/web by jane (kubectl, update) 1234 bytes`
+/// An event as a line: `42 2026-11-21T10:00:00.000Z created deployments/default/web by jane (kubectl, update) 1234
+/// bytes`.
 fn line(record: &Record) -> String {
     let time = jiff::Timestamp::from_millisecond(record.time_ms)
         .map(|time| time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())

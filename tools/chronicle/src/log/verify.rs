@@ -34,7 +34,7 @@ pub struct Args {
     json: bool,
 }
 
-/// The most problems that are shown; the others are only counted.
+/// The maximum number of problems that are shown; the others are only counted.
 const TOLD_MAX: usize = 20;
 
 /// The result of reading the log.
@@ -44,7 +44,7 @@ struct Fold {
     oldest: Offset,
     /// Gaps up to this offset were reported by the repair that made them.
     told_of: Offset,
-    /// Gaps, as the events before and after them.
+    /// Gaps, each as the event before it and the event after it.
     gaps: Vec<(Offset, Offset)>,
     problems: Vec<String>,
 }
@@ -153,7 +153,7 @@ impl Fold {
         self.state = State::new(registry.clone());
         let served = match load(reader, registry) {
             Ok(served) => served,
-            // Reported after the problems of the log itself, which are usually the cause.
+            // This fault is reported after the problems of the log itself, which are usually its cause.
             Err(fault) => {
                 self.problems.push(format!("no server can load it: {fault}"));
                 return Ok("nothing".to_owned());
@@ -169,7 +169,7 @@ impl Fold {
         Ok(digest.to_string())
     }
 
-    /// Checks one record against all before it, and folds it in.
+    /// Checks one record against all earlier records, and applies it to the state.
     fn take(&mut self, record: &Record) -> Result<()> {
         let offset = record.offset();
         if offset != self.state.offset.next() {

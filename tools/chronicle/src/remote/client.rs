@@ -26,7 +26,7 @@ pub struct Refused {
     pub code: u16,
     pub reason: String,
     pub message: String,
-    /// The whole `Status`; null if the answer was none.
+    /// The whole `Status`; null if the answer was not a `Status`.
     pub status: Value,
 }
 
@@ -144,7 +144,7 @@ pub async fn send(
     exchange(client, server, method, path, body).await.map(|(_, document)| document)
 }
 
-/// The same, with the status code of the answer.
+/// Like [`send`], and also returns the status code of the answer.
 pub async fn exchange(
     client: &kube::Client,
     server: &str,
@@ -160,7 +160,7 @@ pub async fn exchange(
     Ok((code, document))
 }
 
-/// Sends a request. Fails unless the answer is a success.
+/// Sends a request. Fails if the answer has an error status.
 async fn ask(
     client: &kube::Client,
     server: &str,
@@ -204,7 +204,7 @@ fn unreachable(server: &str, error: &kube::Error) -> anyhow::Error {
     let mut cause = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
-        // Every layer repeats the message of the one below; only the innermost has news.
+        // Every layer repeats the message of the layer below, so the innermost message is enough.
         cause = inner.to_string();
         source = inner.source();
     }

@@ -1,7 +1,7 @@
 //! A data folder's API in this process, with no socket, for commands that write where no server runs.
 //!
-//! The rules for writes are those of a server, and the folder's lock keeps servers away meanwhile. Nothing else runs:
-//! controllers continue when a server starts.
+//! The rules for writes are those of a server, and the folder's lock keeps servers away. Nothing else runs: controllers
+//! continue when a server starts.
 
 use super::client::Client;
 use crate::clock::SystemClock;
@@ -18,7 +18,7 @@ use holdfast_transport_http::{Builder, memory};
 use std::path::Path;
 use std::sync::Arc;
 
-/// An opened folder. Its writes are complete when this is dropped.
+/// An opened folder. Its writes are complete when this value is dropped.
 pub struct Local {
     pub client: Client,
     engine: Arc<Engine>,
@@ -55,12 +55,12 @@ impl Drop for Local {
 fn client(engine: Arc<Engine>) -> kube::Client {
     let transport = Builder::new(engine).build();
     transport.be_ready();
-    // Whoever may write the folder's files may do anything with the cluster.
+    // A user who may write the folder's files may do anything with the cluster.
     let user = User::new(user_name(), &[PRIVILEGED_GROUP, "system:authenticated"]);
     kube::Client::new(memory::service(transport, Arc::new(user)), "default")
 }
 
-/// The user name in events: that of the current user.
+/// The user name in events: the name of the current user.
 fn user_name() -> String {
     let named = |name: &str| std::env::var(name).ok().filter(|user| !user.is_empty());
     named("USER").or_else(|| named("LOGNAME")).unwrap_or_else(|| "root".into())

@@ -17,13 +17,14 @@ use std::sync::{Mutex, MutexGuard};
 
 /// How many records are fetched when the first of them is read.
 const AHEAD: usize = 64;
-/// How many records are fetched at a time when all are read, and the most bytes of them.
+/// How many records are fetched at a time when all are read.
 const PIECE: usize = 4096;
+/// The maximum number of bytes that are fetched at a time.
 const PIECE_BYTES: usize = 8 << 20;
 
 pub struct RemoteLog {
     client: Client,
-    /// A kind in another log than the main one, by its place in storage: that log is read.
+    /// The place in storage of a kind that is in another log than the main one; then that log is read.
     of: Option<String>,
     ahead: Mutex<Ahead>,
 }
@@ -234,7 +235,7 @@ impl Readable for RemoteLog {
         *self.ahead() = Ahead { order: offsets.to_vec(), places, fetched: BTreeMap::new() };
     }
 
-    /// The server resolves it, by its own clock.
+    /// The server resolves the text, by its own clock.
     fn named(&self, text: &str, _: Timestamp) -> Result<Offset> {
         let path = self.path(&format!("/version?at={}", escaped(text)));
         let answer = self.client.get(&path).map_err(|failure| self.explained(failure))?;

@@ -53,7 +53,7 @@ pub trait Readable: LogRead {
     /// The version for a text (a version, a time or a duration back), whether the log has it or not.
     fn named(&self, text: &str, now: Timestamp) -> Result<Offset>;
 
-    /// The namespace when none is named.
+    /// The namespace to use if the user names none.
     fn namespace(&self) -> &str {
         "default"
     }
@@ -63,7 +63,7 @@ pub trait Readable: LogRead {
         false
     }
 
-    /// Announces which records will be read one after the other, so that a remote log can fetch many at once.
+    /// Announces the next records to be read, so that a remote log can fetch many at once.
     fn will_read(&self, _: &[Offset]) {}
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 
 /// How many events may wait for one worker.
 const QUEUE: usize = 64;
-/// After so many consecutive requests without an answer, the server counts as gone.
+/// After this many consecutive requests without an answer, the server counts as gone.
 const UNANSWERED_MAX: usize = 20;
 
 struct Shared {
@@ -30,7 +30,7 @@ struct Shared {
 
 struct Task {
     work: Work,
-    /// When it is to be sent; `None` without a pace.
+    /// When the work must be sent; `None` without a pace.
     due: Option<Instant>,
 }
 
@@ -145,7 +145,8 @@ impl Shared {
         loop {
             let done = self.done.notified();
             tokio::pin!(done);
-            // Registered before the count is read: a worker that finishes between the two would otherwise go unnoticed.
+            // The waiter is registered before the count is read: a worker that finishes between the two would otherwise
+            // go unnoticed.
             done.as_mut().enable();
             if self.open.load(Ordering::Acquire) == 0 {
                 return;

@@ -1,7 +1,7 @@
 //! Converts an event to the requests that repeat it.
 //!
-//! Events hold whole objects. So the request is found by comparing with the event before: whether the status changed,
-//! or the rest, or a deletion began. Only digests of each object are kept.
+//! Events hold whole objects. So the request is found by comparing with the object's previous event: whether the status
+//! changed, or the rest, or a deletion began. Only digests of each object are kept.
 
 use holdfast_core::event::Record;
 use holdfast_core::history::settable;
@@ -10,7 +10,7 @@ use holdfast_value::Value;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// The user of a server's own writes. The other server makes its own.
+/// The user of a server's own writes. The other server makes its own writes.
 const SERVER: &str = "system:apiserver";
 
 /// The work to repeat one event.
@@ -18,7 +18,7 @@ const SERVER: &str = "system:apiserver";
 pub struct Work {
     pub offset: u64,
     pub time_ms: i64,
-    /// `configmaps/default/web`
+    /// The object's path: `configmaps/default/web`.
     pub object: String,
     /// The object after the event, or its last state; without the fields that only a server sets.
     pub document: Value,
@@ -45,7 +45,7 @@ pub enum Deed {
     Finish,
 }
 
-/// What an event was converted to.
+/// The result of converting an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Planned {
     Work(Box<Work>),
@@ -57,7 +57,7 @@ pub enum Planned {
 
 #[derive(Default)]
 pub struct Plan {
-    /// By resource and key.
+    /// The known objects by resource and key.
     known: HashMap<(String, String), Known>,
 }
 

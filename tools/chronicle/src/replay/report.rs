@@ -28,7 +28,7 @@ pub struct Summary {
     gone: u64,
     done: u64,
     pub took: Duration,
-    /// By verb and status code; 0 for no answer.
+    /// The numbers of requests by verb and status code; 0 for no answer.
     requests: BTreeMap<(&'static str, u16), u64>,
     latency: Times,
     behind: Times,
@@ -42,7 +42,7 @@ struct Refusals {
     examples: Vec<(u64, String, String)>,
 }
 
-/// In microseconds, with a precision of three digits.
+/// Durations in microseconds, with a precision of three digits.
 struct Times(Histogram<u64>);
 
 impl Default for Times {

@@ -66,7 +66,7 @@ impl Source {
         Ok(Source { events, from, to, server })
     }
 
-    /// The address of the server whose log it is.
+    /// The address of the server whose log is replayed; `None` for other sources.
     pub fn server(&self) -> Option<&str> {
         self.server.as_deref()
     }

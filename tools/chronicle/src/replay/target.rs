@@ -123,7 +123,7 @@ impl Target {
             Err(Failure::Unanswered(error)) => return Err(error),
             Err(failure) => return Err(failure.into()),
         }
-        // A user who may not even list its groups cannot replay anything.
+        // A user who may not even read the list of the core API cannot replay anything.
         client::send(&self.client, &self.server, Method::GET, "/api/v1", None).await.map_err(|failure| {
             anyhow!("{} does not serve its list of APIs (/api/v1): {:#}", self.server, anyhow::Error::from(failure))
         })?;
@@ -223,7 +223,7 @@ impl Target {
                 Err(_) => return Err(Failure::Refused(refused)),
             };
             if now["metadata"].get("deletionTimestamp").is_none() {
-                // Every cluster has this object, or it existed before: it is updated to the recorded state.
+                // Every cluster has this object, or the target already had it. It is updated to the recorded state.
                 return self.update_existing(resource, work, "", document, sent).await;
             }
             if Instant::now() > deadline {

@@ -7,31 +7,32 @@ use serde_json::Value;
 
 const SERVICE: &str = "holdfast-service";
 const OUTBOUND: &str = "holdfast-outbound";
-/// The crate of documents: every crate may use it, and it uses none.
+/// The crate of documents: every crate may use it, and it uses no other crate.
 const VALUE: &str = "holdfast-value";
 
-/// What the crates that only plan must not depend on.
+/// Packages on which the crates that only plan must not depend.
 const PURE: [&str; 9] =
     ["tokio", "kube", "hyper", "h2", "rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", SERVICE];
 
-/// A package, or all whose name starts so when it ends in `*`, and what it must never reach.
+/// A package, and the packages that it must never depend on, even indirectly. A name that ends in `*` stands for all
+/// packages with this prefix.
 const NEVER: [(&str, &[&str]); 26] = [
     (VALUE, &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
-    // Every crate that uses files may use it.
+    // Every crate that uses files may depend on this crate.
     ("holdfast-files", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
     ("holdfast-core", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
     ("holdfast-engine", &["hyper", "h2", "rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", SERVICE]),
     (SERVICE, &["http", "hyper", "h2", "warp", "rocksdb", "holdfast-storage-*", "holdfast-transport-*", OUTBOUND]),
     ("holdfast-storage-rocks", &["hyper", "warp", "holdfast-storage-etcd", "holdfast-transport-*"]),
-    // It calls etcd over gRPC, and keeps the events in the other storage crate.
+    // This crate calls etcd over gRPC, and keeps the events in the other storage crate.
     ("holdfast-storage-etcd", &["warp", "holdfast-transport-*", SERVICE, OUTBOUND]),
     (OUTBOUND, &["rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", "holdfast-chronicle", SERVICE]),
     ("holdfast-transport-*", &["rocksdb", "holdfast-storage-*", "holdfast-chronicle", "holdfast"]),
-    // A protocol without I/O, independent of its users.
+    // This crate is a protocol without I/O, and independent of its users.
     ("holdfast-http2", &["tokio", "hyper", "h2", "tower", "rocksdb", "warp", "futures-util", "holdfast-*"]),
-    // The streams of upgraded connections, independent of the requests behind them.
+    // This crate has the streams of upgraded connections, and is independent of the requests behind them.
     ("holdfast-streams", &["hyper", "h2", "tower", "rocksdb", "warp", "holdfast-*"]),
-    // It is between the engine and any store, and depends on neither a store nor a server.
+    // This crate is between the engine and any store, and depends on neither a store nor a server.
     (
         "holdfast-encryption",
         &[
@@ -51,7 +52,7 @@ const NEVER: [(&str, &[&str]); 26] = [
         "holdfast-component",
         &["rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE, OUTBOUND],
     ),
-    // Plans are pure, and do not depend on what carries them out.
+    // Plans are pure, and do not depend on the crates that carry them out.
     ("holdfast-world", &PURE),
     ("holdfast-scheduler", &PURE),
     ("holdfast-controllers", &PURE),
@@ -73,7 +74,7 @@ const NEVER: [(&str, &[&str]); 26] = [
         "holdfast-runtime",
         &["rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE, OUTBOUND],
     ),
-    // It gets requests as data, and does not depend on the server.
+    // This crate gets requests as data, and does not depend on the server.
     (
         "holdfast-audit",
         &[
@@ -92,7 +93,8 @@ const NEVER: [(&str, &[&str]); 26] = [
     ("holdfast-testing", &["rocksdb", "clap", "holdfast-storage-*", "holdfast-chronicle", "holdfast"]),
 ];
 
-/// The packages of the workspace that may reach HTTP: transports, clients of the API, and what wires all together.
+/// The packages of the workspace that may depend on HTTP: transports, clients of the API, and the packages that connect
+/// the parts.
 const MAY_REACH_HTTP: [&str; 16] = [
     "holdfast-authentication",
     "holdfast-authorization",
@@ -109,7 +111,7 @@ const MAY_REACH_HTTP: [&str; 16] = [
     "holdfast-runtime",
     "holdfast-kubelet",
     "holdfast-cloud-controller",
-    // It has no code: it enables `kube`'s WebSockets, which tests use.
+    // This crate has no code: it enables `kube`'s WebSockets, which tests use.
     "holdfast-features",
 ];
 const HTTP: [&str; 2] = ["hyper", "warp"];

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::bail;
 
-/// Crates and their remaining circles, each by the first of its files, with the most files it may have.
+/// Crates and their remaining circles: each with its first file, and the maximum number of its files.
 const LEFT: &[(&str, &str, usize)] = &[
     ("engine", "awaited", 12),
     ("components/scheduler", "configuration", 17),
@@ -78,7 +78,7 @@ fn circles(sources: &[Source]) -> Vec<Vec<String>> {
     found
 }
 
-/// The file of a path: that of the longest module with which the path begins.
+/// The file of a path: the file of the longest module with which the path begins.
 fn file_of(path: &str, modules: &BTreeMap<&str, usize>) -> Option<usize> {
     let mut rest = path;
     loop {

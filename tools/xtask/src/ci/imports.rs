@@ -11,10 +11,10 @@ use syn::visit::{self, Visit};
 
 /// A file of production code.
 pub struct Source {
-    /// Its module: `kinds/core/pod` for `kinds/core/pod.rs`, `kinds/core` for `kinds/core/mod.rs`; `lib` and `main` for
-    /// the crate's root.
+    /// The file's module: `kinds/core/pod` for `kinds/core/pod.rs`, `kinds/core` for `kinds/core/mod.rs`; `lib` and
+    /// `main` for the crate's root.
     pub module: String,
-    /// The paths in the same crate that it uses, from the root, with `/` between names.
+    /// The paths in the same crate that the file uses, from the root, with `/` between names.
     pub uses: Vec<String>,
 }
 

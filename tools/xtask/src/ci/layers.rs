@@ -9,7 +9,7 @@ use anyhow::bail;
 
 const CORE: &str = "core/src";
 
-/// From low to high. A file belongs to the longest entry with which its path begins.
+/// The layers from low to high. A file belongs to the longest entry with which its path begins.
 const LAYERS: [&str; 46] = [
     "event",
     "stamp",
@@ -22,7 +22,7 @@ const LAYERS: [&str; 46] = [
     "schema",
     "merge",
     "quota",
-    // Encodes documents by the schema alone, because the state keeps both forms of an object.
+    // This module encodes documents by the schema alone, because the state keeps both forms of an object.
     "wire/protobuf",
     "wire/yaml",
     "authz",
@@ -36,7 +36,7 @@ const LAYERS: [&str; 46] = [
     // Answers kinds that exist only as requests.
     "authz/reviews",
     "request",
-    // The registered webhooks and policies are a projection of the log, as the state is.
+    // The registered webhooks and policies are a projection of the log, like the state.
     "admission/rules",
     "admission/expressions",
     "admission/registered",
@@ -50,7 +50,7 @@ const LAYERS: [&str; 46] = [
     "authz/upkeep",
     "apiservices",
     "presence",
-    // Makes Events as `presence` makes objects.
+    // Makes Events in the same way as `presence` makes objects.
     "amends",
     "election",
     "flowcontrol",

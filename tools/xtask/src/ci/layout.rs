@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-/// Packages outside of an owner's folder: the way of a request, and the tests of the whole.
+/// Packages outside of an owner's folder: those that a request passes through, and the tests of the whole.
 const TOP: [&str; 10] = [
     "api",
     "core",
@@ -45,7 +45,7 @@ fn has_owner(member: &str) -> bool {
     TOP.contains(&member) || owner.is_some_and(|owner| OWNERS.contains(&owner))
 }
 
-/// The Rust files below a folder, by their path from it. A missing folder has none.
+/// The Rust files below a folder, by their path from it. A missing folder has no files.
 fn collect(folder: &Path, path: &str, files: &mut BTreeSet<String>) -> anyhow::Result<()> {
     if !folder.exists() {
         return Ok(());
@@ -62,7 +62,8 @@ fn collect(folder: &Path, path: &str, files: &mut BTreeSet<String>) -> anyhow::R
     Ok(())
 }
 
-/// The files whose modules lie in a folder beside them. Cargo finds the root files of tests by their place.
+/// Files such as `foo.rs` with a folder `foo/` beside them: the layout demands `foo/mod.rs`. Root files of tests are
+/// exempt, because Cargo finds them by their place.
 fn beside(files: &BTreeSet<String>, are_tests: bool) -> impl Iterator<Item = &String> {
     files.iter().filter(move |file| {
         let folder = format!("{}/", file.trim_end_matches(".rs"));

@@ -5,7 +5,8 @@ use anyhow::{Context, bail};
 
 const PROFILES: [&str; 2] = ["scripts/test-profile.toml", "scripts/watch-profile.toml"];
 
-/// Crates that are compiled in the same way everywhere: they have no code, contain C++, or only wait for servers.
+/// Crates that the profiles do not list, so that they are compiled in the same way everywhere: they have no code,
+/// contain C++, or only wait for servers.
 const ALIKE: [&str; 5] =
     ["holdfast-features", "holdfast-rocksdb-library", "holdfast-testing", "holdfast-tests", "xtask"];
 

@@ -10,7 +10,7 @@ use syn::visit::{self, Visit};
 
 const CRATES_MAX: usize = 3;
 
-/// Names of types, and in how many crates each stands.
+/// Names of types, each with the number of crates that declare it.
 const LEFT: &[(&str, usize)] = &[
     ("Address", 6),
     ("Amount", 4),

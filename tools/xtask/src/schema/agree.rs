@@ -23,7 +23,7 @@ pub fn check(table: &Table, definitions: &BTreeMap<String, Definition>) -> anyho
     if !complaints.is_empty() {
         bail!("k8s-pb and k8s-openapi disagree:\n{}", complaints.join("\n"));
     }
-    // If so few properties are found, the sources were misread.
+    // Fewer compared properties mean that the sources were misread.
     if compared < 2_000 {
         bail!("only {compared} properties could be compared");
     }

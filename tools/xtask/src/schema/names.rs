@@ -21,9 +21,9 @@ const EXCEPTIONS: [(&str, &str, &str); 3] = [
 /// The definitions of all versions, for lookups that ignore case.
 pub struct Definitions<'a> {
     current: &'a BTreeMap<String, Definition>,
-    /// By name; the current version's definition if it exists.
+    /// The definitions by name: the current version's, if it has one.
     all: BTreeMap<&'a str, &'a Definition>,
-    /// By type name without package; the current version's last.
+    /// The definitions by type name without package. The current version's comes last.
     by_type: BTreeMap<&'a str, Vec<&'a Definition>>,
     by_folded_name: BTreeMap<String, &'a str>,
     types_by_folded_name: BTreeMap<String, BTreeSet<&'a str>>,
@@ -62,7 +62,7 @@ impl<'a> Definitions<'a> {
         self.all.get(message).copied().filter(|definition| !definition.properties.is_empty())
     }
 
-    /// The type's own definition, or that of the same type in another group or version.
+    /// The type's own definition, or the definition of the same type in another group or version.
     pub fn own_or_sibling(&self, message: &str) -> Option<&'a Definition> {
         self.own(message).or_else(|| self.by_type.get(bare(message))?.last().copied())
     }
@@ -153,7 +153,7 @@ fn camel_case(rust: &str) -> String {
     name
 }
 
-/// Converts to snake case as prost-build does: consecutive capitals are one word.
+/// Converts to snake case like prost-build: consecutive capitals are one word.
 fn snake_case(name: &str) -> String {
     let letters: Vec<char> = name.chars().collect();
     let mut snake = String::new();

@@ -13,9 +13,9 @@ use super::sources::rust_files;
 #[derive(Debug, Default)]
 pub struct Definition {
     pub description: String,
-    /// By JSON name.
+    /// The properties by JSON name.
     pub properties: BTreeMap<String, Property>,
-    /// By JSON name, for properties that have one.
+    /// The descriptions of properties by JSON name, for properties that have one.
     pub descriptions: BTreeMap<String, String>,
     pub required: Vec<String>,
 }
@@ -24,7 +24,7 @@ pub struct Definition {
 pub enum Property {
     /// A scalar as `type` or `type/format`.
     Plain(String),
-    /// The name of the definition.
+    /// The name of the referenced definition.
     Reference(String),
     List(Box<Property>),
     Map(Box<Property>),

@@ -10,7 +10,7 @@ use super::sources::rust_files;
 /// A prost struct.
 #[derive(Debug)]
 pub struct Message {
-    /// `api.core.v1`.
+    /// The module, for example `api.core.v1`.
     pub module: String,
     /// The struct's name, with prost's capitals.
     pub rust: String,

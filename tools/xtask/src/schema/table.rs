@@ -19,7 +19,7 @@ pub struct Message {
     pub typed: bool,
     pub atomic: bool,
     pub resource: Option<protobuf::Resource>,
-    /// By JSON name.
+    /// The fields by JSON name.
     pub fields: BTreeMap<String, Field>,
 }
 
@@ -31,7 +31,7 @@ pub struct Field {
     pub shape: Shape,
     pub required: bool,
     pub zero: Option<Zero>,
-    /// `set` or `map`.
+    /// The type of a list: `set` or `map`.
     pub list_type: Option<String>,
     pub list_map_keys: Vec<String>,
     pub atomic: bool,
@@ -95,20 +95,20 @@ const TYPED: [&str; 22] = [
     "ServiceProxyOptions",
 ];
 
-/// Messages of a package that another package has as well.
+/// Messages of a package that are the same as another package's.
 struct Alias {
     from: &'static str,
     to: &'static str,
-    /// Empty: all messages.
+    /// The names of the messages. Empty: all messages.
     names: &'static [&'static str],
     /// The version of the resources among them; `None` if there are none.
     version: Option<&'static str>,
 }
 
 const ALIASES: [Alias; 2] = [
-    // It no longer has a descriptor, and was the same as batch/v1beta1.
+    // batch/v2alpha1 no longer has a descriptor. It was the same as batch/v1beta1.
     Alias { from: "io.k8s.api.batch.v1beta1.", to: "io.k8s.api.batch.v2alpha1.", names: &[], version: None },
-    // Of Kubernetes 1.36, whose clients ask for it.
+    // This version is of Kubernetes 1.36, whose clients request it.
     Alias {
         from: "io.k8s.api.admissionregistration.v1beta1.",
         to: "io.k8s.api.admissionregistration.v1.",
@@ -183,7 +183,7 @@ struct Builder<'a> {
     /// OpenAPI names by k8s-pb's names.
     names: BTreeMap<&'a str, String>,
     used: BTreeSet<&'a (String, String)>,
-    /// Type without package, and field, of the fields that JSON flattens.
+    /// The fields that JSON flattens, each with its type's name without package.
     inline: BTreeSet<(String, String)>,
 }
 

@@ -12,7 +12,7 @@ pub enum Zero {
     Always,
 }
 
-/// By message, with k8s-pb's name, and JSON name.
+/// Facts by k8s-pb's name of the message, and by the JSON name of the field.
 pub type Facts = BTreeMap<(String, String), Zero>;
 
 pub fn read(text: &str) -> anyhow::Result<Facts> {

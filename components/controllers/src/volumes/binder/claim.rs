@@ -188,7 +188,7 @@ pub(super) fn is_default(class: &Seen<'_, StorageClass>) -> bool {
     [DEFAULT_CLASS, BETA_DEFAULT_CLASS].iter().any(|name| class.meta().annotation(name) == Some("true"))
 }
 
-/// Of several default classes the newest is used, and of equally old ones the first by name.
+/// The newest default class. Among equally new classes, the first by name.
 fn default_class(world: &World) -> Option<Seen<'_, StorageClass>> {
     let defaults = world.all::<StorageClass>().filter(is_default);
     defaults.min_by_key(|class| (std::cmp::Reverse(class.meta().creation_timestamp), class.meta().name.clone()))

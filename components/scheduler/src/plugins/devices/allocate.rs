@@ -49,7 +49,7 @@ struct Selector {
     of_class: bool,
 }
 
-/// What is kept from node to node.
+/// State that is kept from node to node.
 #[derive(Debug, Default)]
 struct AllocatorState {
     /// The outcomes of nodes with long searches, with the node's state at that time.
@@ -276,7 +276,7 @@ struct Search<'a> {
     in_use: &'a DevicesInUse,
     /// The devices chosen in this search.
     chosen_devices: DevicesInUse,
-    /// What both consume of the counters of pools, by [`Candidate::pool_number`].
+    /// The counters of pools that the devices in use and the chosen devices consume, by [`Candidate::pool_number`].
     consumed: HashMap<usize, Consumed>,
     chosen: Vec<Vec<Pick>>,
     /// The matching devices of each request for all devices.
@@ -286,9 +286,9 @@ struct Search<'a> {
 
 /// Why a device cannot be chosen for a request.
 enum PickError {
-    /// It is in use, is tainted, or lacks what is requested.
+    /// The device is in use, is tainted, or lacks requested properties.
     Unfit,
-    /// It violates a constraint with the devices chosen so far.
+    /// The device violates a constraint together with the devices chosen so far.
     Constraint,
 }
 
@@ -372,7 +372,8 @@ impl Search<'_> {
         Ok(false)
     }
 
-    /// Chooses `more` devices for a request, from candidate `from` on, and then those of the requests behind it.
+    /// Chooses `more` devices for a request among the candidates beginning with `from`, and then the devices of the
+    /// later requests.
     fn allocate_count(&mut self, path: RequestPath, more: usize, from: usize) -> Result<bool, AllocationError> {
         if more == 0 {
             return self.allocate_request(path.claim, path.request + 1);
@@ -445,8 +446,8 @@ impl Search<'_> {
             let holds = match expressions.cached(expression, slice, device) {
                 Some(holds) => holds,
                 None => {
-                    // An expression's cost is known only after its evaluation, so there must be something left in the
-                    // budget before.
+                    // An expression's cost is known only after its evaluation, so some of the budget must be left
+                    // before it.
                     if !of_class {
                         self.state.cost.check_budget()?;
                     }
@@ -533,7 +534,7 @@ impl Search<'_> {
         self.has_room(candidate, id, consumed) && self.has_counters(candidate)
     }
 
-    /// Whether a shared device has so much capacity left.
+    /// Whether a shared device has the capacities of `consumed` left.
     fn has_room(&self, candidate: Candidate<'_>, id: &DeviceId, consumed: &[(Text, i128)]) -> bool {
         let fits = |(name, amount): &(Text, i128)| {
             let named = |one: &&Capacity| one.name == *name;

@@ -16,7 +16,7 @@ pub struct DevicesInUse {
     shared: HashMap<DeviceId, Shares>,
 }
 
-/// What is in use of a shared device.
+/// The parts of a shared device that are in use.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(PartialEq))]
 struct Shares {

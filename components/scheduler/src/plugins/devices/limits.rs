@@ -10,25 +10,25 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// A node is given up after so many tries: a search that backtracks may take exponential time.
+/// A node is given up after this many tries, because a search that backtracks may take exponential time.
 const TRIES_MAX: u64 = 100_000;
-/// The clock is read once in so many tries.
+/// The clock is read once in this many tries.
 const CLOCK_INTERVAL: u64 = 512;
 /// A full budget, in tries.
 pub(super) const BUDGET: u64 = 500_000;
 /// How many tries a budget regains in a millisecond.
 const REFILL: u64 = 100;
-/// Full budgets are dropped when there are so many entries.
+/// At this number of entries, full budgets are dropped.
 const SWEEP_AT: usize = 1024;
 
-/// What each namespace has spent, and when that was last updated.
+/// The tries that each namespace has spent, and when that number was last updated.
 #[derive(Debug, Default)]
 pub(super) struct NamespaceBudgets {
     spent: Mutex<HashMap<Text, (u64, Duration)>>,
 }
 
 impl NamespaceBudgets {
-    /// What a namespace has left. With a clock that stands still every search begins with a full budget.
+    /// The rest of a namespace's budget. If the clock stands still, every search begins with a full budget.
     fn remaining(&self, namespace: &Text, clock: Clock) -> u64 {
         let spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
         let unpaid = spent.get(namespace).map_or(0, |spent| unpaid(*spent, clock.now()));
@@ -82,7 +82,7 @@ pub(super) struct SearchCost {
     unpaid: u64,
     /// Tries that were charged while the clock stands still.
     charged: u64,
-    /// What was left of the budget at the start of this node.
+    /// The rest of the budget at the start of this node.
     remaining: u64,
     /// The number of tries at which the clock is read next.
     read_clock_at: u64,
@@ -102,7 +102,7 @@ impl SearchCost {
         (self.began, self.read_clock_at) = (limits.clock.now(), 0);
     }
 
-    /// Charges the work on a node to the budget; returns the number of tries there.
+    /// Charges the work on a node to the budget; returns the number of tries on the node.
     pub fn settle(&mut self, limits: &SearchLimits, budgets: &NamespaceBudgets) -> u64 {
         let unpaid = std::mem::take(&mut self.unpaid);
         budgets.charge(&limits.namespace, limits.clock, unpaid);

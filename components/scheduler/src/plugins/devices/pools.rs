@@ -1,4 +1,4 @@
-//! The device pools that drivers publish: which of their slices exist, for which nodes, and what is wrong with them.
+//! The device pools that drivers publish: which of their slices exist, for which nodes, and their flaws.
 //!
 //! A snapshot keeps the pools. A changed slice costs the work of its own pool, when that pool is next looked at.
 //! Looking at a node reads the pools of that node only.
@@ -209,7 +209,7 @@ impl<'a> NodePool<'a> {
         self.numbers.iter().map(move |number| &slices[*number])
     }
 
-    /// What keeps the pool's devices from being allocated on the node.
+    /// The flaw for which the pool's devices cannot be allocated on the node.
     fn find_flaw(&self) -> Option<PoolFlaw> {
         let wanted = self.slices().next()?.count;
         let is_all = |count: usize| i64::try_from(count) == Ok(wanted);
@@ -225,7 +225,7 @@ impl<'a> NodePool<'a> {
 pub enum PoolFlaw {
     /// Some of its slices are missing.
     Incomplete,
-    /// It contradicts itself.
+    /// The pool contradicts itself.
     Invalid,
 }
 

@@ -1,4 +1,4 @@
-//! What searches for devices leave to later searches: cached expressions, and what namespaces have spent.
+//! State that searches for devices leave to later searches: cached expressions, and the spent budgets of namespaces.
 
 use super::expression::Expressions;
 use super::limits::NamespaceBudgets;

@@ -222,7 +222,7 @@ fn a_connection_ends_in_two_steps() {
     assert_eq!(talk.lines(), ["request 3 GET https://a/ end"]);
     talk.receive(&frame(kind::PING, flag::ACK, 0, b"farewell"));
     assert_eq!(talk.lines(), ["GOAWAY 3 NO_ERROR"]);
-    // Later frames are ignored: the client was told.
+    // Frames of later streams are ignored, as the GOAWAY frame announced.
     talk.receive(&[post(5), data(5, "x"), window_update(5, 1), reset(5)].concat());
     assert_eq!(talk.lines(), Vec::<String>::new());
     talk.answer(0, true);
