@@ -259,7 +259,10 @@ fn an_interrupted_migration_goes_on_and_nothing_else_uses_its_target() {
     assert!(there < OBJECTS, "{there} are there already");
     let refused = Server::try_start(&folder.join("new"), &["--etcd-servers", &urls]).err().expect("no server starts");
     assert!(refused.stderr.contains("a migration into etcd, below /registry/, is not finished"), "{}", refused.stderr);
-    fails(migrate(text(&other), &urls, &[]), &["has an unfinished migration from the log ", "continue with the same source"]);
+    fails(
+        migrate(text(&other), &urls, &[]),
+        &["has an unfinished migration from the log ", "continue with the same source"],
+    );
     let output = migrate(text(&data), &urls, &[]);
     let progress = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(progress.contains("the migration goes on where it was interrupted"), "{progress}");
@@ -273,7 +276,10 @@ fn an_interrupted_migration_goes_on_and_nothing_else_uses_its_target() {
     interrupted(&urls, text(&back), &[], || written(&back) > 100_000);
     let refused = Server::try_start(&back, &[]).err().expect("no server starts");
     assert!(refused.stderr.contains("is not finished") && refused.stderr.contains("holdfast migrate"), "{refused:?}");
-    fails(migrate(text(&other), text(&back), &[]), &["has an unfinished migration from the keys below /registry/ in the etcd"]);
+    fails(
+        migrate(text(&other), text(&back), &[]),
+        &["has an unfinished migration from the keys below /registry/ in the etcd"],
+    );
     succeeds(migrate(&urls, text(&back), &[]));
     let server = Server::start(&back, &[]);
     let found = raw(&server, "/api/v1/namespaces/default/configmaps?limit=1");
