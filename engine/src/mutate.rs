@@ -106,7 +106,7 @@ impl Engine {
         self.mutate_telling(request, &mut Told::default()).await
     }
 
-    /// Like [`Engine::mutate`], and fills `told` with what admission reports, even for a refused request.
+    /// Like [`Engine::mutate`]. It also fills `told` with the reports of admission, even for a refused request.
     pub async fn mutate_telling(&self, request: &Request, told: &mut Told) -> Result<Reply, Refusal> {
         let stamp = self.stamp();
         let kind = self.snapshot().registry.share(request.target.kind);

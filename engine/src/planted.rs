@@ -36,7 +36,7 @@ holdfast_planted::bugs! {
         OvertakenAcknowledged,
         /// A start misses the newest event.
         LoadMissesLast,
-        /// An object is removed at once, whatever finalizers it has.
+        /// An object is removed at once, even if it has finalizers.
         FinalizersIgnored,
         /// A dry run is carried out.
         DryRunWrites,

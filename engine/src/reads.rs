@@ -3,7 +3,7 @@
 //!
 //! A read may wait for a disk. On a worker of the runtime it would delay every request of that worker. So each read
 //! runs on a thread of its own, and a request that comes when the bound is reached waits without a thread. Waiting
-//! reads are served in turns between users, and one user has only a few in progress, however many it requests. Short
+//! reads are served in turns between users, and one user has only a few in progress, even if it requests many. Short
 //! reads wait only for other short reads; a user's long reads run on threads of low priority.
 
 use crate::read_memory::{Name, ReadMemory, Reader};
@@ -29,7 +29,7 @@ pub struct Reads {
 enum Way {
     /// On threads for blocking work. `long` and `short` bound how many reads run at a time.
     Pool { long: Arc<Turns>, short: Arc<Turns> },
-    /// On the calling thread: for simulations and tests, which have one thread and no runtime.
+    /// Reads run on the calling thread: for simulations and tests, which have one thread and no runtime.
     Here,
 }
 

@@ -40,7 +40,7 @@ pub struct Grant<'a> {
     /// The kind, by which Invalid refusals name the object.
     pub kind: &'a str,
     pub new: &'a Value,
-    /// `None` for a create.
+    /// The old object; `None` for a create.
     pub old: Option<&'a Value>,
 }
 

@@ -40,7 +40,7 @@ pub fn write(kind: &Kind, key: &str, document: Value, media: Media, release: u32
     if kind.custom.is_none() {
         kind.from_hub(version, fields);
     }
-    // Both follow from the key and the revision.
+    // Both fields follow from the key and the revision, so they are not stored.
     let metadata = meta::metadata_mut(fields);
     metadata.remove("resourceVersion");
     metadata.remove("selfLink");

@@ -200,7 +200,7 @@ fn checked(context: &Context, patched: Patched) -> Result<Value, Stop> {
     let mut patched = patched;
     let own = context.request.target.version;
     let mut version = own;
-    // A strategic patch is converted into the struct of the path's kind, whatever apiVersion and kind it sets.
+    // A strategic patch is converted into the struct of the path's kind, even if it sets another apiVersion and kind.
     if !patched.is_strategic()
         && let Some(document) = patched.document.as_object()
     {

@@ -41,8 +41,8 @@ pub struct Expected {
 pub enum Append {
     /// The whole proposal is durable, under its numbers.
     Appended,
-    /// Another server appended first, and nothing of the proposal is in the log. Its events come by
-    /// [`Log::tail`](super::Log::tail).
+    /// Another server appended first, and nothing of the proposal is in the log. [`Log::tail`](super::Log::tail)
+    /// returns the other server's events.
     Behind,
     /// The log numbers events itself. These are the outcomes of the decisions, in their order. The tail has all events
     /// up to the last of these, including those of other servers that were faster.

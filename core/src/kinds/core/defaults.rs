@@ -1,4 +1,4 @@
-//! Defaults of the core group: pods and what they are made of, services, volumes, namespaces.
+//! Defaults of the core group: pods and their parts, services, volumes, namespaces.
 
 use super::measure;
 use crate::quota::Usage;

@@ -22,10 +22,10 @@ const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 #[derive(Clone, Copy)]
 pub struct ApplyRequest<'a> {
-    /// `None` creates.
+    /// The live object; `None` if the apply creates it.
     pub live: Option<&'a Value>,
     pub config: &'a Value,
-    /// Takes over fields from their owners.
+    /// Whether the applier becomes owner of fields that other managers own.
     pub force: bool,
     pub writer: Writer<'a>,
 }

@@ -51,7 +51,7 @@ macro_rules! shared_storage_suite {
     };
 }
 
-/// A ConfigMap's event with this number, as a writer makes it that knows the log up to the number before.
+/// A ConfigMap's event with this number, as written by a writer that has read the log up to the previous number.
 fn map(offset: u64, name: &str, value: &str, replaces: u64) -> Record {
     let text = |word: &str| format!("{word}-{name}");
     let object = format!(
