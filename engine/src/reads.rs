@@ -271,7 +271,7 @@ mod tests {
     fn ask(turns: &Arc<Turns>, name: &str) -> std::pin::Pin<Box<impl Future<Output = Turn> + use<>>> {
         let (turns, name) = (turns.clone(), Some(Arc::from(name)));
         let mut asked = Box::pin(async move { turns.turn(name).await });
-        // A future is in the queue once it was polled.
+        // A future is in the queue after it was polled once.
         if let Some(turn) = now(&mut asked) {
             return Box::pin(ready(Some(turn), asked));
         }
@@ -301,7 +301,7 @@ mod tests {
         let mut others = ["b", "c", "d"].map(|name| ask(&turns, name));
         let first = now(&mut others[0]).expect("a place that was left");
         assert!(now(&mut others[1]).is_none() && now(&mut others[2]).is_none());
-        // Users take turns: after one of the greedy user's 98 waiting reads, the others come.
+        // Users take turns: after one of the greedy user's 98 waiting reads, the other users' reads come.
         drop(under_way.pop());
         let mut next: Vec<Turn> = greedy.split_off(2).iter_mut().filter_map(now).collect();
         assert_eq!(next.len(), 1);

@@ -58,7 +58,7 @@ fn finished(mut document: Value) -> Result<Value, String> {
     }
 }
 
-/// A record that servers keep beside objects, as a document of its kind.
+/// A record that servers keep in addition to objects, as a document of its kind.
 pub fn read_record(record: &Record, key: &str, value: &[u8]) -> Result<Value, Fault> {
     let fault = |problem: String| Fault::new(key.as_bytes(), &problem);
     let mut document = plain(value, false).map_err(fault)?;

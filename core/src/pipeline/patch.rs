@@ -116,7 +116,7 @@ impl<'a> Patched<'a> {
         }
     }
 
-    /// For this format Kubernetes converts the result into a Go struct; for the others it decodes the result's JSON.
+    /// For this format Kubernetes converts the result into a Go struct; for other formats it decodes the result's JSON.
     fn is_strategic(&self) -> bool {
         self.context.request.body.format == Format::StrategicMergePatch
     }

@@ -125,7 +125,8 @@ pub fn named(config: &Value) -> (String, String) {
     )
 }
 
-/// An entry by which an unnamed updater owns the live object's fields, so that conflicts with them are detected.
+/// An entry that makes an unnamed updater the owner of the live object's fields, so that conflicts with them are
+/// detected.
 fn owner_before_first_apply(live: &Value, writer: &Writer) -> Option<Entry<'static>> {
     let writer = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
     let owned = writer.difference(None, live).changed;

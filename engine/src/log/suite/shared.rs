@@ -308,7 +308,7 @@ pub fn claims_are_made_once<B: Backend>() {
             threads.map(|thread| thread.join().expect("a server"))
         });
         assert_eq!(receipts.iter().filter(|receipt| is_overtaken(receipt)).count(), 1, "{receipts:?}");
-        // The loser claims another value once it has read the winner's event.
+        // After the loser has read the winner's event, it claims another value.
         let nth = usize::from(is_overtaken(&receipts[1]));
         written(&claim(nth, next(backend.server(nth)), format!("other/{round}")));
     }
