@@ -29,7 +29,7 @@ pub struct Call {
     pub flaw: Option<Refusal>,
     /// The request's origin for the audit trail; set only if the service keeps one.
     pub source: Option<Box<Source>>,
-    /// What authentication reports to the client and to audit.
+    /// The reports of authentication to the client and to audit.
     pub told: Told,
     /// Whether the server itself makes the request. Its requests are not limited, because the server's plans have
     /// bounds of their own.

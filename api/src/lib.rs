@@ -4,8 +4,8 @@
 //! renders the [`Reply`]. A caller in the same process makes the call itself, without parsing or rendering. Either way
 //! the call passes the same layers, one file each; [`layers::all`](layers) lists them in order.
 //!
-//! This crate knows no HTTP: refusals are data, and making a `Status` document of one is the transport's work. What the
-//! server does by itself is in [`housekeeping`], and passes the same layers.
+//! This crate has no HTTP: refusals are data, and the transport makes `Status` documents of them. The server's own work
+//! is in [`housekeeping`], and its requests pass the same layers.
 
 mod authorities;
 mod call;

@@ -48,7 +48,7 @@ impl Found {
 }
 
 impl Found {
-    /// The state by which admission judges a request that writes nothing, at the moment that the call is about.
+    /// The state on which admission judges a request that writes nothing, at the moment of the call.
     pub(crate) async fn admitting(&self, engine: &Arc<Engine>) -> Result<Arc<State>, Refusal> {
         let Found { scene, kind, request, .. } = self;
         let reader = Reader::of(&request.user);

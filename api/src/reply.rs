@@ -113,7 +113,7 @@ pub struct Watched {
     pub timeout: Duration,
     pub bookmarks: bool,
     pub mark_initial_end: bool,
-    /// The error with which a watch that cannot begin ends.
+    /// The error that ends a watch that cannot begin.
     pub flaw: Option<Refusal>,
     /// The audit trail, which ends with the watch.
     pub trail: Option<Box<Trail>>,

@@ -26,7 +26,7 @@ pub trait Elsewhere: Send + Sync + 'static {
     -> BoxFuture<'a, Result<Option<Reviewed>, String>>;
 }
 
-/// The error for a token that no authenticator knows.
+/// The error for a token that no authenticator accepts.
 pub const UNKNOWN_TOKEN: &str = "invalid bearer token";
 
 /// The user of a token, and those of the requested audiences that the token is for.

@@ -26,7 +26,7 @@ pub struct Due {
     pub rest: Option<Place>,
 }
 
-/// The due deletions of objects after `after`, oldest first. Objects that are not due are not looked at.
+/// The due deletions of objects after `after`, oldest first. Objects that are not due are not read.
 pub fn plan(state: &State, ttl: Duration, now_ms: i64, after: Option<Place>) -> Due {
     let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
     let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));

@@ -5,7 +5,7 @@
 //!
 //! - `schema`: the table of field types; `kinds`: the definition of each kind; `object`: documents.
 //! - `merge`: patches; `select`: label and field selectors.
-//! - `authz`: who may do what; `admission`: changes and refusals beside the rules of a kind.
+//! - `authz`: permissions of users; `admission`: changes and refusals in addition to the rules of a kind.
 //! - `wire`: every response body other than stored bytes.
 //! - [`etcd`]: keys and values of a store shared with Kubernetes.
 //! - [`flowcontrol`]: priority and fairness of requests.

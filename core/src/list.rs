@@ -172,7 +172,7 @@ const CONTINUE_API: &str = "meta.k8s.io/v1";
 /// How many bytes of the seal a token contains.
 const SEAL_BYTES: usize = 16;
 
-/// The key that seals the continue tokens of one cluster. Without it nobody can make or change a token unnoticed.
+/// The key that seals the continue tokens of one cluster. Without the key a token cannot be made or changed unnoticed.
 #[derive(Clone, Default)]
 pub struct TokenKey(pub [u8; 32]);
 

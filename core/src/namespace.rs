@@ -53,7 +53,7 @@ const PATIENCE_MS: i64 = 50;
 pub struct Emptying {
     grace_ms: i64,
     walks: BTreeMap<Arc<str>, Walk>,
-    /// The number of objects looked at, in all rounds.
+    /// The number of objects that were read in all rounds.
     pub looked_at: usize,
 }
 
@@ -64,7 +64,7 @@ struct Walk {
     /// begun.
     left_alone_until_ms: Option<i64>,
     stage: Stage,
-    /// The kind and key of the last object looked at.
+    /// The kind and key of the last object that was read.
     place: Option<(KindId, Arc<str>)>,
     seen: usize,
     deletions: usize,
@@ -93,7 +93,7 @@ impl Stage {
 }
 
 impl Emptying {
-    /// Leaves each namespace alone for `grace` after its deletion, unless someone waits for its end.
+    /// Leaves each namespace alone for `grace` after its deletion, unless a client waits for its end.
     pub fn after(grace: Duration) -> Emptying {
         Emptying { grace_ms: i64::try_from(grace.as_millis()).unwrap_or(i64::MAX), ..Emptying::default() }
     }
@@ -249,7 +249,7 @@ impl Walk {
     }
 }
 
-/// The end of the rest after a walk that looked at `seen` objects.
+/// The end of the pause after a walk that read `seen` objects.
 pub(crate) fn rest(now_ms: i64, seen: usize) -> i64 {
     let seen = i64::try_from(seen).unwrap_or(i64::MAX);
     now_ms.saturating_add(REST_MS).saturating_add(seen / OBJECTS_A_REST_MS)

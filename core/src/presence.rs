@@ -210,7 +210,7 @@ fn server_id(host: &str) -> String {
     format!("apiserver-{}", base32(&hash.finalize()[..16]))
 }
 
-/// The label by which metrics distinguish servers.
+/// The label that distinguishes servers in metrics.
 pub fn server_id_hash(host: &str) -> String {
     let digest = Sha256::digest(server_id(host));
     digest.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))

@@ -117,7 +117,7 @@ pub struct DeleteOptions {
     pub precondition_uid: Option<String>,
     pub precondition_resource_version: Option<String>,
     /// `ignoreStoreReadErrorWithClusterBreakingPotential`: the object cannot be read from the store, and is to be
-    /// removed without being looked at. Never set while the feature gate is off.
+    /// removed without being read. Never set while the feature gate is off.
     pub ignores_read_errors: bool,
     /// Whether the delete is part of a `deletecollection`; then admission gets no name.
     pub is_collective: bool,

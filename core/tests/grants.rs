@@ -57,7 +57,7 @@ fn assert_forbidden<T: std::fmt::Debug>(answer: Result<T, Refusal>, words: &str)
 
 const NOT_HELD: &str = "is attempting to grant RBAC permissions not currently held";
 
-/// A user who may label roles must not make a role that it has aggregate them.
+/// A user that may label roles must not use labels to make its own role aggregate other roles.
 #[test]
 fn a_label_does_not_have_a_foreign_role_gathered() {
     let mut world = cluster(json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]));

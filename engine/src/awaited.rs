@@ -45,8 +45,8 @@ impl Awaited {
         self.decisions.push(Decided { command, at, entries });
     }
 
-    /// The decision that an event belongs to, the index of its write, and what it changes; `None` for an event of
-    /// another server.
+    /// The decision that an event belongs to, the index of its write, and its change; `None` for an event of another
+    /// server.
     pub fn own(&mut self, state: &State, record: &Record) -> Option<(usize, usize, Change)> {
         let (place, nth) = self
             .decisions

@@ -1,8 +1,8 @@
 //! Counts the bytes that each namespace wrote recently, to find the namespaces that fill the disk.
 //!
-//! When the disk is nearly full, writes for these namespaces are refused first, and writes for other namespaces go on.
-//! A namespace is refused when its share of the bytes written recently is above a limit, and the limit falls with the
-//! room on the disk.
+//! When the disk is nearly full, writes for these namespaces are refused first, and writes for other namespaces are
+//! still accepted. A namespace is refused when its share of the bytes written recently is above a limit, and the limit
+//! falls with the room on the disk.
 
 use std::collections::HashMap;
 

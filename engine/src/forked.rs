@@ -1,7 +1,7 @@
 //! A log in memory that continues another log from one of its events: the log of a fork of a running cluster.
 //!
 //! Events up to the fork are read from the other log and never copied; later events are kept here. Forking takes the
-//! same time however long the other log is. While a fork lives, the other log [keeps](Held) the history that the two
+//! same time for any length of the other log. While a fork lives, the other log [keeps](Held) the history that the two
 //! share. Nothing is written to a disk: the fork ends when it is dropped.
 
 use crate::log::{Append, AsOf, Changed, Changes, Fault, Identity, Log, LogRead, Origin, Proposal, Size};

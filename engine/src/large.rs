@@ -2,7 +2,7 @@
 //!
 //! Judging takes time in proportion to the request's body and to the object that it changes. A small request is judged
 //! on the worker that received it. A large one would occupy the worker for long. So it waits here until it is its
-//! user's turn, and is judged on a thread of low priority. A user who sends many bodies of megabytes thus takes some of
+//! user's turn, and is judged on a thread of low priority. So a user that sends many bodies of megabytes takes some of
 //! the processors but no worker. Another user's large request waits for one request of each user before it, not for all
 //! of them.
 

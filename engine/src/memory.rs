@@ -35,7 +35,7 @@ struct Inner {
     soon_short: Option<u64>,
     /// The last event that another process appended.
     others: u64,
-    /// What another process appends just before the next batch.
+    /// The records that another process appends just before the next batch.
     first: Option<First>,
 }
 

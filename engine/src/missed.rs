@@ -48,7 +48,7 @@ pub type Reading = Pin<Box<dyn Future<Output = Result<Missed, Fault>> + Send>>;
 /// The question: the next events after `began`, up to `until`.
 pub struct Ask {
     pub selection: Selection,
-    /// Has the kinds by which the records are decoded.
+    /// The state with the kinds that decode the records.
     pub state: Arc<State>,
     pub began: Offset,
     pub until: Offset,

@@ -106,7 +106,7 @@ impl Engine {
         self.mutate_telling(request, &mut Told::default()).await
     }
 
-    /// Like [`Engine::mutate`], and fills `told` with what admission reports, even for a refused request.
+    /// Like [`Engine::mutate`]. It also fills `told` with the reports of admission, even for a refused request.
     pub async fn mutate_telling(&self, request: &Request, told: &mut Told) -> Result<Reply, Refusal> {
         let stamp = self.stamp();
         let kind = self.snapshot().registry.share(request.target.kind);
@@ -160,7 +160,8 @@ impl Engine {
                 tokio::select! {
                     biased;
                     ended = &mut attempt => break ended?,
-                    // The turn is over. The attempt goes on and may succeed, but other requests no longer wait for it.
+                    // The turn is over. The attempt continues and may succeed, but other requests no longer wait for
+                    // it.
                     () = &mut over, if turn.is_some() => {
                         turn = None;
                         races.lapsed = true;
@@ -426,7 +427,7 @@ impl Engine {
             return calls.into_iter().map(|call| (call, none())).collect();
         };
         let ticks = self.settings().ticks;
-        // Run in this task, not in spawned ones: this task knows which request the calls belong to.
+        // The calls run in this task, not in spawned tasks, because this task records which request they belong to.
         let asked = calls.into_iter().map(|call| {
             let outside = &outside;
             async move {

@@ -1,8 +1,8 @@
 //! The last offset of a log that other servers append to: one question serves all requests that wait for it.
 //!
 //! Waking a thread costs more than answering a request. So the answer wakes one request, and this one wakes the others
-//! from its own thread. The next question begins after the threads have had their turn: by then the requests that come
-//! of these answers wait for it as well.
+//! from its own thread. The next question begins after the threads have had their turn: by then the requests that
+//! result from these answers wait for it as well.
 
 use crate::log::{Fault, LastFound};
 use crate::wakes;

@@ -30,13 +30,14 @@ holdfast_planted::bugs! {
         HalfBatchAfterFault,
         /// A failed append is acknowledged.
         FaultAcknowledged,
-        /// After a fault the writer goes on without reading what had become durable: offsets are given out twice.
+        /// After a fault the writer continues without reading the events that became durable, so offsets are used
+        /// twice.
         OffsetsReused,
         /// A batch that another server's append overtook is acknowledged, and is not in the log.
         OvertakenAcknowledged,
         /// A start misses the newest event.
         LoadMissesLast,
-        /// An object is removed at once, whatever finalizers it has.
+        /// An object is removed at once, even if it has finalizers.
         FinalizersIgnored,
         /// A dry run is carried out.
         DryRunWrites,

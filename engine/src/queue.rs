@@ -3,8 +3,8 @@
 //! A writer whose log waits for no disk needs no thread: each caller that queues a command also runs the writer.
 //!
 //! No caller waits for a writer that has ended. The writer first records that it has ended and then empties the queue.
-//! A caller first queues its command, then checks whether the writer has ended, and if so empties the queue too. So
-//! each command is either taken by the writer or dropped, and dropping it answers the waiting request.
+//! A caller first queues its command, then checks whether the writer has ended, and if so empties the queue too. So the
+//! writer takes each command, or the command is dropped; a dropped command answers the waiting request.
 
 use crate::gather::{Expected, Gathering};
 use crate::log::{Fault, Wake};

@@ -270,7 +270,7 @@ impl Book {
     }
 }
 
-/// The most bytes that one user may hold once more than half of the memory is used and `others` other users hold
+/// The maximum number of bytes of one user if more than half of the memory is used and `others` other users hold
 /// memory.
 fn share(others: usize, bytes_max: u64) -> u64 {
     // The share of one more user stays free even if there is no other.

@@ -3,7 +3,7 @@
 //!
 //! A read may wait for a disk. On a worker of the runtime it would delay every request of that worker. So each read
 //! runs on a thread of its own, and a request that comes when the bound is reached waits without a thread. Waiting
-//! reads are served in turns between users, and one user has only a few in progress, however many it requests. Short
+//! reads are served in turns between users, and one user has only a few in progress, even if it requests many. Short
 //! reads wait only for other short reads; a user's long reads run on threads of low priority.
 
 use crate::read_memory::{Name, ReadMemory, Reader};
@@ -29,7 +29,7 @@ pub struct Reads {
 enum Way {
     /// On threads for blocking work. `long` and `short` bound how many reads run at a time.
     Pool { long: Arc<Turns>, short: Arc<Turns> },
-    /// On the calling thread: for simulations and tests, which have one thread and no runtime.
+    /// Reads run on the calling thread: for simulations and tests, which have one thread and no runtime.
     Here,
 }
 
@@ -271,7 +271,7 @@ mod tests {
     fn ask(turns: &Arc<Turns>, name: &str) -> std::pin::Pin<Box<impl Future<Output = Turn> + use<>>> {
         let (turns, name) = (turns.clone(), Some(Arc::from(name)));
         let mut asked = Box::pin(async move { turns.turn(name).await });
-        // A future is in the queue once it was polled.
+        // A future is in the queue after it was polled once.
         if let Some(turn) = now(&mut asked) {
             return Box::pin(ready(Some(turn), asked));
         }
@@ -301,7 +301,7 @@ mod tests {
         let mut others = ["b", "c", "d"].map(|name| ask(&turns, name));
         let first = now(&mut others[0]).expect("a place that was left");
         assert!(now(&mut others[1]).is_none() && now(&mut others[2]).is_none());
-        // Users take turns: after one of the greedy user's 98 waiting reads, the others come.
+        // Users take turns: after one of the greedy user's 98 waiting reads, the other users' reads come.
         drop(under_way.pop());
         let mut next: Vec<Turn> = greedy.split_off(2).iter_mut().filter_map(now).collect();
         assert_eq!(next.len(), 1);

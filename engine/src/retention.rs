@@ -1,7 +1,7 @@
 //! Forgets old history, by age and by size, while requests are served.
 //!
-//! The state at the new beginning stays, and so does every event since; see [`Log::forget`]. A pass runs on a thread of
-//! its own, in steps, so that neither writers nor readers wait for it.
+//! The state at the new beginning and all later events stay; see [`Log::forget`]. A pass runs on a thread of its own,
+//! in steps, so that neither writers nor readers wait for it.
 
 use crate::engine::Engine;
 use crate::forked::Holds;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub struct Retention {
     /// Versions older than this are forgotten.
     pub age: Option<Duration>,
-    /// If the log takes more, the oldest versions are forgotten. Current objects stay, whatever their size.
+    /// If the log takes more, the oldest versions are forgotten. Current objects stay, even if they exceed the bound.
     pub bytes: Option<u64>,
 }
 

@@ -1,7 +1,7 @@
 //! Turns: a request that lost several races for an object queues for the right to write it, and other writers queue
 //! behind.
 //!
-//! A decision that another write overtook is made again. Under a steady stream of faster writers that could go on for
+//! A decision that another write overtook is made again. Under a steady stream of faster writers that could repeat for
 //! ever. So after a few races a request takes a turn on the objects and claims that it lost. Each object or claim has a
 //! line, first in, first out. While a line exists, each request about to write the same object or claim joins it, and
 //! judges again when it is served. No other request writes during a turn, so the next attempt of its holder succeeds.

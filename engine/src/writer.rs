@@ -315,7 +315,7 @@ impl Writer {
         }
     }
 
-    /// Refuses writes that make no room, and uses the reserve for the others.
+    /// Refuses writes that make no room, and uses the reserve for the other writes.
     fn leave_what_makes_room(&self, commands: &mut Vec<Command>, why: &str) {
         let (mut kept, refused): (Vec<_>, Vec<_>) = commands.drain(..).partition(|command| self.makes_room(command));
         refused.into_iter().for_each(|command| command.answer(Err(Rejection::Full(why.to_owned()))));

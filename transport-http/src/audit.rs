@@ -1,4 +1,4 @@
-//! The parts of an audit event that only the transport knows: the origin of the request, and the response.
+//! The parts of an audit event that only the transport has: the origin of the request, and the response.
 
 use crate::lists;
 use crate::respond::{self, Encoding, Response, Shape};

@@ -38,7 +38,7 @@ pub struct Builder {
     pub trust: Option<Trust>,
     /// The connections to nodes, pods and Services in the cluster.
     pub connections: Connections,
-    /// The address by which clients reach the server: `10.0.0.1:6443`.
+    /// The address at which clients reach the server: `10.0.0.1:6443`.
     pub address: String,
     /// The URL of the keys of service account tokens; `None` if the keys are not published.
     pub keys_url: Option<String>,

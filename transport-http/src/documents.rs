@@ -83,7 +83,7 @@ fn lock(past: &Past) -> std::sync::MutexGuard<'_, VecDeque<(Arc<Registry>, Arc<D
 /// Documents that describe the API. Each is made at its first request, and made again only when the part of the API
 /// that it describes has changed.
 pub struct Documents {
-    /// The address by which clients reach the server: `10.0.0.1:6443`.
+    /// The address at which clients reach the server: `10.0.0.1:6443`.
     pub(crate) server_address: String,
     /// The documents by name, each with the revision of the kinds from which it was made.
     made: Mutex<HashMap<String, (u64, Bytes)>>,

@@ -53,7 +53,7 @@ impl Transport {
     /// grace period.
     pub(crate) fn watch_ends(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut stopping = self.stopping.subscribe();
-        // The fractional parts of multiples of the golden ratio are spread evenly, however many there are.
+        // The fractional parts of multiples of the golden ratio are spread evenly for any number of watches.
         let nth = self.watches_begun.fetch_add(1, Ordering::Relaxed) as f64;
         let wait = self.manners.watch_grace.mul_f64((nth * 0.618_033_988_749_895).fract());
         async move {

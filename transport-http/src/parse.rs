@@ -189,7 +189,7 @@ fn options_kind(verb: Verb) -> &'static str {
 fn format_of(headers: &HeaderMap, verb: Verb) -> Result<Format, Refusal> {
     let media = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let media = media.split(';').next().unwrap_or("").trim();
-    // Kubernetes compares the media types of patches exactly, and the others without case.
+    // Kubernetes compares the media types of patches exactly, and other media types without case.
     let media = if verb == Verb::Patch { media.to_owned() } else { media.to_ascii_lowercase() };
     let accepted: &str = match (verb, media.as_str()) {
         (Verb::Patch, "application/json-patch+json") => return Ok(Format::JsonPatch),

@@ -96,7 +96,7 @@ struct Inside {
 struct QueuedRequest {
     flow: Arc<Flow>,
     caller: Caller,
-    /// Wakes the request; `None` once it runs.
+    /// Wakes the request; `None` when it runs.
     wake: Option<oneshot::Sender<()>>,
 }
 

@@ -107,8 +107,8 @@ impl Work {
         for _ in 0..ROUNDS_MAX {
             let mut snapshot = service.engine().snapshot();
             if !snapshot.terminating.is_empty() && service.engine().is_divided() {
-                // A namespace is removed only once it is empty, and the removal is not compared with versions in other
-                // logs. So this server first reads them up to their present end.
+                // A namespace is removed only when it is empty, and the removal is not compared with versions in other
+                // logs. So this server first reads the other logs up to their present end.
                 if let Err(refusal) = service.engine().catch_parts_up().await {
                     tracing::debug!(
                         ?refusal,

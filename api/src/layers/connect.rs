@@ -92,7 +92,7 @@ async fn may_create(service: &Arc<Service>, request: &Request) -> Result<(), Ref
     let state = service.engine().snapshot();
     let mut asked = request.clone();
     asked.verb = Verb::Create;
-    // Authorization knows a subresource by its first path segment.
+    // Authorization uses only the first path segment of a subresource.
     asked.target.subresource = asked.target.subresource.as_deref().map(|name| first(name).to_owned());
     service.judged(&state, |authorizer| authorization::may_request(authorizer, &state, &asked)).await
 }

@@ -33,7 +33,7 @@ use std::time::Duration;
 /// The layers of the service, the outermost first.
 pub(crate) fn all(metrics: &Arc<Metrics>, flow: &Arc<FlowControl>, options: &Options) -> Vec<Box<dyn Layer>> {
     vec![
-        // Gives the request an id, counts it and records it, whatever its result.
+        // Gives the request an id, counts it and records it, for every result.
         Box::new(audit::Audit::new(metrics.clone())),
         // Lets the user act as another, if that is allowed.
         Box::new(impersonation::Impersonation::new(options.constrained_impersonation)),

@@ -63,7 +63,7 @@ async fn answer(service: &Arc<Service>, found: &Found, told: &mut Told) -> Outco
     }
 }
 
-/// The state by which the review is judged, which may be of the past.
+/// The state on which the review is judged. It may be a past state.
 async fn judging(service: &Service, found: &Found, review: &Value) -> Result<Arc<State>, Refusal> {
     let (user, spec) = (&found.request.user, &review["spec"]);
     let reader = Reader::of(user);

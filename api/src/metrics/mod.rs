@@ -128,7 +128,7 @@ const AUTHENTICATION_BUCKETS: [f64; 15] =
 #[derive(Default)]
 pub struct Record {
     counting: Option<(Arc<Metrics>, Instant)>,
-    /// The row that counts the request, once it is known.
+    /// The row that counts the request; `None` until it is found.
     row: Option<Arc<Row>>,
     code: u16,
     /// The flow of the request, if the request reached flow control.

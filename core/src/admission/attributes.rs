@@ -40,7 +40,7 @@ pub struct Attributes<'a> {
     pub answers: &'a Answers,
     pub operation: Operation,
     pub body: Body,
-    /// Null for a delete.
+    /// The new object; null for a delete.
     pub object: Value,
     /// The stored object; null if there is none.
     pub old: &'a Value,

@@ -1,4 +1,4 @@
-//! Admission: changes, refusals and warnings of a write beside the rules of its kind.
+//! Admission: changes, refusals and warnings of a write in addition to the rules of its kind.
 //!
 //! Start at [`plugins::PLUGINS`], the table of plug-ins in order, and at [`Attributes`], their view of a write. The
 //! enabled plug-ins ([`Admission`]) form a chain that runs twice for a write: the mutating half on the client's object,

@@ -37,7 +37,7 @@ impl Operation {
     }
 }
 
-/// Results of admission beside the object.
+/// Results of admission in addition to the object.
 #[derive(Debug, Default, Clone)]
 pub struct Admitted {
     pub told: Told,

@@ -12,7 +12,7 @@ pub struct Rule {
     versions: Vec<String>,
     pub(super) resources: Vec<String>,
     scope: String,
-    /// Empty: all names.
+    /// The names; empty for all names.
     names: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ pub struct Asked<'a> {
 pub struct Matching {
     pub rules: Vec<Rule>,
     pub excluded: Vec<Rule>,
-    /// Rules also match other versions of the same kind (`matchPolicy: Equivalent`).
+    /// Whether rules also match other versions of the same kind (`matchPolicy: Equivalent`).
     pub is_equivalent: bool,
     pub namespaces: LabelSelector,
     pub objects: LabelSelector,

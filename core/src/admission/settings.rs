@@ -23,7 +23,7 @@ pub struct Admission {
 pub struct Choice {
     pub enabled: Vec<String>,
     pub disabled: Vec<String>,
-    /// Exactly these plug-ins, if set: the older option.
+    /// If set, exactly these plug-ins are enabled. This is the older option.
     pub only: Option<Vec<String>>,
     /// Plug-ins that are on by default, and are disabled here unless they are named.
     pub left_out: &'static [&'static str],

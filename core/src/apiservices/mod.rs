@@ -52,7 +52,7 @@ pub struct Backend {
     pub namespace: String,
     pub name: String,
     pub port: u16,
-    /// PEM certificates of the server's CAs; empty: the CAs of this machine.
+    /// PEM certificates of the server's CAs; if empty, the CAs of this machine are used.
     pub ca_bundle: Vec<u8>,
     pub insecure: bool,
 }

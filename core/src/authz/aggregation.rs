@@ -64,7 +64,7 @@ pub fn gathered(name: &str, roles: &OrdMap<Arc<str>, Arc<ClusterRole>>) -> Vec<R
     out
 }
 
-/// The rules of `blocks` in order without duplicates: what the aggregation controller writes into the role.
+/// The rules of `blocks` in order without duplicates, which the aggregation controller writes into the role.
 pub fn flattened(blocks: &[RuleBlock]) -> Vec<PolicyRule> {
     let mut seen = BTreeSet::new();
     blocks.iter().flat_map(|block| block.iter()).filter(|rule| seen.insert(*rule)).cloned().collect()

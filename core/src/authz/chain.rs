@@ -163,7 +163,7 @@ pub struct Judged {
     /// The mode and the name of the authorizer that allowed or denied; `None` for privileged users, because no
     /// authorizer is asked about them.
     pub by: Option<(Mode, String)>,
-    /// Webhooks skipped because of their match conditions.
+    /// The webhooks that were skipped because of their match conditions.
     pub passed_over: Vec<PassedOver>,
 }
 
@@ -204,7 +204,7 @@ impl fmt::Display for Mode {
 pub struct KnownRules {
     pub rules: Vec<PolicyRule>,
     pub errors: Vec<String>,
-    /// Some authorizers cannot list all their rules.
+    /// Whether the list may be incomplete, because some authorizers cannot list all their rules.
     pub is_incomplete: bool,
 }
 

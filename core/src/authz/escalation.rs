@@ -1,4 +1,4 @@
-//! Privilege escalation: nobody may grant permissions that they do not have.
+//! Privilege escalation: users may not grant permissions that they do not have.
 //!
 //! These checks follow authorization, before a role or binding is written. The verbs `escalate` (on the role) and
 //! `bind` (on the referenced role) bypass them, and so does membership in the privileged group. The checks are the
@@ -37,10 +37,10 @@ pub struct Grant<'a> {
     pub subresource: &'a str,
     /// The object as refusals name it by resource.
     pub subject: Subject,
-    /// The kind, by which Invalid refusals name the object.
+    /// The kind, which Invalid refusals use to name the object.
     pub kind: &'a str,
     pub new: &'a Value,
-    /// `None` for a create.
+    /// The old object; `None` for a create.
     pub old: Option<&'a Value>,
 }
 

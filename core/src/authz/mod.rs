@@ -62,7 +62,7 @@ pub struct ResourceTarget<'a> {
     pub version: &'a str,
     pub resource: &'a str,
     pub subresource: &'a str,
-    /// Empty: cluster-scoped, or all namespaces.
+    /// The namespace; empty for cluster-scoped resources and for all namespaces.
     pub namespace: &'a str,
     pub name: &'a str,
     /// The selectors of the request. A user may be allowed to see only part of a resource.

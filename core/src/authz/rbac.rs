@@ -1,7 +1,7 @@
 //! RBAC: the index of roles and bindings, and its decisions.
 //!
 //! The index is persistent: it is cloned with the state in constant time and updated with each document. A question
-//! looks at the roles bound to the user or its groups if they are few, otherwise at the roles that grant the request.
+//! checks the roles bound to the user or its groups if they are few, otherwise the roles that grant the request.
 
 use super::aggregation::{ClusterRole, RuleBlock, flattened, gathered};
 use super::role::{GROUP, RoleKind, SERVICE_ACCOUNT};

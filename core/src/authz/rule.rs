@@ -231,7 +231,7 @@ fn texts(value: Option<&Value>) -> Vec<String> {
     items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
 }
 
-/// An entry that is not a string becomes an empty name: dropping it could widen the rule to every name.
+/// An entry that is not a string becomes an empty name: without the entry the rule could grant every name.
 fn names(value: Option<&Value>) -> Vec<String> {
     let items = value.and_then(Value::as_array).into_iter().flatten();
     items.map(|item| item.as_str().unwrap_or_default().to_owned()).collect()

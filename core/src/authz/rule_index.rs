@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hasher};
 /// A rule grants the product of its lists (verbs, groups, resources, names). If the product exceeds this many times the
 /// rule's entries, the rule is indexed by its resources alone, so that an index is never much larger than its rules.
 const PARTS_AN_ENTRY: usize = 4;
-/// Short rules are indexed by each part, whatever the product.
+/// Rules with at most this many parts are indexed by each part.
 const PARTS_MIN: usize = 64;
 
 /// An index from granted parts to rules, by rule number.
@@ -26,7 +26,7 @@ struct Entry {
     /// A hash of the granted part. Hashes may collide, so the rule itself is checked too.
     key: u64,
     rule: u32,
-    /// Which of the rule's parts.
+    /// The number of the part in the rule.
     part: u32,
 }
 
@@ -35,7 +35,7 @@ const EXACT: u64 = 1;
 const WIDE: u64 = 2;
 const PATH: u64 = 3;
 const PREFIX: u64 = 4;
-/// Stands for the name in a rule without names.
+/// Represents the name in a rule without names.
 const ANY_NAME: u64 = 5;
 
 impl RuleIndex {

@@ -26,7 +26,7 @@ pub struct Spanned {
 
 /// A message and its offset in the source.
 pub type Complaint = (String, usize);
-/// The offset of a message that has no place.
+/// The offset of a message that belongs to no place in the source.
 pub const NOWHERE: usize = usize::MAX;
 
 // Two-character signs come first, because the lexer takes the first sign that matches.

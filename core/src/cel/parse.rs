@@ -31,7 +31,7 @@ pub fn parse(source: &str) -> Result<Box<Node>, Vec<Complaint>> {
     match outcome {
         Ok(node) if complaints.is_empty() => return Ok(node),
         Ok(_) => {}
-        // Exceeding the depth is the only error reported.
+        // If the depth is exceeded, only that error is reported.
         Err(complaint) if complaint.1 == NOWHERE => return Err(vec![complaint]),
         Err(complaint) => complaints.push(complaint),
     }

@@ -106,10 +106,10 @@ pub struct Duration(pub i64);
 /// An instant between the years 1 and 9999.
 #[derive(Debug, Clone, Copy)]
 pub struct Timestamp {
-    /// Since 1970.
+    /// The seconds since 1970.
     pub seconds: i64,
     pub nanos: u32,
-    /// Seconds east of UTC in the original text. Shown, but irrelevant for comparisons.
+    /// Seconds east of UTC in the original text. They are shown, but do not matter for comparisons.
     pub offset_seconds: i32,
 }
 

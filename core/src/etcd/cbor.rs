@@ -1,4 +1,4 @@
-//! Decodes CBOR, the form of custom resources if an API server was told to store them so.
+//! Decodes CBOR, the form of custom resources if an API server was configured to store them in it.
 //!
 //! Kubernetes writes text as byte strings, because it has not checked that it is valid text. Values that have no form
 //! in JSON are refused.

@@ -7,18 +7,18 @@ use crate::kinds::{Kind, KindId, Registry};
 /// The keys under one storage prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
-    /// Begins and ends with a slash.
+    /// The prefix of all keys, which begins and ends with a slash.
     root: String,
 }
 
 /// The meaning of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place<'k> {
-    /// An object. Its key within the kind is `namespace/name`, or the name alone.
+    /// An object. Its key within the kind is `namespace/name`, or only the name.
     Object { kind: KindId, key: &'k str },
     /// A record that servers keep for themselves; the name is empty if there is only one.
     Record { record: &'static Record, name: &'k str },
-    /// Of an unknown kind: its definition may come later, or another server may serve it.
+    /// An object of an unknown kind: its definition may come later, or another server may serve it.
     Strange,
 }
 
@@ -82,14 +82,15 @@ impl Keys {
         is_object.then(|| (&path[..group.len() + 1 + plural.len()], names))
     }
 
-    /// Whether a key begins as those of custom kinds do, with a group that has a dot, even if no object has such a key.
+    /// Whether a key begins like a key of a custom kind, with a group that has a dot, even if no object can have the
+    /// key.
     pub fn is_of_custom_kind(&self, key: &[u8]) -> bool {
         let path = key.strip_prefix(self.root.as_bytes()).unwrap_or_default();
         path.split(|byte| *byte == b'/').next().is_some_and(|group| group.contains(&b'.') && group.len() < path.len())
     }
 
-    /// The kind under whose prefix a key is, and what follows the prefix, even if no object of the kind can have such a
-    /// key.
+    /// The kind under whose prefix a key is, and the rest of the key after the prefix, even if no object of the kind
+    /// can have the key.
     pub fn under(&self, registry: &Registry, key: &[u8]) -> Option<(KindId, String)> {
         let text = String::from_utf8_lossy(key);
         let (kind, rest) = kind_of(registry, text.strip_prefix(&self.root)?)?;
@@ -126,7 +127,7 @@ impl Keys {
     }
 }
 
-/// Storage paths have one segment or two; none of two segments begins with one of one segment.
+/// Storage paths have one or two segments. No path of two segments begins with a path of one segment.
 fn kind_of<'p>(registry: &Registry, path: &'p str) -> Option<(KindId, &'p str)> {
     let first = path.find('/')?;
     let second = path[first + 1..].find('/').map(|second| first + 1 + second);

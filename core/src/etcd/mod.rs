@@ -26,9 +26,9 @@ use crate::refusal::Cut;
 use crate::visible;
 use std::fmt;
 
-/// The most bytes of a key that a fault shows. Valid keys are shorter.
+/// The maximum number of bytes of a key that a fault shows. Valid keys are shorter.
 const KEY_SHOWN_MAX: usize = 512;
-/// The most bytes of a problem that a fault shows. Problems quote values, which may be long.
+/// The maximum number of bytes of a problem that a fault shows. Problems quote values, which may be long.
 const PROBLEM_SHOWN_MAX: usize = 2048;
 
 /// A key whose value cannot be read, and why.
@@ -44,7 +44,7 @@ impl Fault {
     }
 }
 
-/// On one line, cut to `bytes_max`.
+/// The text on one line, cut to `bytes_max` bytes.
 fn shown(text: &str, bytes_max: usize) -> String {
     let mut cut = Cut::at(bytes_max);
     cut.add(text);

@@ -1,4 +1,4 @@
-//! The bitmap of allocated node ports, which all API servers on one store share.
+//! The bitmap of allocated node ports. All API servers on one store share it.
 
 use super::{Fault, Media, read_record, write_record};
 use crate::kinds::records::NODE_PORTS;

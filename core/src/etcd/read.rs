@@ -58,7 +58,7 @@ fn finished(mut document: Value) -> Result<Value, String> {
     }
 }
 
-/// A record that servers keep beside objects, as a document of its kind.
+/// A record that servers keep in addition to objects, as a document of its kind.
 pub fn read_record(record: &Record, key: &str, value: &[u8]) -> Result<Value, Fault> {
     let fault = |problem: String| Fault::new(key.as_bytes(), &problem);
     let mut document = plain(value, false).map_err(fault)?;
@@ -81,7 +81,7 @@ fn to_hub(kind: &Kind, version: usize, document: &mut Value) -> Result<(), Refus
 /// The document in a value, not validated.
 fn plain(value: &[u8], is_custom: bool) -> Result<Value, String> {
     let document = match formed(value, is_custom) {
-        // The oldest servers stored text only, and everything else as base64.
+        // The oldest servers stored only text, and all other values as base64.
         Err(problem) if !is_custom => match STANDARD.decode(value.trim_ascii()) {
             Ok(decoded) if !decoded.is_empty() => formed(&decoded, is_custom)?,
             _ => return Err(problem),
@@ -91,7 +91,7 @@ fn plain(value: &[u8], is_custom: bool) -> Result<Value, String> {
     Ok(document)
 }
 
-/// Decodes a value; its first bytes say in which encoding it is.
+/// Decodes a value. Its first bytes identify its encoding.
 fn formed(value: &[u8], is_custom: bool) -> Result<Value, String> {
     let document = match value {
         [] => return Err("it is empty".into()),

@@ -39,7 +39,7 @@ pub fn renumbered(key: &str, json: &[u8], version: Offset) -> Result<Bytes, Faul
     Ok(Draft::new(meta::text(fields, "apiVersion"), meta::text(fields, "kind"), fields).seal(version))
 }
 
-/// An object with nothing but its names, from its key within the kind.
+/// An object that has only its names, from its key within the kind.
 pub fn nothing_but(api_version: &str, kind: &str, key: &str, version: Offset) -> Bytes {
     let (namespace, name) = meta::split_key(key);
     let metadata = match namespace {
@@ -54,7 +54,7 @@ pub fn nothing_but(api_version: &str, kind: &str, key: &str, version: Offset) ->
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Author {
     pub manager: String,
-    /// In Kubernetes' format; empty if unknown.
+    /// The time in Kubernetes' format; empty if unknown.
     pub time: String,
 }
 

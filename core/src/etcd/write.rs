@@ -40,7 +40,7 @@ pub fn write(kind: &Kind, key: &str, document: Value, media: Media, release: u32
     if kind.custom.is_none() {
         kind.from_hub(version, fields);
     }
-    // Both follow from the key and the revision.
+    // Both fields follow from the key and the revision, so they are not stored.
     let metadata = meta::metadata_mut(fields);
     metadata.remove("resourceVersion");
     metadata.remove("selfLink");
@@ -57,7 +57,7 @@ pub(super) fn write_custom(mut document: Value) -> Vec<u8> {
     encode::document(fields)
 }
 
-/// The value of a record that servers keep beside objects.
+/// The value of a record that servers keep in addition to objects.
 pub fn write_record(record: &Record, key: &str, document: &Value, media: Media) -> Result<Vec<u8>, Fault> {
     value(document, record.message, media).map_err(|problem| Fault::new(key.as_bytes(), &problem))
 }

@@ -24,9 +24,9 @@ pub struct Level {
     pub exempt: bool,
     pub shares: u32,
     pub lendable_percent: u32,
-    /// `None`: as many seats as other levels lend.
+    /// The limit of borrowed seats in percent; `None` for as many seats as other levels lend.
     pub borrowing_percent: Option<u32>,
-    /// `None`: a request without a free seat is refused.
+    /// The queuing; `None` if a request without a free seat is refused.
     pub queuing: Option<Queuing>,
 }
 

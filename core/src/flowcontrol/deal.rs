@@ -36,7 +36,7 @@ impl Hand {
         let mut rest = flow;
         for place in 0..hand.size {
             let left = u64::from(deck.max(1)) - place as u64;
-            // The index of the next card among those not dealt yet.
+            // The index of the next card among the cards that are not dealt yet.
             let mut card = (rest % left) as u32;
             rest /= left;
             let mut before = 0;
@@ -63,7 +63,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest! {
-        /// The naive twin: takes cards out of a list one after another.
+        /// Compares with a simple implementation, which takes cards out of a list one after another.
         #[test]
         fn hands_are_dealt_from_a_deck(seed: u64, deck in 1_u32..200, size in 1_u32..12) {
             let hand = Hand::deal(seed, deck, size);

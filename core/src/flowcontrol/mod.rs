@@ -1,9 +1,9 @@
 //! Priority and fairness: which requests go first when more arrive than the server can handle.
 //!
-//! [`Configuration`] is read from the objects of `flowcontrol.apiserver.k8s.io`. It says which flow a request belongs
-//! to ([`schemas`]) and how many of the server's seats each priority level has ([`seats`]). A priority level is a
-//! [`Queues`]: it starts requests, queues them, or refuses them. [`work`] says how many seats a request takes, [`deal`]
-//! which queues a flow uses, [`upkeep`] keeps the objects up to date.
+//! [`Configuration`] is read from the objects of `flowcontrol.apiserver.k8s.io`. It determines the flow of a request
+//! ([`schemas`]) and the number of the server's seats for each priority level ([`seats`]). A priority level is a
+//! [`Queues`]: it starts requests, queues them, or refuses them. [`work`] computes how many seats a request takes,
+//! [`deal`] chooses the queues of a flow, and [`upkeep`] keeps the objects up to date.
 //!
 //! Nothing here waits or reads a clock: each call carries the time, in nanoseconds since the server's start.
 

@@ -2,8 +2,9 @@
 //!
 //! Fair queuing by virtual time. The level's progress is the seat time, in nanoseconds of one seat, that each queue in
 //! use has been due since the start. A queue's next request virtually begins at the queue's own progress, and ends
-//! after the seat time it takes; the request with the earliest virtual end starts first. A request's duration is
-//! unknown until it ends: until then a short one is assumed, and the difference is charged to the queue afterwards.
+//! after the seat time that the request takes. The request with the earliest virtual end starts first. A request's
+//! duration is unknown until it ends. Until then a short duration is assumed, and the difference is charged to the
+//! queue afterwards.
 //!
 //! A queue without waiting or running requests is dropped, so that memory grows with the requests in progress, not with
 //! the configuration or the number of flows.
@@ -18,25 +19,25 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Queuing {
     pub queues: u32,
     pub hand_size: u32,
-    /// The most requests that wait in one queue.
+    /// The maximum number of requests that wait in one queue.
     pub length_max: u32,
 }
 
 /// The configuration of a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// `None`: every request starts at once.
+    /// The number of seats; `None` if every request starts at once.
     pub seats: Option<u32>,
-    /// `None`: a request without a free seat is refused.
+    /// The queuing; `None` if a request without a free seat is refused.
     pub queuing: Option<Queuing>,
 }
 
 /// Identifies a request of a level while it waits or holds seats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket {
-    /// `None`: it arrived while the level had no queues.
+    /// The request's queue; `None` if it arrived while the level had no queues.
     pub queue: Option<u32>,
-    /// In order of arrival.
+    /// Numbers the requests in the order of arrival.
     number: u64,
 }
 
@@ -44,7 +45,7 @@ pub struct Ticket {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     Started(Ticket),
-    /// [`Queues::take_started`] tells when it has started.
+    /// The request waits. When it has started, [`Queues::take_started`] returns its ticket.
     Waiting(Ticket),
     Refused(Full),
 }
@@ -67,11 +68,11 @@ pub enum Leave {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub dispatched: u64,
-    /// Includes requests that left their queue.
+    /// The number of rejected requests, including requests that left their queue.
     pub rejected: u64,
     pub timed_out: u64,
     pub cancelled: u64,
-    /// How often the next request needed more seats than were free although some were.
+    /// How often some seats were free, but too few for the next request.
     pub no_room: u64,
 }
 
@@ -83,15 +84,15 @@ pub struct Queues<T> {
     /// Queues with waiting requests, by the virtual end of their first request and then by its arrival.
     order: BTreeSet<(i128, u64, u32)>,
     running: BTreeMap<Ticket, Request<T>>,
-    /// Finished requests that still hold seats for a while, and how many.
+    /// Finished requests that still hold seats for a while, with the number of these seats.
     lingering: BTreeMap<Ticket, u32>,
     started: Vec<Ticket>,
     /// The virtual time: progress of every queue in use since the start, up to `last`.
     progress: i128,
     last: Moment,
     next_number: u64,
-    // Invariant: `seats_taken` is the sum of the seats in `running` and `lingering`, `seats_wanted` of those in the
-    // queues.
+    // Invariant: `seats_taken` is the sum of the seats in `running` and `lingering`, and `seats_wanted` is the sum of
+    // the seats of the waiting requests.
     seats_taken: u64,
     seats_wanted: u64,
     waiting: usize,
@@ -171,8 +172,8 @@ impl<T> Queues<T> {
         };
         let index = self.choose(flow, queuing, number);
         let length = self.queues.get(&index).map_or(0, |queue| queue.waiting.len());
-        // If anyone waits in the queue, there is no room for this request either. A wide request at the front may leave
-        // seats free; later requests do not overtake it.
+        // If a request waits in the queue, there is no room for this request either. A wide request at the front may
+        // leave seats free; later requests do not overtake it.
         if length >= queuing.length_max.max(1) as usize {
             self.counts.rejected += 1;
             return Arrival::Refused(Full::Queue);
@@ -187,7 +188,7 @@ impl<T> Queues<T> {
         self.place(index);
         self.dispatch(now);
         self.note_demand(now);
-        // The result says that the request has started, so `take_started` must not return it as well.
+        // The result already reports that the request has started, so `take_started` must not return it as well.
         match self.started.iter().position(|started| *started == ticket) {
             Some(at) => {
                 self.started.remove(at);
@@ -357,7 +358,7 @@ impl<T> Queues<T> {
     }
 }
 
-/// What metrics and debug pages show.
+/// The numbers for metrics and debug pages.
 impl<T> Queues<T> {
     pub fn waiting(&self) -> usize {
         self.waiting
@@ -403,7 +404,7 @@ impl<T> Queues<T> {
     }
 }
 
-/// A read-only look at one queue.
+/// A read-only view of one queue.
 pub struct Shown<'a, T> {
     queue: &'a Queue<T>,
     of: &'a Queues<T>,
@@ -411,7 +412,7 @@ pub struct Shown<'a, T> {
 }
 
 impl<'a, T> Shown<'a, T> {
-    /// In order of arrival.
+    /// The waiting requests, in the order of arrival.
     pub fn waiting(&self) -> impl ExactSizeIterator<Item = &'a Request<T>> + use<'a, T> {
         self.queue.waiting.values()
     }
@@ -425,7 +426,7 @@ impl<'a, T> Shown<'a, T> {
         self.queue.seats
     }
 
-    /// In seconds of one seat.
+    /// The virtual start of the next request, in seconds of one seat.
     pub fn next_start(&self) -> f64 {
         seat_seconds(self.queue.next_start)
     }

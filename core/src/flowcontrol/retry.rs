@@ -11,7 +11,7 @@ const MANY: u32 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryAfter {
     seconds: u32,
-    /// When the time was last adjusted.
+    /// The moment of the last adjustment.
     since: Moment,
     /// The number of refusals since then.
     refused: u32,
@@ -27,7 +27,7 @@ impl RetryAfter {
     /// Counts a refusal, and returns the seconds after which the request may be repeated.
     pub fn refuse(&mut self, now: Moment) -> u32 {
         let passed = now.saturating_sub(self.since) / SECOND;
-        // Adjusts only after the clients that were told to wait could come back.
+        // Adjusts only after enough time for the clients with an earlier Retry-After to come back.
         if passed >= u64::from(self.seconds) {
             let a_second = u64::from(self.refused) / passed;
             if a_second >= u64::from(MANY * self.seconds) {

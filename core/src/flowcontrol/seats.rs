@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 
 /// How often limits are adjusted to demand.
 pub const ADJUSTMENT_PERIOD: Moment = 10_000_000_000;
-/// The part of a demand peak that remains after one period: half of it remains after five minutes.
+/// The part of a demand peak that remains after one period. Half of the peak remains after five minutes.
 const DECAY: f64 = 0.977;
-/// The least that a level is taken to want, so that levels without demand share as well.
+/// The minimum of a level's target, so that levels without demand get a share as well.
 const TARGET_MIN: f64 = 0.001;
 
 /// The bounds of a level's number of seats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// The level's share.
+    /// The level's own share of seats.
     pub nominal: u32,
-    /// The seats left when the level lends as many as it may.
+    /// The seats of the level when it lends as many as it may.
     pub lower: u32,
-    /// The seats when the level borrows as many as it may.
+    /// The seats of the level when it borrows as many as it may.
     pub upper: u32,
 }
 
@@ -37,12 +37,12 @@ pub fn bounds(total: u32, levels: &BTreeMap<String, Level>) -> BTreeMap<String, 
     levels.iter().map(|(name, level)| (name.clone(), of(level))).collect()
 }
 
-/// Rounded to the nearest number, halves up.
+/// A percentage of the seats, rounded to the nearest number; halves are rounded up.
 fn percent_of(seats: u32, percent: u32) -> u32 {
     u32::try_from((u64::from(seats) * u64::from(percent) + 50) / 100).unwrap_or(u32::MAX)
 }
 
-/// How many seats a level wants, and the bounds of what it may get.
+/// The number of seats that a level wants, and the bounds of the number that it may get.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Claim {
     pub target: f64,
@@ -51,17 +51,17 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The seats of the level when every level gets this part of what it wants.
+    /// The seats of the level if every level gets this part of its target.
     fn at(&self, part: f64) -> f64 {
         (self.target.max(TARGET_MIN) * part).max(self.lower).min(self.upper)
     }
 }
 
-/// Gives every level the same part of what it wants, within its bounds, so that the sum is `total`. Returns the seats
-/// and that part. Lower bounds are kept even if their sum exceeds `total`.
+/// Gives every level the same part of its target, within its bounds, so that the sum is `total`. Returns the seats and
+/// that part. Lower bounds are kept even if their sum exceeds `total`.
 pub fn allot(total: f64, claims: &[Claim]) -> (Vec<f64>, f64) {
     let given = |part: f64| claims.iter().map(|claim| claim.at(part)).sum::<f64>();
-    // From this part on every level is at its upper bound.
+    // With this part or a larger one, every level is at its upper bound.
     let most = claims.iter().map(|claim| claim.upper / claim.target.max(TARGET_MIN)).fold(0.0, f64::max);
     let (mut low, mut high) = (0.0, most);
     // The sum grows with the part, so a binary search finds it. A number can be halved about this often and still
@@ -90,7 +90,7 @@ impl Demand {
         Demand { began: now, last: now, seats: 0, sum: 0.0, squares: 0.0, max: 0 }
     }
 
-    /// From `now` on, this many seats are wanted.
+    /// Records that this many seats are wanted, beginning `now`.
     pub fn note(&mut self, now: Moment, seats: u64) {
         let elapsed = now.saturating_sub(self.last) as f64;
         self.sum += elapsed * self.seats as f64;
@@ -129,8 +129,8 @@ pub fn smoothed(before: f64, demand: &Demand) -> f64 {
     envelope.max(DECAY * before + (1.0 - DECAY) * envelope)
 }
 
-/// The seats of each level until the next adjustment, in the order of `levels`, and the part of what they want that
-/// they get. Exempt levels take what they use; the others share the rest.
+/// The seats of each level until the next adjustment, in the order of `levels`, and the part of their targets that the
+/// levels get. Exempt levels keep the seats that they use; the other levels share the rest.
 pub fn adjust(levels: &[(Bounds, Wish)]) -> (Vec<u32>, f64) {
     let all: f64 = levels.iter().map(|(bounds, _)| f64::from(bounds.nominal)).sum();
     let exempt = |(bounds, wish): &(Bounds, Wish)| match wish {
@@ -155,7 +155,7 @@ pub fn adjust(levels: &[(Bounds, Wish)]) -> (Vec<u32>, f64) {
     (seats.collect(), part)
 }
 
-/// What a level wants.
+/// The seats that a level wants.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Wish {
     Exempt { peak: u64 },
@@ -196,7 +196,7 @@ mod tests {
         demand.note(200, 0);
         demand.note(300, 0);
         assert_eq!((demand.average(), demand.deviation(), demand.max()), (2.0, 2.0, 4));
-        // Rises with the peak at once.
+        // The demand rises with the peak at once.
         assert_eq!(smoothed(0.0, &demand), 4.0);
         let quiet = demand.next(300);
         assert_eq!((quiet.max(), quiet.average()), (0, 0.0));

@@ -1,5 +1,5 @@
-//! Levels under load, on one thread with a simulated clock: invariants that must always hold, and proof that a flood
-//! hurts only the user that causes it.
+//! Levels under load, on one thread with a simulated clock. Invariants must always hold, and a flood must delay only
+//! the user that causes it.
 
 use super::deal::flow;
 use super::queues::{Full, Leave, Queuing};
@@ -21,7 +21,7 @@ enum Event {
         initial: u32,
         last: u32,
     },
-    /// Ends, leaves or releases the request with this index among those running, waiting or lingering.
+    /// Ends, leaves or releases the request with this index among the running, waiting or lingering requests.
     End(usize),
     Leave(usize),
     Release(usize),
@@ -181,7 +181,7 @@ struct User {
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 struct Served {
     count: u64,
-    /// Seat time.
+    /// The user's seat time.
     work: u64,
     refused: u64,
     longest_wait: Moment,
@@ -258,7 +258,7 @@ fn without_queues_a_flood_takes_everything() {
 
 #[test]
 fn equal_wants_get_equal_seats() {
-    // One user has short requests, one long ones, one wide ones: each gets the same seat time.
+    // One user has short requests, one has long requests, and one has wide requests. Each gets the same seat time.
     let users = [user("short", 40, 2 * MS, 1), user("long", 40, 50 * MS, 1), user("wide", 40, 5 * MS, 5)];
     let served = overload(queued(12, 64, 1, 100), &users, 60_000 * MS);
     let total: u64 = served.iter().map(|served| served.work).sum();
@@ -268,7 +268,8 @@ fn equal_wants_get_equal_seats() {
     }
 }
 
-/// Compared with a naive twin that gives out seats in turn, one request per user, for requests of equal duration.
+/// Compares with a simple implementation that gives seats to the users in turn, one request each, for requests of equal
+/// duration.
 #[test]
 fn one_after_the_other_in_turn() {
     for count in 2..8 {
@@ -284,7 +285,7 @@ fn one_after_the_other_in_turn() {
 
 #[test]
 fn a_wide_request_has_its_turn() {
-    // Narrow requests do not overtake a wide one forever.
+    // Narrow requests do not overtake a wide request forever.
     let users = [user("narrow", 30, 10 * MS, 1), user("wide", 1, 10 * MS, 10)];
     let served = overload(queued(10, 64, 1, 100), &users, 10_000 * MS);
     assert!(served[1].count > 100 && served[1].longest_wait < 200 * MS, "{served:?}");
@@ -348,7 +349,7 @@ fn a_long_request_earns_no_credit_while_it_runs() {
         world.happen(Event::Pass(10 * MS));
         world.happen(Event::End(1));
     }
-    // Now both flows want more than there is, and take turns with the remaining seat.
+    // Now both flows want more seats than there are, and take turns with the remaining seat.
     (0..20).for_each(|_| world.happen(arrive(long)));
     (0..20).for_each(|_| world.happen(arrive(other)));
     let mut turns = 0;

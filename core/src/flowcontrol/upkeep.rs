@@ -1,8 +1,9 @@
-//! Keeps the objects of `flowcontrol.apiserver.k8s.io`: creates and updates the built-in ones, and sets on each
+//! Keeps the objects of `flowcontrol.apiserver.k8s.io`: creates and updates the built-in objects, and sets on each
 //! FlowSchema whether its priority level exists.
 //!
-//! Mandatory objects are always restored. Other built-in objects are kept up to date if their annotation says so, or if
-//! it is absent and nobody has changed them. Objects of an older release that this one no longer has are deleted.
+//! Mandatory objects are always restored. Other built-in objects are kept up to date if their annotation is `true`, or
+//! if it is absent and no user has changed them. Objects of an older release that this release no longer has are
+//! deleted.
 
 use super::schemas::{CATCH_ALL, EXEMPT};
 use crate::authz::bootstrap_objects::{AUTO_UPDATE, flow_control_objects};
@@ -24,7 +25,7 @@ const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
 const KINDS: [Known; 2] = [known::PRIORITY_LEVEL_CONFIGURATION, known::FLOW_SCHEMA];
 
-/// The steps to take now; none once they have been carried out.
+/// The steps to take now; none after they have been carried out.
 pub fn plan(state: &State, stamp: Stamp) -> Vec<Step> {
     let wanted = flow_control_objects();
     let mut steps: Vec<Step> = wanted.iter().filter_map(|object| keep(state, object)).collect();
@@ -53,7 +54,7 @@ fn keep(state: &State, wanted: &Value) -> Option<Step> {
     let is_annotated = changed["metadata"]["annotations"][AUTO_UPDATE] == annotation;
     let mut spec = wanted["spec"].clone();
     if known == known::PRIORITY_LEVEL_CONFIGURATION && name == EXEMPT {
-        // How much the level lends is left to the administrator.
+        // The administrator chooses how much the level lends.
         spec["exempt"] = changed["spec"]["exempt"].clone();
     }
     if is_annotated && (!auto || same(&changed["spec"], &spec)) {
@@ -66,7 +67,8 @@ fn keep(state: &State, wanted: &Value) -> Option<Step> {
     Some(write(Verb::Update, target(Some(name.to_owned())), &changed, PRODUCER))
 }
 
-/// Whether the server keeps an object up to date: as its annotation says, otherwise if nobody has changed it.
+/// Whether the server keeps an object up to date: the value of its annotation, or without one, whether no user has
+/// changed it.
 fn is_auto(object: &Value) -> bool {
     match object["metadata"]["annotations"][AUTO_UPDATE].as_str() {
         Some(text) => text == "true",

@@ -1,4 +1,4 @@
-//! How much of the server one request takes: seats while it is executed, and seats for a while afterwards.
+//! The seats that one request takes: while it is executed, and for a while afterwards.
 
 use super::Moment;
 
@@ -7,26 +7,26 @@ const OBJECTS_A_SEAT: usize = 100;
 /// How many watchers notified of a write count as one seat, and how long that seat is held, in nanoseconds.
 const WATCHERS_A_SEAT: usize = 10;
 const TELLING: Moment = 5_000_000;
-/// The most seats of one request.
+/// The maximum number of seats of one request.
 const SEATS_MAX: u32 = 10;
-/// The most seats of one request as a percentage of its level's seats.
+/// The maximum number of seats of one request as a percentage of its level's seats.
 const SHARE_OF_LEVEL: u32 = 15;
 /// The assumed duration of a request that has not ended, in nanoseconds.
 const EXPECTED: Moment = 3_000_000;
 
-/// What one request takes.
+/// The seats that one request takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Work {
     /// Seats during execution.
     pub initial_seats: u32,
-    /// Seats after that, while watchers are notified.
+    /// Seats after the execution, while watchers are notified.
     pub final_seats: u32,
     /// How long the final seats are held.
     pub lingering: Moment,
 }
 
 impl Work {
-    /// What most requests take.
+    /// The seats of most requests.
     pub const LEAST: Work = Work { initial_seats: 1, final_seats: 0, lingering: 0 };
 
     /// A list of `objects` objects, or a watch that begins with them.
@@ -57,7 +57,7 @@ impl Work {
         self.total(EXPECTED)
     }
 
-    /// The seat time once the request has taken `duration`.
+    /// The seat time of a request that took `duration`.
     pub fn total(&self, duration: Moment) -> i128 {
         i128::from(self.initial_seats) * i128::from(duration)
             + i128::from(self.final_seats) * i128::from(self.lingering)
@@ -68,7 +68,8 @@ fn bounded(seats_max: u32) -> u32 {
     seats_max.clamp(1, SEATS_MAX)
 }
 
-/// The most of a level's seats that one request may take; `hand` is the hand size of a flow, if the level has queues.
+/// The maximum number of a level's seats that one request may take. `hand` is the hand size of a flow, if the level has
+/// queues.
 pub fn seats_max(nominal: u32, hand: Option<u32>) -> u32 {
     let share = (u64::from(nominal) * u64::from(SHARE_OF_LEVEL)).div_ceil(100) as u32;
     hand.map_or(share, |hand| share.min(nominal / hand.max(1))).max(1)

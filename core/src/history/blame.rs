@@ -17,7 +17,7 @@ pub struct Set {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     pub version: usize,
-    /// The version is the oldest in the log and replaced one that is gone: the field may be older.
+    /// Whether the field may be older, because this version is the oldest in the log and replaced a forgotten version.
     pub or_before: bool,
 }
 
@@ -147,12 +147,12 @@ mod tests {
                 vec![labels(json!({"a": "1", "b": "1"})), labels(json!({"a": "2", "b": "1"}))],
                 vec!["metadata.labels.a \"2\" 1", "metadata.labels.b \"1\" 0"],
             ),
-            // Changed and changed back.
+            // The field is changed and changed back.
             (
                 vec![labels(json!({"a": "1"})), labels(json!({"a": "2"})), labels(json!({"a": "1"}))],
                 vec!["metadata.labels.a \"1\" 2"],
             ),
-            // Removed and added again with the same value.
+            // The field is removed and added again with the same value.
             (
                 vec![
                     labels(json!({"a": "1", "b": "1"})),

@@ -62,7 +62,7 @@ impl<'s> Shape<'s> {
 }
 
 impl FieldChange {
-    /// The number of fields changed; the fields of an added or removed part count one by one.
+    /// The number of changed fields; the fields of an added or removed part count one by one.
     pub fn fields(&self) -> usize {
         match &self.what {
             What::Added(value) | What::Removed(value) => leaf_count(value),
@@ -257,7 +257,8 @@ pub(super) mod tests {
             (json!({"a": null}), json!({}), vec!["- a null"]),
             (json!({}), json!({"a": {"b": 1, "c": 2}}), vec!["+ a {\"b\":1,\"c\":2}"]),
             (json!({"a": {"b": 1}}), json!({"a": [1]}), vec!["~ a {\"b\":1} [1]"]),
-            // By key: another order is one change, and an inserted element moves no other.
+            // Elements are compared by key: another order is one change, and an inserted element moves no other
+            // element.
             (
                 containers(json!([a, b])),
                 containers(json!([b, a])),

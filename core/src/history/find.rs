@@ -25,14 +25,14 @@ impl fmt::Display for UnknownKind {
 
 impl std::error::Error for UnknownKind {}
 
-/// The kind with this name. If several groups have one, the first in discovery order.
+/// The kind with this name. If several groups have such a kind, the first in discovery order.
 pub fn find(registry: &Registry, asked: &str) -> Result<KindId, UnknownKind> {
     let lower = asked.to_lowercase();
     let (name, suffix) = match lower.split_once('.') {
         Some((name, suffix)) => (name, Some(suffix)),
         None => (lower.as_str(), None),
     };
-    // Plural names first, so that a short name never hides one.
+    // Plural names come first, so that a short name never hides a plural name.
     let ranks: [fn(&Kind, &str) -> bool; 3] = [
         |kind, name| kind.resource == name,
         |kind, name| kind.singular == name || kind.kind.to_lowercase() == name,

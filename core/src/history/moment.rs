@@ -3,8 +3,8 @@
 //! A time stands for a version: find the first event that is later than this time; the version just before that event
 //! is meant. An event's time is when its request was judged, and the log is in commit order. So times may go back a
 //! little between events, and clocks may be reset. The rule depends on the log's order: all events after the first
-//! later event count as later, whatever their own time. [`version_at`] finds a later event by binary search, and then
-//! looks back over the events within [`DISORDER_MS`] for an earlier one whose time is later too.
+//! later event count as later, even if their own time is not. [`version_at`] finds a later event by binary search, and
+//! then searches the events within [`DISORDER_MS`] before it for one whose time is also later.
 
 use crate::event::Offset;
 use jiff::{SignedDuration, Timestamp};
@@ -121,7 +121,7 @@ pub fn version_at<E>(
     Ok(Offset(end.0 - 1))
 }
 
-/// An offset whose event is later than the time while the event before is not, or one past the end.
+/// An offset whose event is later than the time, although the event before it is not; or the offset after the end.
 fn first_later<E>(
     time_ms: i64,
     last: Offset,
@@ -135,7 +135,7 @@ fn first_later<E>(
             _ => high = middle,
         }
     }
-    // After a gap, the version meant is the one before the next event that exists.
+    // In a gap, the version just before the next existing event is meant.
     Ok(match event_from(Offset(low))? {
         Some((found, _)) if low <= last.0 => found,
         _ => last.next(),

@@ -5,7 +5,7 @@ use super::path::{Path, Step};
 use crate::visible;
 use holdfast_value::{Map, Value};
 
-/// Unchanged lines shown around changed lines of a long text.
+/// The number of unchanged lines that are shown around changed lines of a long text.
 const CONTEXT_LINES: usize = 3;
 
 /// Whether text is coloured with terminal escapes.
@@ -31,7 +31,7 @@ impl Paint {
         if self.0 { format!("{}{text}{}", CODES[colour as usize], CODES[5]) } else { text.into_owned() }
     }
 
-    /// Escapes everything but `Paint`'s own sequences in the complete output.
+    /// Escapes all hidden characters in the complete output, except `Paint`'s own sequences.
     pub fn finish(self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;

@@ -1,8 +1,8 @@
-//! Undoes one change: computes what the object would be if that change had not been made, but later ones had.
+//! Undoes one change: computes the object as it would be with all later changes and without this one.
 //!
 //! A three-way merge, field by field: the change from `before` to `after` is removed from `now`. Fields that the change
-//! did not touch stay. A touched field gets its value from `before` if it still has its value from `after`; otherwise
-//! it was set since, which is a conflict. List elements are matched by their keys in the kind's schema; a list without
+//! did not touch stay. A touched field gets its value from `before` if it still has its value from `after`. Otherwise
+//! it was set later, which is a conflict. List elements are matched by their keys in the kind's schema; a list without
 //! keys is one field.
 
 use super::difference::Shape;
@@ -108,7 +108,7 @@ impl<'s> Merge<'s> {
 
     fn keyed(&mut self, node: Option<Node<'s>>, path: &Path, before: Keyed, after: Keyed, now: Keyed) -> Vec<Value> {
         let mut merged: Vec<(String, Value)> = Vec::new();
-        // Existing elements keep their order; restored ones go behind the element that they followed.
+        // Existing elements keep their order. Restored elements go behind the element that they followed.
         for (key, _) in &now {
             merged.extend(self.element(node, path, key, [&before, &after, &now]).map(|value| (key.clone(), value)));
         }
@@ -201,11 +201,11 @@ mod tests {
         let image = "spec.containers[name=a].image";
         // Columns: before, after, now, expected, conflicts.
         for (before, after, now, expected, conflicts) in [
-            // Unchanged since; changed elsewhere since; undone already.
+            // The field is unchanged after the change; another field was changed later; the change is already undone.
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 2}), json!({"x": 1}), &[][..]),
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 2, "y": 3}), json!({"x": 1, "y": 3}), &[]),
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 1, "y": 3}), json!({"x": 1, "y": 3}), &[]),
-            // Set since: only force restores the value from before.
+            // The field was set later: only force restores the old value.
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 3}), json!({"x": 1}), &["x"]),
             (json!({"x": 1}), json!({"x": 2}), json!({}), json!({"x": 1}), &["x"]),
             (json!({}), json!({"x": 2}), json!({"x": 3}), json!({}), &["x"]),
@@ -235,7 +235,7 @@ mod tests {
             ),
             (labels(json!({"a": "1"})), labels(json!({})), labels(json!({})), labels(json!({"a": "1"})), &[]),
             (labels(json!({})), labels(json!({"a": "1"})), labels(json!({"a": "1"})), labels(json!({})), &[]),
-            // Keyed elements, each by itself.
+            // Keyed elements are undone one by one.
             (
                 containers(&[a.clone(), b.clone()]),
                 containers(&[a2.clone(), b.clone()]),

@@ -59,7 +59,7 @@ pub struct Leading<'a> {
     /// The name in the path, which for a proxy may include scheme and port: `https:web:8443`.
     pub way: &'a Named<'a>,
     pub options: &'a ConnectOptions,
-    /// Finds another object by kind and key.
+    /// A function that finds another object by kind and key.
     pub find: &'a dyn Fn(Known, &str) -> Option<Value>,
     /// A random number for choosing among several destinations.
     pub draw: u64,
@@ -71,7 +71,7 @@ pub type Lead = fn(&Value, &Leading<'_>) -> Result<Destination, Refusal>;
 /// The destination of a connect request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
-    /// None yet: the log of a pod that has no node.
+    /// No destination yet: the log of a pod that has no node.
     Nowhere,
     /// The kubelet of a node.
     Kubelet { machine: Machine, path: String, query: String },
@@ -85,13 +85,13 @@ pub enum Destination {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     pub name: String,
-    /// Type and address.
+    /// The node's addresses: type and address.
     pub addresses: Vec<(String, String)>,
-    /// The port of its kubelet.
+    /// The port of the node's kubelet.
     pub port: Option<u16>,
     /// The kubelet supports all WebSocket protocol versions.
     pub takes_websockets: bool,
-    /// The node is simulated.
+    /// Whether the node is simulated.
     pub is_simulated: bool,
 }
 

@@ -29,7 +29,7 @@ pub struct Custom {
     pub since: Offset,
     /// The definition is being deleted: no new objects may be created.
     pub terminating: bool,
-    /// `spec.conversion.webhook`, if a webhook converts between versions.
+    /// The definition's `spec.conversion.webhook`, if a webhook converts between versions.
     pub webhook: Option<Value>,
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Admission {
     has_parameters: bool,
     /// The type of `object`, as far as it is checked.
     object: Type,
-    /// `None`: `variables` itself is not declared.
+    /// The fields of `variables`; `None` if `variables` itself is not declared.
     variables: Option<Vec<Field>>,
     /// The type of `params`, if there are any.
     parameters: Type,

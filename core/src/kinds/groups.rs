@@ -34,7 +34,7 @@ impl ApiGroup {
     }
 }
 
-/// In discovery order. A client that only knows a plural name takes the first group that has it.
+/// The groups in discovery order. A client that has only a plural name takes the first group with that name.
 pub(super) const GROUPS: &[ApiGroup] = &[
     super::core::API_GROUP,
     super::apiregistration::API_GROUP,

@@ -87,7 +87,7 @@ use crate::schema::MessageId;
 use holdfast_value::{Map, Value};
 use std::sync::{Mutex, OnceLock};
 
-/// A served kind: one stored object type, in however many groups and versions.
+/// A served kind: one stored object type, in any number of groups and versions.
 pub struct Kind {
     /// `Deployment`.
     pub kind: String,
@@ -102,7 +102,8 @@ pub struct Kind {
     /// The hub group's version in which stores shared with Kubernetes contain the objects up to a minor release, if it
     /// differs from [`Kind::stored_version`].
     pub stored_in: Option<(&'static str, u32)>,
-    /// Stores shared with Kubernetes contain the objects in JSON, whatever media type is configured.
+    /// Whether stores that are shared with Kubernetes always contain the objects in JSON, even if another media type is
+    /// configured.
     pub stored_as_json: bool,
     /// All group versions of the kind. The first is the hub, in which objects are stored.
     pub versions: Vec<Version>,
@@ -140,7 +141,7 @@ pub struct Kind {
     pub immortal: &'static [&'static str],
     /// A description and the names of objects that the system needs: they cannot be deleted by name.
     pub system: Option<(&'static str, &'static [&'static str])>,
-    /// Objects are deleted some time after their last change.
+    /// Whether objects are deleted some time after their last change.
     pub expires: bool,
     /// The server names an object without a name.
     pub named_by_server: bool,
@@ -287,7 +288,7 @@ pub enum Question {
     LocalSubjectAccessReview,
     /// Whether the requesting user may do something.
     SelfSubjectAccessReview,
-    /// Everything the requesting user may do in a namespace.
+    /// All rules of the requesting user in a namespace.
     SelfSubjectRulesReview,
 }
 
@@ -301,7 +302,7 @@ pub struct ScalePaths {
 }
 
 pub struct Selectable {
-    /// As the selector names it: `spec.nodeName`.
+    /// The name of the field in selectors: `spec.nodeName`.
     pub field: String,
     /// The only group in whose requests this name is valid; `None`: all. Event has other names in each group.
     pub group: Option<String>,
@@ -339,14 +340,14 @@ pub type Completed = fn(&Value) -> Option<(&'static str, &'static str)>;
 
 /// One column of the Table form.
 pub struct Column {
-    /// Empty: rows have the cell, but the header does not name it.
+    /// The name in the header; if it is empty, rows have the cell but the header does not name it.
     pub name: String,
     /// `string`, `integer`, `date`, `boolean`, `number`.
     pub ty: &'static str,
     /// `name` for the first column.
     pub format: &'static str,
     pub description: Description,
-    /// 0 shows always, 1 only with `-o wide`.
+    /// Columns with priority 0 are always shown, those with 1 only with `-o wide`.
     pub priority: i32,
     pub cell: Cell,
 }

@@ -26,7 +26,7 @@ pub struct Registry {
     /// A hash map, since every request looks up its kind several times.
     groups: HashMap<Arc<str>, Arc<Group>>,
     by_storage: OrdMap<Arc<str>, KindId>,
-    /// Kinds removed last, oldest first.
+    /// The kinds that were removed last, the oldest first.
     retired: Vector<KindId>,
     revision: u64,
     /// Versions of kinds that clients are not offered. The server itself still finds them.

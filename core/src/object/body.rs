@@ -11,7 +11,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-/// Smaller objects stay whole: the overhead would outweigh the savings.
+/// Smaller objects are not packed, because the overhead would outweigh the savings.
 const BYTES_MIN: usize = 700;
 /// Larger objects are not packed, so that readers get the stored bytes and never a copy.
 const BYTES_MAX: usize = 32 << 10;

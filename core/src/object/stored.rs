@@ -242,7 +242,7 @@ impl<'de, M: Deserialize<'de>> Deserializer<'de> for Whole<'_, 'de, M> {
 struct Entries<'c, 'de, M> {
     values: Values<'c, 'de>,
     begun: bool,
-    /// Receives the value of `metadata`, which is then not an entry.
+    /// Receives the value of `metadata`, which then is not among the entries.
     metadata: Option<&'c mut Option<M>>,
 }
 

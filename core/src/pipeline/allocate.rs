@@ -46,7 +46,7 @@ struct Given<'a> {
     owner: &'a Arc<str>,
 }
 
-/// Stands for an owner that is not an object of this state.
+/// Represents an owner that is not an object of this state.
 static ANOTHER: LazyLock<Arc<str>> = LazyLock::new(|| "another".into());
 
 impl Claims for Given<'_> {

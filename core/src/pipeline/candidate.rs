@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The result of an endpoint's first stage.
 pub(super) enum Made {
     Object(Box<Candidate>),
-    /// Nothing is written: the answer is the whole decision.
+    /// No write is needed: the answer is the whole decision.
     Answer(Box<Decision>),
 }
 
@@ -23,7 +23,7 @@ pub(super) enum Made {
 pub(super) struct Candidate {
     /// The object's key within its kind; empty until a new object has its name.
     pub key: Arc<str>,
-    /// `None`: the object is to be created.
+    /// The old form of the object; `None` if the request creates it.
     pub old: Option<Old>,
     /// The new document: in the path's version until defaults are set, then in the working version.
     pub new: Value,

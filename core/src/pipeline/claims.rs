@@ -6,7 +6,7 @@ pub struct TokenClaims {
     pub id: String,
     /// `system:serviceaccount:default:builder`.
     pub subject: String,
-    /// Empty: the signer's own audiences.
+    /// The audiences; empty for the signer's own audiences.
     pub audiences: Vec<String>,
     /// The time of issue, in seconds since 1970 like all times here.
     pub issued: i64,

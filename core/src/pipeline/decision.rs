@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 pub struct Decision {
-    /// Either all are made, at consecutive offsets, or none.
+    /// The writes. Either all are made, at consecutive offsets, or none.
     pub writes: Vec<Write>,
     /// Other objects that must still have the version on which the decision was judged, such as the namespace of a new
     /// object.

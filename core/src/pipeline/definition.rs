@@ -30,14 +30,14 @@ pub struct Clearing {
     walks: BTreeMap<Arc<str>, Walk>,
     /// All definitions were read up to this event, and no definition waits for a name that is free.
     settled: Offset,
-    /// The number of objects looked at, in all rounds.
+    /// The number of objects that were read in all rounds.
     pub looked_at: usize,
 }
 
 /// One walk through the objects of a definition.
 #[derive(Debug, Default)]
 struct Walk {
-    /// The last object looked at.
+    /// The last object that was read.
     after: Option<Arc<str>>,
     seen: usize,
     deletions: usize,

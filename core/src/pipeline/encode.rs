@@ -144,7 +144,8 @@ impl Context<'_> {
         let hub = &self.kind.versions[0];
         let mut document = self.converted(document, version, 0)?;
         if self.kind.custom.is_some() {
-            // Stored objects are read with defaults, which may fill in what conversion left out or a removed status.
+            // Stored objects are read with defaults, which may restore a removed status, or fields that conversion left
+            // out.
             document = as_stored(self.kind, document).1;
         }
         let fields = meta::fields(&document);

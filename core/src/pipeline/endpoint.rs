@@ -14,9 +14,9 @@ pub(super) struct Endpoint {
 /// The part of an object that a write may change; the rest is reset to its old value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Everything but the status.
+    /// All fields except the status.
     Main,
-    /// The status only.
+    /// Only the status.
     Status,
     /// `spec.finalizers` of a namespace.
     Finalize,
@@ -44,7 +44,7 @@ impl Part {
 /// The rules by which the object is validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rules {
-    /// The rules of its kind.
+    /// The rules of the object's kind.
     Kind,
     /// The rules of its kind for a new object: the update rules forbid changing the very part that this endpoint exists
     /// for.

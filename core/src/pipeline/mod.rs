@@ -162,7 +162,7 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Adds warnings for the client; they are sent whatever the result.
+    /// Adds warnings for the client. They are sent with every result.
     fn warn(&self, warnings: impl IntoIterator<Item = String>) {
         let told = &mut self.admitted.borrow_mut().told.warnings;
         warnings.into_iter().for_each(|warning| told.push_once(warning));

@@ -116,7 +116,7 @@ impl<'a> Patched<'a> {
         }
     }
 
-    /// For this format Kubernetes converts the result into a Go struct; for the others it decodes the result's JSON.
+    /// For this format Kubernetes converts the result into a Go struct; for other formats it decodes the result's JSON.
     fn is_strategic(&self) -> bool {
         self.context.request.body.format == Format::StrategicMergePatch
     }
@@ -200,7 +200,7 @@ fn checked(context: &Context, patched: Patched) -> Result<Value, Stop> {
     let mut patched = patched;
     let own = context.request.target.version;
     let mut version = own;
-    // A strategic patch is converted into the struct of the path's kind, whatever apiVersion and kind it sets.
+    // A strategic patch is converted into the struct of the path's kind, even if it sets another apiVersion and kind.
     if !patched.is_strategic()
         && let Some(document) = patched.document.as_object()
     {

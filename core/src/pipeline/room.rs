@@ -9,7 +9,7 @@ use crate::state::State;
 
 /// The user of the server's own background work.
 const SERVER: &str = "system:apiserver";
-/// No Lease of Kubernetes is nearly as large.
+/// The maximum size of an accepted Lease. Leases of Kubernetes are much smaller.
 const LEASE_BYTES_MAX: usize = 8 << 10;
 /// The maximum number of bytes that a new field manager or a deletion timestamp adds to an object.
 const META_BYTES: usize = 1 << 10;

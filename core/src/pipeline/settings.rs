@@ -17,7 +17,7 @@ pub struct Settings {
     pub ports_elsewhere: PortsElsewhere,
     /// Whether containers may be privileged.
     pub allow_privileged: bool,
-    /// How requests are authorized; also bounds what users may grant.
+    /// How requests are authorized. It also bounds the permissions that users may grant.
     pub authorization: Configured,
     pub admission: Admission,
     /// Seals continue tokens.
@@ -71,7 +71,7 @@ impl fmt::Debug for PortsElsewhere {
     }
 }
 
-/// Large enough that a collection's deletions share few fsyncs.
+/// The number is large enough that the deletions of a collection share few fsyncs.
 const DELETIONS_MAX: usize = 256;
 /// As in Kubernetes.
 const GATES_OFF: [&str; 13] = [

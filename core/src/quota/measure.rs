@@ -9,7 +9,7 @@ use holdfast_value::Value;
 pub struct Measure {
     /// The older resource name for the number of objects: `secrets`.
     pub alias: Option<&'static str>,
-    /// Whether the kind uses this resource name, beside the count.
+    /// Whether the kind uses this resource name, in addition to the count.
     pub answers: fn(&str) -> bool,
     /// How much of these resources one object uses at a given time; `None` if quotas only count objects.
     pub usage: Option<fn(&Value, &str) -> Usage>,

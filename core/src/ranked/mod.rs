@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// value of its entries, so the width must not be large. Each level of a read is a cache miss, so the width must not be
 /// small.
 const WIDTH: usize = 24;
-/// How much capacity a full node gains when it grows. Doubling would leave half of it empty.
+/// By how many entries the capacity of a full node grows. Doubling would leave half of it empty.
 const ROOM: usize = 4;
 
 /// Keys in order, each with a value. Cloning shares everything.
@@ -28,7 +28,7 @@ enum Node<K, V, const WIDE: usize> {
 }
 
 struct Child<K, V, const WIDE: usize> {
-    /// Invariant: no key in this child is lower, and every key in the child before is.
+    /// Invariant: no key in this child is lower, and every key in the previous child is lower.
     lowest: K,
     /// The number of entries below.
     count: usize,

@@ -16,7 +16,7 @@ pub enum Layout<'s> {
 #[derive(Clone, Copy)]
 pub struct Custom<'s> {
     pub schema: &'s Structural,
-    /// False if the CustomResourceDefinition preserves unknown fields.
+    /// Whether unknown fields are removed; false if the CustomResourceDefinition preserves them.
     pub prunes: bool,
 }
 

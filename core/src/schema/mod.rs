@@ -134,9 +134,9 @@ pub enum Zero {
     Kept,
     /// Like `Kept`; an absent value is shown as null.
     Null,
-    /// A zero is not shown.
+    /// A zero value is not shown.
     Dropped,
-    /// Always shown, even if absent in Protobuf.
+    /// The value is always shown, even if it is absent in Protobuf.
     Always,
 }
 

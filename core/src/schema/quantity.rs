@@ -25,7 +25,7 @@ pub fn check(text: &str) -> Result<(), Problem> {
 }
 
 /// Kubernetes' canonical form: the largest suffix that leaves a whole number, nothing finer than nano. Quantities of
-/// more than 38 digits or with huge exponents are returned as they are.
+/// more than 38 digits or with huge exponents are returned unchanged.
 pub fn canonical(text: &str) -> Result<String, Problem> {
     let parts = parse(text)?;
     Ok(parts.canonical().unwrap_or_else(|| text.trim().to_string()))

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// The whole state of the server at one offset. A clone shares all of it.
 #[derive(Clone)]
 pub struct State {
-    /// The last event folded in.
+    /// The offset of the last event that was folded in.
     pub offset: Offset,
     pub registry: Arc<Registry>,
     pub rbac: RbacIndex,

@@ -22,7 +22,7 @@ pub struct Recent {
 
 /// An object at one version with its parsed document.
 struct Kept {
-    /// Weak, so that the bytes go when the state drops that version.
+    /// The pointer is weak, so that the bytes are freed when the state drops the version.
     entry: Weak<Entry>,
     document: Value,
 }

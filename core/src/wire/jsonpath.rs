@@ -20,7 +20,7 @@ pub struct JsonPath {
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Field(String),
-    /// Negative counts from the end.
+    /// A negative index counts from the end.
     Index(i64),
     Slice(Option<i64>, Option<i64>, usize),
     Wildcard,
@@ -46,7 +46,7 @@ enum Comparison {
     GreaterOrEqual,
 }
 
-/// Two-character operators first, so that `<=` is not parsed as `<`.
+/// Two-character operators come first, so that `<=` is not parsed as `<`.
 const COMPARISONS: [(&str, Comparison); 6] = [
     ("==", Comparison::Equal),
     ("!=", Comparison::NotEqual),

@@ -19,7 +19,7 @@ use std::sync::LazyLock;
 pub struct Form {
     pub version: MetaVersion,
     pub include: IncludeObject,
-    /// False for later events of a watch: only the first describes the columns.
+    /// Whether the table describes its columns; false for later events of a watch.
     pub headers: bool,
 }
 
@@ -241,7 +241,7 @@ fn definitions(columns: &[Column], message: &str) -> Vec<u8> {
 enum Reader {
     Function(fn(&Value, i64) -> Value),
     Path {
-        /// `None` if the path cannot be parsed: its cells stay empty.
+        /// The path; `None` if it cannot be parsed, and then the cells stay empty.
         path: Option<JsonPath>,
         ty: &'static str,
     },

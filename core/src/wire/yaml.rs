@@ -30,7 +30,7 @@ struct Writer {
     out: String,
     /// Characters since the start of the line.
     column: usize,
-    /// Escape control and invisible characters.
+    /// Whether control and invisible characters are escaped.
     visible: bool,
 }
 

@@ -1,11 +1,11 @@
 //! Kinds whose objects are in logs of their own, such as Events in a separate etcd.
 //!
-//! Each such log has an engine of its own, a part, beside the main engine. Versions are those of the part's log, so
-//! lists, watches and reads of the past of these kinds go to the part. Requests are judged on all objects: each
-//! engine's snapshot has the objects of all engines, and the version of its own log.
+//! Each of these logs has an engine of its own, called a part, in addition to the main engine. Versions are those of
+//! the part's log, so lists, watches and reads of the past of these kinds go to the part. Requests are judged on all
+//! objects: each engine's snapshot has the objects of all engines, and the version of its own log.
 //!
-//! A decision that writes to several logs writes to the others first and to the engine's own last. Versions of objects
-//! in other logs are compared just before the write, not in the same transaction.
+//! A decision that writes to several logs writes to the engine's own log last. Versions of objects in other logs are
+//! compared just before the write, not in the same transaction.
 
 use super::Engine;
 use crate::log::sealing::Sealing;

@@ -213,8 +213,8 @@ impl Engine {
         Ok((Arc::new(engine), writer, outputs))
     }
 
-    /// An engine over another log beside this one. It shares this engine's threads for reads and their bounds, and its
-    /// commits wake the same waiting requests.
+    /// An engine over another log, next to this engine. It shares this engine's threads for reads and their bounds, and
+    /// its commits wake the same waiting requests.
     pub(crate) fn open_beside(
         &self,
         log: Arc<dyn Log>,
@@ -441,8 +441,8 @@ impl Engine {
         }
     }
 
-    /// The view that a continue token goes on with. A list that began with the newest state must go on within the
-    /// token's lifetime, even if the log remembers the version for longer.
+    /// The view for the next page of a continue token. A list that began with the newest state must continue within the
+    /// token's lifetime, even if the log has the version for longer.
     async fn view_of(self: &Arc<Self>, token: &Continue, reader: &Reader) -> Result<View, Refusal> {
         let offset = Offset(token.version);
         if planted(Bug::TokenOfNewest) {

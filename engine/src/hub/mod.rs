@@ -203,7 +203,7 @@ struct Topic {
     next_id: u64,
 }
 
-/// The fixed value in a selection by which its group is found.
+/// The fixed value in a selection that leads to its group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Scope {
     Object(String),

@@ -1,4 +1,4 @@
-//! The errors of a log, whatever stores it.
+//! The errors of a log, for all backends.
 
 use holdfast_core::event::{Damage, Offset};
 

@@ -1,7 +1,7 @@
 //! The engine's interface to the log. All other state is a projection of the log.
 //!
 //! [`LogRead`] has the reads of every log; [`Log`] adds the operations of this process's single writer. Other processes
-//! may append to the same log: then an append may return [`Append::Behind`], and their events come by [`Log::tail`].
+//! may append to the same log: then an append may return [`Append::Behind`], and [`Log::tail`] returns their events.
 
 mod fault;
 mod proposal;
@@ -48,9 +48,9 @@ pub trait LogRead: Send + Sync + 'static {
     /// Up to `limit` records after `after`, in order; of one resource, or of all.
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault>;
 
-    /// The next events on some of a resource's objects, up to `limit`, which is not zero. The cost is that of the
-    /// events found, however many events other objects have. A backend without an index for this reads a bounded number
-    /// of the resource's events, and returns how far it got.
+    /// The next events on some of a resource's objects, up to `limit`, which is not zero. The cost depends only on the
+    /// number of found events, not on the events of other objects. A backend without an index for this reads a bounded
+    /// number of the resource's events, and returns how far it got.
     fn changes(&self, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
         let records = self.scan(Some(asked.resource), asked.after, PIECE)?;
         let is_end = records.len() < PIECE;
@@ -123,7 +123,7 @@ pub trait LogRead: Send + Sync + 'static {
     /// The log has all events from this version to its end; zero if none was ever forgotten.
     fn oldest(&self) -> Result<Offset, Fault>;
 
-    /// The size of the log, and of what was forgotten. The default reads the whole log.
+    /// The size of the log, and of the forgotten events. The default reads the whole log.
     fn size(&self) -> Result<Size, Fault> {
         let (mut size, mut after) = (Size::default(), Offset::ZERO);
         loop {
@@ -303,7 +303,7 @@ pub trait Log: LogRead {
     }
 
     /// Deletes an object whose value cannot be read, if it still has the version at which reading failed. Returns
-    /// whether it had that version. `actor` is the user who deletes it.
+    /// whether it had that version. `actor` is the user that deletes it.
     fn delete_unreadable(&self, object: &Unreadable, actor: Actor, time_ms: i64) -> Result<bool, Fault> {
         let _ = (object, actor, time_ms);
         Ok(false)
@@ -362,7 +362,7 @@ pub trait Log: LogRead {
 
     /// Makes the log writable again after a fault, if the cause is gone.
     ///
-    /// After success the outcome of earlier commits is certain: their stored events come by the [`tail`](Self::tail),
+    /// After success the outcome of earlier commits is certain: the [`tail`](Self::tail) returns their stored events,
     /// and no other event of theirs will ever be in the log.
     fn recover(&self) -> Result<(), Fault>;
 }

@@ -5,10 +5,10 @@ use holdfast_core::event::{Offset, Record};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Decisions for the log, as they would follow the last event that the writer knows.
+/// Decisions for the log, as they would follow the last event that the writer has read.
 pub struct Proposal<'a> {
-    /// The events of all decisions, in order, numbered without gaps after the last event that the writer knows. A log
-    /// that numbers its events itself gives each another offset.
+    /// The events of all decisions, in order, numbered without gaps after the last event that the writer has read. A
+    /// log that numbers its events itself gives each another offset.
     pub records: &'a [Record],
     /// The decisions, built only for a log that compares versions.
     decisions: &'a dyn Fn() -> Vec<Decision>,
@@ -41,8 +41,8 @@ pub struct Expected {
 pub enum Append {
     /// The whole proposal is durable, under its numbers.
     Appended,
-    /// Another server appended first, and nothing of the proposal is in the log. Its events come by
-    /// [`Log::tail`](super::Log::tail).
+    /// Another server appended first, and nothing of the proposal is in the log. [`Log::tail`](super::Log::tail)
+    /// returns the other server's events.
     Behind,
     /// The log numbers events itself. These are the outcomes of the decisions, in their order. The tail has all events
     /// up to the last of these, including those of other servers that were faster.

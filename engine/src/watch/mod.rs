@@ -1,7 +1,7 @@
 //! One watcher. It catches up from the log, then follows the hub, and returns to the log when it falls behind.
 //!
 //! The position is the last event that the watcher has received or that did not concern it. Joining the hub yields an
-//! offset: later events come by the hub, and the log fills the gap between the position and that offset.
+//! offset: the hub delivers later events, and the log fills the gap between the position and that offset.
 
 use crate::engine::Engine;
 use crate::hub::{ChangeType, Delivery, Event, Place, Subscription};

@@ -269,7 +269,7 @@ fn the_next_write_of_an_object_need_not_read_it() {
         read["metadata"].as_object_mut().expect("metadata").remove("resourceVersion");
         assert_eq!(state.recent.find(entry), Some(read));
     }
-    // An engine that learns of the object from its log has to decode it.
+    // An engine that reads the object from its log has to decode it.
     let state = load(log.as_ref(), stage.engine.snapshot().registry.clone()).expect("a state");
     let kind = state.registry.by_storage("pods").expect("pods");
     assert_eq!(state.recent.find(state.get(kind, "default/a").expect("the pod")), None);

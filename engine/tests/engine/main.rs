@@ -1,4 +1,4 @@
-//! The engine over a log in memory: what it guarantees to transports, and its behaviour when the log fails.
+//! The engine over a log in memory: its guarantees to transports, and its behaviour when the log fails.
 //!
 //! Most tests run the writer by hand, so that they can look at the state between two steps.
 

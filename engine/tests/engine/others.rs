@@ -1,5 +1,5 @@
-//! A log to which other servers append, too: an overtaken request gets a correct answer, and the others' events are
-//! published.
+//! A log to which other servers append, too: an overtaken request gets a correct answer, and the other servers' events
+//! are published.
 
 use super::stage::{Stage, config_map, create, delete, drain, everything, options, patch, poll, selection, set};
 use holdfast_core::event::{Offset, Record};

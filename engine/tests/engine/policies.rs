@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Signals that admission has begun, and waits for the signal to go on.
+/// Signals that admission has begun, and waits for the signal to continue.
 static LONG: Mutex<Option<(Sender<()>, Receiver<()>)>> = Mutex::new(None);
 static IS_LONG: AtomicBool = AtomicBool::new(false);
 

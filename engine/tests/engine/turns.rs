@@ -1,4 +1,4 @@
-//! No request is refused for a race, however many write the same object, and however slow a webhook is.
+//! No request is refused for a race, even if many requests write the same object or a webhook is slow.
 
 use super::stage::{Stage, config_map, create, patch, poll, set};
 use async_trait::async_trait;

@@ -327,7 +327,7 @@ async fn who_reads_nothing_is_let_go() {
         };
         connection.write_all(&request).await.unwrap();
         connection.flush().await.unwrap();
-        // The client does not read, so it learns of the end by writing.
+        // The client does not read, so it notices the end by writing.
         let note: &[u8] = if protocol == "h2" { &frame(PING, 1, 0, &[0; 8]) } else { b"GET / HTTP/1.1\r\n" };
         while connection.write_all(note).await.is_ok() && connection.flush().await.is_ok() {
             tokio::time::sleep(SHORT).await;
@@ -368,7 +368,7 @@ async fn who_is_answered_before_the_body_was_read_is_told_and_gets_the_answer() 
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("fine"), "{answer}");
     assert!(answer.contains("connection: close\r\n"), "{answer}");
 
-    // HTTP/2 has no such header: the stream is reset after the response, and the connection goes on.
+    // HTTP/2 has no such header: the stream is reset after the response, and the connection continues.
     let mut connection = server.begin(65_535).await;
     const POST: &[u8] = b"\x83\x87\x44\x08/refused\x41\x01a";
     connection.write_all(&frame(HEADERS, END_HEADERS, 1, POST)).await.unwrap();

@@ -178,7 +178,7 @@ fn node(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     }
 }
 
-/// The domain of labels by which workloads choose nodes; nodes must not set them on themselves.
+/// The domain of labels with which workloads choose nodes. Nodes must not set these labels on themselves.
 const RESTRICTED: &str = "node-restriction.kubernetes.io";
 /// Kubernetes labels that a node may set on itself.
 const OWN_LABELS: [&str; 11] = [

@@ -43,7 +43,7 @@ struct Parameter<'a> {
     version: usize,
 }
 
-/// The cost of a parameter beside its bytes: finding it and starting an evaluation.
+/// The cost of a parameter in addition to its bytes: finding it and starting an evaluation.
 const PARAMETER_COST: u64 = 1_000;
 
 impl Parameter<'_> {

@@ -326,7 +326,7 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     let mut shown = Shown::default();
     for found in &all {
         let Some(version) = wanted(attributes, found.webhook(), &mut shown)? else { continue };
-        // A webhook that does not support dry runs refuses at once, before the others answer.
+        // A webhook that does not support dry runs refuses at once, before the other webhooks answer.
         if let Err(stop) = check_dry_run(attributes, found.webhook()) {
             observe(attributes, found.webhook(), End::Unusable, 0);
             refused.get_or_insert(stop);

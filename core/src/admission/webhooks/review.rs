@@ -44,8 +44,8 @@ pub(super) struct Verdict {
     pub annotations: Vec<(String, String)>,
 }
 
-/// A patch as received. It is decoded only if the webhook allowed the write: a denial holds even beside an invalid
-/// patch.
+/// A patch as received. It is decoded only if the webhook allowed the write: a denial holds even if the patch is
+/// invalid.
 pub(super) struct Patch {
     bytes: Vec<u8>,
     kind: String,

@@ -25,7 +25,7 @@ pub fn node_of(user: &User) -> Option<&str> {
     user.groups.iter().any(|group| group == GROUP).then_some(node)
 }
 
-/// The rules for every node, whatever its pods.
+/// The rules for every node, independent of its pods.
 static EVERY_NODE: LazyLock<Vec<PolicyRule>> = LazyLock::new(|| {
     let role = bootstrap_policy().into_iter().find(|document| document["metadata"]["name"] == ROLE);
     role.as_ref().map(PolicyRule::list_from).unwrap_or_default()
@@ -47,7 +47,7 @@ enum Access {
     CertificateRequests,
 }
 
-/// By group and resource; other resources follow the rules for every node.
+/// The access by group and resource. Other resources follow the rules for every node.
 static KINDS: &[(&str, &str, Access)] = &[
     ("", "secrets", Access::Read(Object::Secret)),
     ("", "configmaps", Access::Read(Object::ConfigMap)),

@@ -209,7 +209,8 @@ fn concatenate<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-/// Concatenation is nearly free whatever its size, so the result is limited; no document has this many items.
+/// The limit of a concatenated list, because concatenation is nearly free for any size. No document has this many
+/// items.
 const MAX_LIST: u64 = 1 << 22;
 
 fn join<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {

@@ -6,7 +6,7 @@ use crate::cel::value::{EvalError, Value};
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
-/// Kubernetes rounds this cost down, and counts bytes.
+/// The cost of a search. Kubernetes rounds it down, and counts bytes.
 const FIND: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| arguments[0].as_str().map_or(1, |text| (text.len() as f64 * 0.1) as u64),
     estimate: |arguments| CallEstimate { cost: arguments.size(0).traversal(), result: None },

@@ -23,7 +23,7 @@ fn a_spent_budget_ends_everything() {
     assert_eq!(program.eval(&[], &mut Budget::new(100_000)).unwrap_err(), EvalError::Cost);
 }
 
-/// Calls that cost a unit or two in Kubernetes however much they process, in loops over thousands of items.
+/// Calls that cost a unit or two in Kubernetes for any amount of data, in loops over thousands of items.
 #[test]
 fn work_that_costs_do_not_show_is_bounded() {
     let text = Type::String.sized(3 << 20);

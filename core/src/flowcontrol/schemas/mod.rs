@@ -1,7 +1,7 @@
 //! FlowSchemas: which flow a request belongs to.
 //!
 //! A request belongs to the matching schema with the lowest precedence. Schemas are indexed by the subjects that they
-//! name, so that a request is compared, in order, only with those that could match its user.
+//! name, so that a request is compared, in order, only with schemas that could match its user.
 
 use crate::authz::{Attributes, ResourceTarget, Target, User, service_account_user};
 use serde::Deserialize;
@@ -28,7 +28,7 @@ pub struct Schemas {
     // Places in that order, ascending, by the subject they name.
     by_user: Places,
     by_group: Places,
-    /// By namespace of the service accounts.
+    /// The places, by namespace of the service accounts.
     by_namespace: Places,
     /// Rules for all users.
     everybody: Vec<Place>,

@@ -69,7 +69,7 @@ fn from_hub(definition: &mut Fields) {
         let mut schema_moved = false;
         for (top, each) in SHARED {
             let alike = items(spec, "versions").all(|version| version.get(each) == first.get(each));
-            // Selectable fields must be beside the schema that declares them.
+            // Selectable fields must be next to the schema that declares them.
             if !alike || (top == "selectableFields" && !schema_moved) {
                 continue;
             }

@@ -21,7 +21,7 @@ pub fn prepare_create(set: &mut Value) {
     write_template_generation(set, generation);
 }
 
-/// The server counts changes of the template, whatever the client sends.
+/// The server counts changes of the template, and ignores the count that the client sends.
 pub fn prepare_update(new: &mut Value, old: &Value) {
     keep_old(new, old, "status");
     let kept = template_generation(old).unwrap_or(0);

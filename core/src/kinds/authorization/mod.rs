@@ -1,4 +1,4 @@
-//! `authorization.k8s.io`: questions about what a user may do. Nothing here is stored.
+//! `authorization.k8s.io`: questions about the rights of a user. They are not stored.
 
 pub mod columns;
 mod convert;

@@ -1,4 +1,4 @@
-//! Defaults of the core group: pods and what they are made of, services, volumes, namespaces.
+//! Defaults of the core group: pods and their parts, services, volumes, namespaces.
 
 use super::measure;
 use crate::quota::Usage;
@@ -263,7 +263,8 @@ fn fill_from(target: &mut Map, values: Map) {
     }
 }
 
-/// The label with a namespace's name, by which it can be selected. With generateName the label is set later.
+/// The label with a namespace's name, so that selectors can select the namespace. With generateName the label is set
+/// later.
 fn namespace(namespace: &mut Map) {
     let Some(metadata) = object(namespace, "metadata") else { return };
     let name = text(metadata, "name").to_owned();

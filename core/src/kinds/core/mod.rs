@@ -1,4 +1,4 @@
-//! The core group: pods and what they need.
+//! The core group: pods and the kinds that they need.
 
 pub mod columns;
 mod connect;

@@ -9,7 +9,7 @@ use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
 const DEVICES_MAX: usize = 128;
-/// Lower for devices with taints or counters, which are larger.
+/// The limit is lower for devices with taints or counters, because they are larger.
 const RICH_DEVICES_MAX: usize = 64;
 const ATTRIBUTES_MAX: usize = 32;
 const VALUE_BYTES_MAX: usize = 64;

@@ -22,10 +22,10 @@ const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 #[derive(Clone, Copy)]
 pub struct ApplyRequest<'a> {
-    /// `None` creates.
+    /// The live object; `None` if the apply creates it.
     pub live: Option<&'a Value>,
     pub config: &'a Value,
-    /// Takes over fields from their owners.
+    /// Whether the applier becomes owner of fields that other managers own.
     pub force: bool,
     pub writer: Writer<'a>,
 }
@@ -125,7 +125,8 @@ pub fn named(config: &Value) -> (String, String) {
     )
 }
 
-/// An entry by which an unnamed updater owns the live object's fields, so that conflicts with them are detected.
+/// An entry that makes an unnamed updater the owner of the live object's fields, so that conflicts with them are
+/// detected.
 fn owner_before_first_apply(live: &Value, writer: &Writer) -> Option<Entry<'static>> {
     let writer = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
     let owned = writer.difference(None, live).changed;

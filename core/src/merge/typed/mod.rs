@@ -25,7 +25,7 @@ use crate::schema::{Field, ListType, Message, Schema, Shape, Type, schema};
 pub(crate) struct Typed<'s> {
     schema: &'s Schema,
     root: Node<'s>,
-    /// Fields unknown to the schema are allowed.
+    /// Whether fields that are not in the schema are allowed.
     open: bool,
 }
 
@@ -50,11 +50,11 @@ pub(crate) enum Node<'s> {
         schema: &'s Structural,
         resource: bool,
     },
-    /// Of a custom resource: a list with key fields.
+    /// In a custom resource: a list with key fields.
     KeyedItems(&'s Structural),
-    /// Of a custom resource: a list of scalars.
+    /// In a custom resource: a list of scalars.
     SetOf(&'s Structural),
-    /// Of a custom resource: a part that is compared and owned as a whole.
+    /// In a custom resource: a part that is compared and owned as a whole.
     Whole(&'s Structural),
 }
 

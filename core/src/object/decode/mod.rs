@@ -1,6 +1,6 @@
 //! Decodes requests, JSON or YAML, into documents.
 //!
-//! Errors have Kubernetes' wording. This module knows no types; `schema::check` does.
+//! Errors have Kubernetes' wording. This module checks no types; `schema::check` does that.
 
 mod json;
 pub mod order;

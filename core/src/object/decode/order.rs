@@ -26,7 +26,7 @@ pub fn complaints(json: &[u8], unknown: &[String], repeated: &[String]) -> Vec<S
 }
 
 struct Walk {
-    /// Paths not met yet, with their complaints.
+    /// The paths that the walk has not reached yet, with their complaints.
     unknown: BTreeMap<String, String>,
     repeated: BTreeMap<String, String>,
     found: Vec<String>,

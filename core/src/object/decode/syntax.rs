@@ -222,7 +222,7 @@ pub fn without_lone_surrogates(text: &str) -> Cow<'_, str> {
                 copied = backslash + 6;
                 copied
             }
-            // The escaped character, whatever it is, does not begin another escape.
+            // The escaped character never begins another escape.
             _ => backslash + 1 + text[backslash + 1..].chars().next().map_or(0, char::len_utf8),
         };
     }

@@ -33,7 +33,7 @@ pub use validate::Judged;
 /// A compiled schema: its checks, defaults and list types.
 #[derive(Debug, Clone, Default)]
 pub struct Structural {
-    /// `None` if any value is allowed, and inside junctors.
+    /// The type; `None` if any value is allowed, and inside junctors.
     pub ty: Option<Type>,
     pub int_or_string: bool,
     pub nullable: bool,

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 /// The served API in discovery order.
 pub struct Catalog<'a> {
-    /// In the registry's order: a client that finds a resource name in two groups takes the first.
+    /// The groups in the registry's order: a client that finds a resource name in two groups takes the first group.
     pub groups: Vec<Group<'a>>,
 }
 

@@ -395,7 +395,7 @@ impl<'c, 's> Decoder<'c, 's> {
 /// The object that receives a message's fields.
 struct Target<'o> {
     object: &'o mut Map,
-    /// Fields may have a value already.
+    /// Whether fields may already have a value.
     merging: bool,
 }
 

@@ -74,7 +74,7 @@ pub(super) fn start(api_version: &str, kind: &str, raw_length: usize) -> Vec<u8>
     out.finish()
 }
 
-/// Everything after the message: no content encoding and no content type.
+/// The bytes after the message: an empty content encoding and an empty content type.
 pub(super) const END: [u8; 4] = [(CONTENT_ENCODING << 3 | 2) as u8, 0, (CONTENT_TYPE << 3 | 2) as u8, 0];
 
 pub(super) fn text(bytes: &[u8]) -> String {

@@ -51,7 +51,7 @@ macro_rules! shared_storage_suite {
     };
 }
 
-/// A ConfigMap's event with this number, as a writer makes it that knows the log up to the number before.
+/// A ConfigMap's event with this number, as written by a writer that has read the log up to the previous number.
 fn map(offset: u64, name: &str, value: &str, replaces: u64) -> Record {
     let text = |word: &str| format!("{word}-{name}");
     let object = format!(
@@ -308,7 +308,7 @@ pub fn claims_are_made_once<B: Backend>() {
             threads.map(|thread| thread.join().expect("a server"))
         });
         assert_eq!(receipts.iter().filter(|receipt| is_overtaken(receipt)).count(), 1, "{receipts:?}");
-        // The loser claims another value once it has read the winner's event.
+        // After the loser has read the winner's event, it claims another value.
         let nth = usize::from(is_overtaken(&receipts[1]));
         written(&claim(nth, next(backend.server(nth)), format!("other/{round}")));
     }

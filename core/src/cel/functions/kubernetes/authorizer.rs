@@ -200,7 +200,7 @@ pub static TABLE: &[Overload] = &[
     ),
 ];
 
-/// So expensive that the budget of an expression allows two checks at most.
+/// The cost of a check. It is so high that the budget of an expression allows at most two checks.
 const CHECK: Cost = Cost::Fixed(350_000);
 
 fn path<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {

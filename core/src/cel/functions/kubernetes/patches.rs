@@ -7,7 +7,7 @@ use crate::cel::value::{EvalError, Value};
 
 pub static TABLE: &[Overload] = &[overload("jsonpatch.escapeKey(string) -> string", escape, ESCAPE)];
 
-/// Each character may become two.
+/// The cost of escaping. Each character may become two.
 const ESCAPE: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(arguments[0].size()),
     estimate: |arguments| {

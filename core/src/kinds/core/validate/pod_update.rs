@@ -65,7 +65,7 @@ fn deadline(deadline: At, old: &Value, causes: &mut Causes) -> bool {
     true
 }
 
-/// Whether every old toleration is still present, whatever its duration.
+/// Whether every old toleration is still present, possibly with another duration.
 fn keeps_tolerations(new: &Value, old: &Value) -> bool {
     let identity = |toleration: &Value| {
         let fields = ["key", "operator", "value", "effect"];

@@ -28,7 +28,7 @@ pub(super) struct Source {
     /// The required fields of the source's `secretRef`.
     secret: &'static [&'static str],
     rule: Option<fn(At, &Owner, &mut Causes)>,
-    /// Kubernetes permits it beside another source.
+    /// Whether Kubernetes permits this source together with another one.
     beside: bool,
 }
 

@@ -122,7 +122,7 @@ const NULL_SELECTOR: &str = "a null labelSelector results in matching no pod";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// Limits the comparisons of ports with equal numbers, and so the number of warnings.
+/// The maximum number of comparisons of ports with equal numbers, and so of warnings.
 const COMPARED_MAX: usize = 100;
 
 impl<'a> Template<'a> {

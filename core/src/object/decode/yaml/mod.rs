@@ -283,10 +283,10 @@ fn line(text: &str, offset: usize) -> usize {
 
 /// How a scalar is written.
 enum Written<'de> {
-    /// Without quotes: its type follows from its text.
+    /// The scalar has no quotes: its type follows from its text.
     Plain,
     Text,
-    /// Behind a tag of YAML itself.
+    /// The scalar follows a tag of YAML itself.
     Tagged(&'de str),
 }
 

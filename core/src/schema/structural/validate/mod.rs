@@ -82,7 +82,7 @@ struct Walk<'p> {
     loud: bool,
 }
 
-/// How well a value matches: failures, and successful checks by which alternatives are compared.
+/// How well a value matches: failures, and successful checks. Alternatives are compared by these numbers.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     failures: usize,

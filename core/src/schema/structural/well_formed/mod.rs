@@ -80,7 +80,7 @@ fn add<C: Into<Cause>>(faults: &mut Faults, group: Group, cause: impl FnOnce() -
     faults.add(|| Fault { group, cause: cause().into() });
 }
 
-/// Keywords that may stand beside `properties` at the root of a schema with a status subresource, and their Go names
+/// Keywords that may stand next to `properties` at the root of a schema with a status subresource, and their Go names
 /// for the message.
 const ROOT_FIELDS: &[(&str, &str)] = &[
     ("description", "Description"),
