@@ -1,4 +1,4 @@
-//! Chooses the node of each pod as kube-scheduler does. Pure: no clock, thread or socket.
+//! Chooses the node of each pod like kube-scheduler. Pure: no clock, thread or socket.
 //!
 //! A caller that builds a scheduler on this crate needs five things:
 //! - [`Snapshot`]: everything that decisions rest on. Feed it one object at a time with [`Snapshot::apply`] (kinds and

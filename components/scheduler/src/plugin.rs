@@ -97,7 +97,7 @@ pub trait Plugin: Debug + Send + Sync {
         false
     }
 
-    /// The plug-in as NodeResourcesFit, if it is that one.
+    /// The plug-in as NodeResourcesFit; `None` for all other plug-ins.
     fn as_fit(&self) -> Option<&NodeResourcesFit> {
         None
     }
@@ -161,7 +161,8 @@ pub trait Filter: Send {
         true
     }
 
-    /// How many distinct properties the filter distinguishes nodes by, if it looks at more than one node. When the number changes, the marks of all nodes are recomputed.
+    /// The number of properties by which the filter distinguishes nodes, if it looks at more than one node. When the
+    /// number changes, the marks of all nodes are recomputed.
     fn mark_count(&self) -> usize {
         1
     }
@@ -198,7 +199,7 @@ impl EqualNodes {
     }
 }
 
-/// The mark of a node that is like no other.
+/// The mark of a node that no other node equals.
 pub fn unique_mark(node: NodeId) -> i64 {
     i64::try_from(node).unwrap_or(i64::MAX)
 }
@@ -280,8 +281,7 @@ impl Normalization {
     }
 }
 
-/// Replaces each score by `make` of it. Where the scores lie close to each other, `make` is called once for equal
-/// scores.
+/// Replaces each score by `make` of it. If the scores are within a small range, `make` is called once for equal scores.
 pub fn replace_each(scores: &mut [i64], least: i64, most: i64, make: impl Fn(i64) -> i64) {
     const CLOSE: i64 = 4096;
     if !(0..CLOSE).contains(&most.saturating_sub(least)) {

@@ -45,8 +45,8 @@ impl CacheKey {
     }
 }
 
-/// What the cache holds: the rejected nodes with their rejections, and each scoring plug-in's scores of the nodes in
-/// question.
+/// The content of the cache: the rejected nodes with their rejections, and each scoring plug-in's scores of the nodes
+/// in question.
 pub type CachedResults = (Vec<(NodeId, Rejection)>, Vec<Vec<i64>>);
 
 #[derive(Default)]
@@ -164,7 +164,7 @@ impl Planner {
         &self.evaluations
     }
 
-    /// Whether the cache says that a node is feasible for a pod, for tests that compare the cache with the plain
+    /// Whether a node is feasible for a pod according to the cache, for tests that compare the cache with the plain
     /// search.
     pub fn is_cached_feasible(&self, profile: usize, pod: &Pod, node: NodeId) -> Option<bool> {
         Some(self.caches.get(&CacheKey::of(profile, pod))?.is_feasible(node))

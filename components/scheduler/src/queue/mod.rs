@@ -1,4 +1,4 @@
-//! Which pod is next. Time comes in with every call, in nanoseconds since 1970; nothing here waits.
+//! Determines the next pod. Each call passes the time in nanoseconds since 1970; no function waits.
 //!
 //! A pod is in one of these parts: *active* (to be tried), *back-off* (tried a short while ago), *unschedulable*
 //! (until an event may help), *gated* (must not be tried yet), *in flight* (being tried, or being bound).
@@ -57,7 +57,8 @@ impl<'a> QueueContext<'a> {
         plugins.iter().any(|name| profile.plugin(name).is_none_or(|plugin| plugin.concerns_other_pods(event)))
     }
 
-    /// Whether one of these plug-ins says that the event may help the pod. Each call's duration goes into `hint_calls`.
+    /// Whether the event may help the pod according to one of these plug-ins. Each call's duration goes into
+    /// `hint_calls`.
     fn any_hint_queues(
         &self,
         pod: &Pod,
@@ -112,7 +113,7 @@ struct QueuedPodInfo {
     arrival: u64,
     /// How many turns of [`TURN_PODS`] pods of its namespace come before its own, while it is active.
     turn: usize,
-    /// How many ordinary pods it is as much work as, and as how many it counts while it is active.
+    /// The work for this pod in ordinary pods. While it is active, it counts as this many pods.
     weight: usize,
     counted_weight: usize,
     pub attempts: u32,
@@ -124,7 +125,7 @@ struct QueuedPodInfo {
     scheduler_name: Text,
     /// The number of the first event that must still be looked at if the pod's attempt fails; `u64::MAX`: none.
     first_event: u64,
-    /// Whether it is to be tried because it has waited for too long.
+    /// Whether the pod is tried because it has waited for too long.
     flushed: bool,
 }
 
@@ -136,7 +137,7 @@ const TURN_PODS: usize = 64;
 /// A pod counts as one more pod for each this many terms in its template.
 const WEIGHT_TERMS: usize = 16;
 
-/// How much work it is to find a node for this pod, in ordinary pods.
+/// The work of finding a node for this pod, in ordinary pods.
 fn weight(pod: &Pod) -> usize {
     1 + pod.template.term_count() / WEIGHT_TERMS
 }
@@ -497,7 +498,7 @@ impl Queue {
         Some((key, info))
     }
 
-    /// A popped pod is bound, or is no longer the scheduler's.
+    /// Removes a popped pod that is bound, or no longer belongs to the scheduler.
     pub fn done(&mut self, key: &Key) {
         if self.entries.get(key).is_some_and(|entry| entry.part == QueuePart::InFlight) {
             self.remove(key);

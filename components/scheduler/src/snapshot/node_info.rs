@@ -14,7 +14,7 @@ pub type NodeId = usize;
 pub struct NodeInfo {
     pub id: NodeId,
     pub node: Arc<Node>,
-    /// In the order in which the pods came.
+    /// The pods, in the order in which they were added.
     pub pods: Vec<Arc<Pod>>,
     /// The sum of the pods' requests, as filters count them.
     pub requested: Resources,
