@@ -9,8 +9,9 @@
 //!   pods must be evicted for it.
 //! - [`Snapshot::assume`], after a decision to bind, and [`Snapshot::forget`], when the binding failed.
 //!
-//! [`Scheduler`] combines these: the caller passes changes, outcomes of requests and the time, and sends the requests that the scheduler returns, until every pod that fits on a node is bound. The caller reads and writes objects, takes part in the
-//! leader election, and brings the time.
+//! [`Scheduler`] combines these: the caller passes changes, outcomes of requests and the time, and sends the requests
+//! that the scheduler returns, until every pod that fits on a node is bound. The caller reads and writes objects, takes
+//! part in the leader election, and brings the time.
 
 pub mod clock;
 pub mod configuration;

@@ -1,4 +1,5 @@
-//! One scheduling cycle: chooses a node for a pod, or finds out why none is feasible. Pure and without a cache: it checks all nodes one after the other. [`crate::planner`] makes the same decisions faster.
+//! One scheduling cycle: chooses a node for a pod, or finds out why none is feasible. Pure and without a cache: it
+//! checks all nodes one after the other. [`crate::planner`] makes the same decisions faster.
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Text};
@@ -33,7 +34,8 @@ pub struct Unschedulable {
     pub reason: &'static str,
     /// The message of the condition and of the event `FailedScheduling`.
     pub message: String,
-    /// Plug-ins that rejected nodes. An event wakes the pod if the queueing hint of one of them is `Queue`; without rejectors the pod is tried again after a back-off.
+    /// Plug-ins that rejected nodes. An event wakes the pod if the queueing hint of one of them is `Queue`; without
+    /// rejectors the pod is tried again after a back-off.
     pub rejectors: Vec<&'static str>,
     /// The new value of `status.nominatedNodeName`, if it changes.
     pub nomination: Nomination,

@@ -1,7 +1,9 @@
 //! A plug-in is a small value with a method for each point of the scheduling of a pod.
 //!
 //! At the beginning of a cycle a plug-in looks at the pod and makes a [`Filter`] and a [`Score`], which hold all that
-//! can be known before a node is looked at. They can be kept for the next pod of the same template: filters and scores that count pods over many nodes are updated when pods come and go. Preemption uses the same calls to check a node without some of its pods.
+//! can be known before a node is looked at. They can be kept for the next pod of the same template: filters and scores
+//! that count pods over many nodes are updated when pods come and go. Preemption uses the same calls to check a node
+//! without some of its pods.
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
@@ -186,7 +188,8 @@ pub trait Filter: Send {
     fn clone_box(&self) -> Box<dyn Filter>;
 }
 
-/// Nodes with equal marks, which are equal to all plug-ins that look at more than one node: one of them, and their count.
+/// Nodes with equal marks, which are equal to all plug-ins that look at more than one node: one of them, and their
+/// count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EqualNodes {
     pub node: NodeId,
@@ -228,8 +231,8 @@ pub trait Score: Send {
         }
     }
 
-    /// Whether `score` looks at nothing but the pod and the node, and scores are brought into range by [`Score::normalization`]
-    /// alone.
+    /// Whether `score` looks at nothing but the pod and the node, and scores are brought into range by
+    /// [`Score::normalization`] alone.
     fn is_local(&self) -> bool {
         true
     }

@@ -130,8 +130,8 @@ impl Kind {
 /// A glance at all fields but the managed fields.
 pub static WHOLE: LazyLock<Glance> = LazyLock::new(Glance::default);
 
-/// The strings of all objects, so that equal strings are stored once. Strings that nothing else uses are dropped whenever the
-/// pool has doubled.
+/// The strings of all objects, so that equal strings are stored once. Strings that nothing else uses are dropped
+/// whenever the pool has doubled.
 #[derive(Debug, Default)]
 pub struct StringPool {
     strings: HashSet<Text>,

@@ -110,7 +110,8 @@ impl TemplateCache {
         self.infeasible.explain(cycle, profile, Filters { list: local.collect(), check_all: false }, nominated)
     }
 
-    /// Checks the node that a pod is nominated to. The template's cache has no answer: it counts this pod's own nomination against the node.
+    /// Checks the node that a pod is nominated to. The template's cache has no answer: it counts this pod's own
+    /// nomination against the node.
     pub fn check(&mut self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         // A filter that lets all nodes pass in the present snapshot also lets them pass with the nominated pods.
         let mut active: Vec<_> = self.filters.list.iter_mut().filter(|filter| !filter.is_idle()).collect();
