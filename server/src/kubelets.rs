@@ -74,8 +74,8 @@ fn trust(file: &Path) -> Result<()> {
     ServerVerifier::new(&trust).map(|_| ()).map_err(told)
 }
 
-/// The connections to kubelets and to Services in the cluster, which `dialer` makes. `own_port` is the port on which this
-/// server listens.
+/// The connections to kubelets and to Services in the cluster, which `dialer` makes. `own_port` is the port on which
+/// this server listens.
 pub fn connections(options: &KubeletArgs, dialer: Dialer, gates: &ApiGates, own_port: u16) -> Result<Connections> {
     let settings = Settings {
         preferred: options.kubelet_preferred_address_types.clone(),

@@ -1,6 +1,6 @@
-//! Options that must be the same on all servers of one etcd, and keys for encryption, with which each must read what the
-//! others write. Each server writes them to etcd under a lease, and does not start while a running server has different
-//! ones.
+//! Options that must be the same on all servers of one etcd, and keys for encryption, with which each must be able to
+//! read the others' values. Each server writes them to etcd under a lease, and does not start while a running server
+//! has different ones.
 
 use crate::client::{self, Etcd, Fault, Operation, Range, Transactions};
 use crate::leases::Leases;

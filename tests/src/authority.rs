@@ -64,7 +64,8 @@ impl Authority {
         self.sign(params)
     }
 
-    /// A server's side of TLS with a certificate for `name`; it serves only clients with a certificate of the authority.
+    /// A server's side of TLS with a certificate for `name`; it serves only clients with a certificate of the
+    /// authority.
     pub fn acceptor(&self, name: &str, protocols: &[&[u8]]) -> TlsAcceptor {
         let Pair { certificate, key } = self.server(&[name]);
         let mut roots = RootCertStore::empty();

@@ -242,8 +242,8 @@ fn rubbish(shared: &Shared, request: &mut Request<Incoming>) -> Response<Body> {
     switched(answer)
 }
 
-/// `cat` echoes its input, `size` prints the first size of the terminal, `flood N` writes N bytes, `count` writes and then
-/// reads all input; any other command is printed. `fail` ends with 3.
+/// `cat` echoes its input, `size` prints the first size of the terminal, `flood N` writes N bytes, `count` writes and
+/// then reads all input; any other command is printed. `fail` ends with 3.
 fn command(shared: &Arc<Shared>, request: &mut Request<Incoming>, query: &str) -> Response<Body> {
     let pairs: Vec<(String, String)> = query
         .split('&')

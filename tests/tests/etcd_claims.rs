@@ -212,7 +212,8 @@ async fn what_a_neighbour_has_taken_is_not_given_out() {
     assert!(!neighbour.addresses().values().any(|(name, _)| name == "none"));
 }
 
-/// Everything that a Service has is encrypted where a configuration says so, and read from a neighbour that does so too.
+/// Everything that a Service has is encrypted where a configuration says so, and read from a neighbour that does so
+/// too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn encrypted_addresses_and_ports_are_given_out_once_too() {
     let (etcd, folder) = (Cluster::single(), Folder::new());

@@ -90,7 +90,8 @@ impl Cluster {
         self.fork_at(None).await
     }
 
-    /// One that begins as this one was at a version (`"42"`), a time (`"2026-11-21T10:00:00Z"`) or a time ago (`"-15m"`).
+    /// One that begins as this one was at a version (`"42"`), a time (`"2026-11-21T10:00:00Z"`) or a time ago
+    /// (`"-15m"`).
     ///
     /// # Panics
     ///

@@ -12,7 +12,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// The text may have any address of the range before the slash.
+    /// Parses a range. The address before the slash may be any address of the range.
     pub fn parse(text: &str) -> Option<Range> {
         let (address, bits) = text.split_once('/')?;
         let (number, is_v6) = number(address.parse().ok()?);

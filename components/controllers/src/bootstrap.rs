@@ -106,7 +106,7 @@ impl Controller for BootstrapSigner {
     }
 }
 
-/// A detached JSON web signature: without the content.
+/// A detached JSON web signature, which does not contain the content.
 fn detached(content: &str, token: &BootstrapToken) -> String {
     let header = URL_SAFE_NO_PAD.encode(json!({"alg": "HS256", "kid": token.id}).to_string());
     let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(content));

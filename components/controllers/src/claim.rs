@@ -8,7 +8,7 @@ use holdfast_world::{Action, Change, Key, Keys, Meta, Owner, Seen, Selector, Ver
 
 /// The index of objects without a controller, by the places where selectors look for them.
 const ORPHANS: &str = "orphans";
-/// The index of owners by what they select.
+/// The index of owners by the labels that they select.
 const SELECTORS: &str = "selectors";
 
 /// Indexes objects without a controller, so that the owners that select them find them.
@@ -34,7 +34,7 @@ pub trait Managing: View {
 
 /// The objects of one kind that an owner has.
 pub struct Claims<'w, V> {
-    /// Including those that the actions adopt.
+    /// The objects of the owner, including those that the actions adopt.
     pub mine: Vec<Seen<'w, V>>,
     /// Adoptions and releases.
     pub actions: Vec<Action>,

@@ -1,4 +1,4 @@
-//! Deletes pods that use tainted devices, if their claims do not tolerate the taints, or no longer do.
+//! Deletes pods that use tainted devices, if their claims do not tolerate the taints, or no longer tolerate them.
 
 use crate::pod_gc::pod_status;
 use crate::subject::Subject;

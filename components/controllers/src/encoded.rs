@@ -1,4 +1,4 @@
-//! Base64, as in documents.
+//! Base64, as documents contain it.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ pub fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// `None`: the text is no base64.
+/// Decodes base64; `None` if the text is not valid base64.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }

@@ -5,7 +5,7 @@
 pub struct ControllerName {
     pub name: &'static str,
     pub alias: &'static str,
-    /// Whether `*` includes it.
+    /// Whether `*` includes the controller.
     pub by_default: bool,
 }
 
@@ -59,7 +59,7 @@ pub const ALL: [ControllerName; 52] = [
     named("root-ca-certificate-publisher-controller", "root-ca-cert-publisher"),
     named("kube-apiserver-serving-clustertrustbundle-publisher-controller", ""),
     named("ephemeral-volume-controller", "ephemeral-volume"),
-    // Kubernetes runs it only with a feature gate that is off by default.
+    // Kubernetes runs this controller only with a feature gate that is off by default.
     unless_asked("storageversion-garbage-collector-controller", "storage-version-gc"),
     named("resourceclaim-controller", "resource-claim-controller"),
     named("legacy-serviceaccount-token-cleaner-controller", "legacy-service-account-token-cleaner"),

@@ -1,4 +1,5 @@
-//! Tells nodes how long they may cache Secrets and ConfigMaps: the more nodes, the longer.
+//! Annotates nodes with the time for which they may cache Secrets and ConfigMaps. The more nodes there are, the longer
+//! it is.
 
 use crate::subject::Subject;
 use holdfast_world::views::Node;

@@ -7,8 +7,9 @@
 use holdfast_world::Time;
 use std::collections::HashMap;
 
-/// The size of a purse: a multiple of the owner's number of pods, and a minimum.
+/// The size of a purse, as a multiple of the owner's number of pods.
 const AT_ONCE_TIMES: i64 = 8;
+/// The minimum size of a purse, in pods.
 const AT_ONCE_MIN: i64 = 20;
 /// A purse refills by the owner's number of pods in this many seconds.
 const SECONDS_A_TIME: i64 = 5;

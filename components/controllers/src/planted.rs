@@ -55,7 +55,7 @@ holdfast_planted::bugs! {
         UsedForEver,
         /// The pods of a deleted node stay.
         LostPodsStay,
-        /// A node whose lease is renewed counts as lost all the same.
+        /// A node counts as lost although its lease is renewed.
         LeasesIgnored,
         /// A node keeps its taints after it is ready again.
         TaintsStay,

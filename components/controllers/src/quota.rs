@@ -27,7 +27,7 @@ pub struct ResourceQuotas {
 
 type ObjectId = (Resource, Key);
 
-/// In how many steps up to the limit the bytes of a namespace are shown.
+/// The number of steps, up to the limit, in which the bytes of a namespace are shown.
 const STEPS: i64 = 64;
 
 /// The sums of one quota.
@@ -158,7 +158,7 @@ impl QuotaSums {
         Some((limit.ratio(Amount::whole(STEPS)) as usize).max(1))
     }
 
-    /// The bytes as shown.
+    /// The bytes as the status shows them.
     fn told_bytes(&self) -> Option<usize> {
         let step = self.bytes_step()?;
         Some(self.bytes.div_ceil(step).saturating_mul(step))
@@ -226,7 +226,7 @@ impl QuotaSums {
     }
 }
 
-/// The object's document, if more than its number is counted.
+/// The object's document, if its content is counted, and not only the number of objects.
 fn looked_at(counted: &Counted, object: &Object) -> Value {
     if counted.measure.is_number_alone() { Value::Null } else { object.document() }
 }

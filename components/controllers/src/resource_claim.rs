@@ -121,7 +121,7 @@ fn plan_pod(world: &World, pod: Seen<'_, Pod>, read: Read<'_>, plan: &mut Plan) 
     let mut names: BTreeMap<&str, &str> =
         told.filter_map(|status| Some((&*status.name, status.resource_claim_name.as_deref()?))).collect();
     let mut is_news = false;
-    // Of two statuses with the same name the first counts.
+    // If two statuses have the same name, the first one counts.
     let told = pod.view.status.resource_claim_statuses.iter().rev();
     let told: HashMap<&str, &Option<String>> =
         told.map(|status| (&*status.name, &status.resource_claim_name)).collect();
@@ -170,8 +170,8 @@ fn plan_pod(world: &World, pod: Seen<'_, Pod>, read: Read<'_>, plan: &mut Plan) 
     Ok(())
 }
 
-/// Whether the claim exists that a pod's status names. If the world's claims are older than the pod, the world cannot
-/// tell and the server is asked: a pod with two claims for the same entry would hold devices twice.
+/// Whether the claim exists that a pod's status names. If the world's claims are older than the pod, the world may lack
+/// the claim, so the server is asked: a pod with two claims for the same entry would hold devices twice.
 fn is_there(world: &World, pod: Seen<'_, Pod>, name: &str, read: Read<'_>) -> Result<bool, Ask> {
     let (resource, namespace) = (ResourceClaim::resource(), &pod.meta().namespace);
     if world.get::<ResourceClaim>(&Key::new(namespace, name)).is_some() {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// The annotation with the time of the earliest change that an object's last write includes.
 pub const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 pub const HEADLESS: &str = "service.kubernetes.io/headless";
-/// The index of Services by what they select.
+/// The index of Services by the labels that they select.
 const SELECTORS: &str = "selectors";
 
 /// The indexes from pods to their Services, and from Services to their pods.
@@ -153,8 +153,8 @@ pub fn offers<'w>(
     Ok(offers)
 }
 
-/// The Service's ports that lead to named ports of a pod, with the numbers of these. Of two ports with the same name
-/// the first counts.
+/// The Service's ports that lead to named ports of a pod, with the numbers of these. If two ports have the same name,
+/// the first one counts.
 fn named_ports(pod: Seen<'_, Pod>, named: &HashMap<(&str, &str), Vec<usize>>) -> Vec<(usize, i64)> {
     let stays = |container: &&Container| container.restart_policy == "Always";
     let containers = pod.view.spec.containers.iter().chain(pod.view.spec.init_containers.iter().filter(stays));
@@ -171,7 +171,7 @@ fn named_ports(pod: Seen<'_, Pod>, named: &HashMap<(&str, &str), Vec<usize>>) ->
     found
 }
 
-/// An address as Endpoints have it.
+/// An address in the form of Endpoints.
 pub fn address(pod: Seen<'_, Pod>, service: Seen<'_, Service>, ip: &str) -> Address {
     Address {
         ip: ip.to_owned(),

@@ -65,7 +65,7 @@ impl StorageVersions {
         })
     }
 
-    /// Those of the servers in a StorageVersion that are gone.
+    /// The servers in a StorageVersion that are gone.
     fn gone<'a>(
         &'a self,
         world: &'a World,

@@ -1,4 +1,4 @@
-//! Deletes pods from nodes whose NoExecute taints they do not tolerate, or no longer do.
+//! Deletes pods from nodes whose NoExecute taints they do not tolerate, or no longer tolerate.
 
 use crate::planted::{Bug, planted};
 use crate::pod_gc::{index_by_node, pod_status, pods_on};
@@ -20,8 +20,8 @@ pub struct TaintEviction {
     waiting: BTreeMap<Key, Waiting>,
 }
 
-/// The time limit of a pod: it is set once, whatever other taints come and go meanwhile, and removed if the pod may
-/// stay.
+/// The time limit of a pod. It is set once, does not change when further taints are added or removed, and is removed if
+/// the pod may stay.
 struct Waiting {
     uid: String,
     until: Time,

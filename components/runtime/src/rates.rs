@@ -16,8 +16,8 @@ pub const BYTES_A_SECOND: u64 = 32 << 20;
 
 /// How long a namespace counts as active after an action for it. The actions of one rollout follow each other faster.
 const LATELY: Duration = Duration::from_secs(1);
-/// The namespaces of the cluster's own components. Actions for them never stop (nodes renew leases), so they do not make
-/// other namespaces wait. The names are whole, because a tenant may create a namespace with any other name.
+/// The namespaces of the cluster's own components. Actions for them never stop (nodes renew leases), so they do not
+/// make other namespaces wait. The names are whole, because a tenant may create a namespace with any other name.
 const OWN: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 
 /// The number of bytes written for each namespace.

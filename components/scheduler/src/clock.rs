@@ -6,8 +6,8 @@ use std::time::Duration;
 ///
 /// By default the clock stands still, so that a decision depends on its inputs alone: in tests, in the simulation, and
 /// when a decision is explained later. A running scheduler is given a real clock. Only searches with a time limit look
-/// at it: if a search takes too long, its pod is rejected with that reason; all other decisions are the same with either
-/// clock.
+/// at it: if a search takes too long, its pod is rejected with that reason; all other decisions are the same with
+/// either clock.
 #[derive(Clone, Copy, Default)]
 pub struct Clock(Option<fn() -> Duration>);
 

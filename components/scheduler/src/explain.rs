@@ -10,13 +10,13 @@ use crate::snapshot::Snapshot;
 /// Where a pod would be scheduled in one state of the cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explained {
-    /// Feasible nodes before rejected ones; higher scores first.
+    /// The nodes: feasible ones before rejected ones, and higher scores first.
     pub nodes: Vec<Node>,
     /// The message of the condition `PodScheduled` if no node is feasible.
     pub message: Option<String>,
     /// The node that the pod gets once the victims are gone, and the names of the victims.
     pub preemption: Option<(Text, Vec<String>)>,
-    /// Why the pod may not be tried yet, and the plug-in that says so.
+    /// The plug-in that keeps the pod from being tried yet, and its reason.
     pub gate: Option<(&'static str, String)>,
     /// The node that the pod is nominated to: victims are leaving it.
     pub nominated: Option<Text>,

@@ -1,4 +1,4 @@
-//! Chooses the node of each pod as kube-scheduler does. Pure: no clock, thread or socket.
+//! Chooses the node of each pod like kube-scheduler. Pure: no clock, thread or socket.
 //!
 //! A caller that builds a scheduler on this crate needs five things:
 //! - [`Snapshot`]: everything that decisions rest on. Feed it one object at a time with [`Snapshot::apply`] (kinds and
@@ -9,8 +9,9 @@
 //!   pods must be evicted for it.
 //! - [`Snapshot::assume`], after a decision to bind, and [`Snapshot::forget`], when the binding failed.
 //!
-//! [`Scheduler`] combines these: the caller passes changes, outcomes of requests and the time, and sends the requests that the scheduler returns, until every pod that fits on a node is bound. The caller reads and writes objects, takes part in the
-//! leader election, and brings the time.
+//! [`Scheduler`] combines these: the caller passes changes, outcomes of requests and the time, and sends the requests
+//! that the scheduler returns, until every pod that fits on a node is bound. The caller reads and writes objects, takes
+//! part in the leader election, and brings the time.
 
 pub mod clock;
 pub mod configuration;

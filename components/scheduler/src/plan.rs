@@ -1,4 +1,5 @@
-//! One scheduling cycle: chooses a node for a pod, or finds out why none is feasible. Pure and without a cache: it checks all nodes one after the other. [`crate::planner`] makes the same decisions faster.
+//! One scheduling cycle: chooses a node for a pod, or finds out why none is feasible. Pure and without a cache: it
+//! checks all nodes one after the other. [`crate::planner`] makes the same decisions faster.
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Text};
@@ -33,7 +34,8 @@ pub struct Unschedulable {
     pub reason: &'static str,
     /// The message of the condition and of the event `FailedScheduling`.
     pub message: String,
-    /// Plug-ins that rejected nodes. An event wakes the pod if the queueing hint of one of them is `Queue`; without rejectors the pod is tried again after a back-off.
+    /// Plug-ins that rejected nodes. An event wakes the pod if the queueing hint of one of them is `Queue`; without
+    /// rejectors the pod is tried again after a back-off.
     pub rejectors: Vec<&'static str>,
     /// The new value of `status.nominatedNodeName`, if it changes.
     pub nomination: Nomination,
@@ -62,7 +64,7 @@ pub struct Explanation {
     pub diagnosis: Diagnosis,
     /// Feasible nodes.
     pub feasible: Vec<Text>,
-    /// Empty if fewer than two nodes are feasible.
+    /// The scores of the feasible nodes; empty if fewer than two nodes are feasible.
     pub scores: Vec<Scores>,
     /// The sums of the scores of the feasible nodes, in their order; empty if fewer than two nodes are feasible.
     pub totals: Vec<i64>,
@@ -101,7 +103,7 @@ pub fn plan(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Plan {
     plan_with_extenders(snapshot, profile, pod, &ExtenderResults::default())
 }
 
-/// As [`plan`], with the answers of extenders.
+/// Like [`plan`], with the answers of extenders.
 pub fn plan_with_extenders(
     snapshot: &Snapshot,
     profile: &Profile,
@@ -349,7 +351,7 @@ impl<'a> NodeSearch<'a> {
         (all, totals)
     }
 
-    /// Says why no node is feasible, and runs the plug-ins of the point `postFilter`, which may make room.
+    /// Determines why no node is feasible, and runs the plug-ins of the point `postFilter`, which may make room.
     fn run_post_filter(self) -> Plan {
         let mut result = PostFilterResult::default();
         for enabled in self.profile.at(ExtensionPoint::PostFilter) {
@@ -414,7 +416,7 @@ pub(crate) struct PostFilterResult {
 
 impl PostFilterResult {
     pub fn add_preemption(&mut self, found: Preemption) {
-        // With victims, or after an error, the reasons of plug-ins before this one are left out.
+        // With victims, or after an error, the reasons of earlier plug-ins are left out.
         self.stop = found.victims.is_some() || found.failed;
         if self.stop {
             self.reasons.clear();

@@ -1,7 +1,9 @@
 //! A plug-in is a small value with a method for each point of the scheduling of a pod.
 //!
 //! At the beginning of a cycle a plug-in looks at the pod and makes a [`Filter`] and a [`Score`], which hold all that
-//! can be known before a node is looked at. They can be kept for the next pod of the same template: filters and scores that count pods over many nodes are updated when pods come and go. Preemption uses the same calls to check a node without some of its pods.
+//! can be known before a node is looked at. They can be kept for the next pod of the same template: filters and scores
+//! that count pods over many nodes are updated when pods come and go. Preemption uses the same calls to check a node
+//! without some of its pods.
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
@@ -97,7 +99,7 @@ pub trait Plugin: Debug + Send + Sync {
         false
     }
 
-    /// The plug-in as NodeResourcesFit, if it is that one.
+    /// The plug-in as NodeResourcesFit; `None` for all other plug-ins.
     fn as_fit(&self) -> Option<&NodeResourcesFit> {
         None
     }
@@ -161,7 +163,8 @@ pub trait Filter: Send {
         true
     }
 
-    /// How many distinct properties the filter distinguishes nodes by, if it looks at more than one node. When the number changes, the marks of all nodes are recomputed.
+    /// The number of properties by which the filter distinguishes nodes, if it looks at more than one node. When the
+    /// number changes, the marks of all nodes are recomputed.
     fn mark_count(&self) -> usize {
         1
     }
@@ -185,7 +188,8 @@ pub trait Filter: Send {
     fn clone_box(&self) -> Box<dyn Filter>;
 }
 
-/// Nodes with equal marks, which are equal to all plug-ins that look at more than one node: one of them, and their count.
+/// Nodes with equal marks, which are equal to all plug-ins that look at more than one node: one of them, and their
+/// count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EqualNodes {
     pub node: NodeId,
@@ -198,7 +202,7 @@ impl EqualNodes {
     }
 }
 
-/// The mark of a node that is like no other.
+/// The mark of a node that no other node equals.
 pub fn unique_mark(node: NodeId) -> i64 {
     i64::try_from(node).unwrap_or(i64::MAX)
 }
@@ -227,8 +231,8 @@ pub trait Score: Send {
         }
     }
 
-    /// Whether `score` looks at nothing but the pod and the node, and scores are brought into range by [`Score::normalization`]
-    /// alone.
+    /// Whether `score` looks at nothing but the pod and the node, and scores are brought into range by
+    /// [`Score::normalization`] alone.
     fn is_local(&self) -> bool {
         true
     }
@@ -280,8 +284,7 @@ impl Normalization {
     }
 }
 
-/// Replaces each score by `make` of it. Where the scores lie close to each other, `make` is called once for equal
-/// scores.
+/// Replaces each score by `make` of it. If the scores are within a small range, `make` is called once for equal scores.
 pub fn replace_each(scores: &mut [i64], least: i64, most: i64, make: impl Fn(i64) -> i64) {
     const CLOSE: i64 = 4096;
     if !(0..CLOSE).contains(&most.saturating_sub(least)) {

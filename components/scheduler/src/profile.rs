@@ -25,7 +25,7 @@ pub struct Profile {
     pub document: ProfileDocument,
 }
 
-/// A profile as it was configured, in the words of a document of version v1.
+/// A profile as configured, in the form of a document of version v1.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProfileDocument {
     /// Enabled and disabled plug-ins, by the points' names in documents.
@@ -40,7 +40,7 @@ pub struct ProfileDocument {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PluginSet {
-    /// Names with weights; 0: the plug-in's own weight.
+    /// The enabled plug-ins with their weights; 0 means the plug-in's own weight.
     pub enabled: Vec<(String, i64)>,
     pub disabled: Vec<String>,
 }

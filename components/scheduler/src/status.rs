@@ -12,9 +12,9 @@ pub const EXTENDER: &str = "Extender";
 pub enum Code {
     /// Rejected in the present state; evicting pods may help.
     Unschedulable,
-    /// Rejected whichever pods are evicted.
+    /// Rejected even if pods are evicted.
     UnschedulableAndUnresolvable,
-    /// Something missing is on its way; once it arrives, the pod is tried again without a back-off.
+    /// A missing object is about to appear. Once it does, the pod is tried again without a back-off.
     Pending,
     /// The check failed.
     Error,
@@ -37,7 +37,7 @@ pub type Reason = Cow<'static, str>;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Rejection {
     pub code: Code,
-    /// The plug-in that rejects; empty if several do.
+    /// The plug-in that rejects; empty if several reject.
     pub plugin: &'static str,
     pub reasons: Vec<Reason>,
 }
@@ -96,7 +96,7 @@ impl Diagnosis {
         names
     }
 
-    /// How final the rejection of a node is: a node that was not looked at stays rejected whichever pods are evicted.
+    /// How final the rejection of a node is: a node that was not looked at stays rejected even if pods are evicted.
     pub fn code(&self, node: &str) -> Code {
         let rejected = self.rejected.iter().find(|(name, _)| **name == *node).map(|(_, rejection)| rejection.code);
         let absent = self.absent.as_ref().map(|rejection| rejection.code);

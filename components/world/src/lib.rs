@@ -1,10 +1,10 @@
 //! The objects of a cluster that components see, and their actions on it.
 //!
 //! A component has a [`World`]: the objects that it needs, each as a small typed [`View`] with its metadata and its
-//! bytes, with indexes by owner, namespace and node. A [`Controller`] is told of every change, says which keys the
-//! change concerns, and plans one key at a time. A [`Plan`] is data: actions, Events for people, and when to plan
-//! again. Nothing here has a clock or a socket; the caller of a controller brings them. Threads only decode long first
-//! lists, and no result depends on their number.
+//! bytes, with indexes by owner, namespace and node. A [`Controller`] is notified of every change, returns the keys
+//! that the change concerns, and plans one key at a time. A [`Plan`] is data: actions, Events for people, and when to
+//! plan again. No part of this crate has a clock or a socket; the caller of a controller provides them. Threads only
+//! decode long first lists, and no result depends on their number.
 
 pub mod cloud;
 pub mod controller;

@@ -1,8 +1,8 @@
 //! The authorizers that options and files configure, and the webhooks among them.
 //!
 //! [`configuration`] parses an AuthorizationConfiguration and returns all errors at once. [`Webhooks`] calls the
-//! configured servers, and caches their answers. [`ChainFile`] updates the chain from the file while the server runs. The
-//! core decides by the chain.
+//! configured servers, and caches their answers. [`ChainFile`] updates the chain from the file while the server runs.
+//! The core decides by the chain.
 
 pub mod configuration;
 mod follow;

@@ -34,8 +34,8 @@ pub struct Reloads {
 }
 
 impl Reloads {
-    /// `configures` is the part of the API server that the file configures, as `authentication`; `server` is the hash of
-    /// the server's id, as a label.
+    /// `configures` is the part of the API server that the file configures, as `authentication`; `server` is the hash
+    /// of the server's id, as a label.
     pub fn register(&self, registry: &mut Registry, configures: &str, server: String) {
         let file = registry.sub_registry_with_prefix(format!("apiserver_{configures}_config_controller"));
         let file = file.sub_registry_with_label((SERVER.into(), server.into()));

@@ -47,8 +47,8 @@ impl Of<'_, Option<&Value>> {
     }
 }
 
-/// A [`crate::Value`] written as JSON, with expressions of anything that can be serialized among it. The name of a field
-/// is a literal, or an expression in parentheses.
+/// A [`crate::Value`] written as JSON, with expressions of anything that can be serialized among it. The name of a
+/// field is a literal, or an expression in parentheses.
 #[macro_export]
 macro_rules! json {
     (null) => { $crate::Value::Null };

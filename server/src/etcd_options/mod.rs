@@ -191,7 +191,8 @@ impl EtcdArgs {
         Some(self.etcd_compaction_interval.unwrap_or(Duration::from_secs(300))).filter(|interval| !interval.is_zero())
     }
 
-    /// How often Services are compared with what is recorded as given out: as in kube-apiserver.
+    /// How often Services are compared with the records of reserved addresses and node ports. The default is
+    /// kube-apiserver's.
     pub fn repair_interval(&self) -> Duration {
         self.etcd_repair_interval.unwrap_or(Duration::from_secs(180))
     }

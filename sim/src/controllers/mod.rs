@@ -1,13 +1,13 @@
 //! Simulates the controllers: a trial cluster, users who change their objects, pods that run and end at random, and one
 //! manager with all controllers that may crash between any two steps.
 //!
-//! News of changes reach the manager late, and out of step between kinds. Its actions are carried out one at a time
-//! among everything else, and some are refused. What a crashed manager had in progress may still happen before the next
-//! one looks. In some seeds a manager that has lost its lead does not know it, and goes on beside the next for a while.
-//! Half of the seeds are calm: only controllers and evictions remove pods there, so that a rollout must keep its bounds
-//! at every version. Some seeds have nodes that fall silent, some claims and volumes, some a load that an autoscaler
-//! follows, some a namespace that is created and deleted. When everything is at rest, the cluster must be as its users
-//! want it.
+//! News of changes reaches the manager late, and out of step between kinds. Its actions are carried out one at a time
+//! among everything else, and some are refused. Actions that a crashed manager had in progress may still be carried out
+//! before the next manager reads the cluster. In some seeds a manager that has lost its lead does not know it, and goes
+//! on beside the next for a while. Half of the seeds are calm: only controllers and evictions remove pods there, so
+//! that a rollout must keep its bounds at every version. Some seeds have nodes that fall silent, others have claims and
+//! volumes, a load that an autoscaler follows, or a namespace that is created and deleted. When everything is at rest,
+//! the cluster must be as its users want it.
 
 mod cluster;
 mod deed;

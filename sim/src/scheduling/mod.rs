@@ -1,9 +1,9 @@
 //! Simulates the scheduler: a trial cluster, pods and nodes that are created and deleted, and one scheduler that may
 //! crash between any two steps, or two schedulers at once.
 //!
-//! News of changes reach a scheduler late. Its orders are carried out in any order, and some are refused. What a
-//! crashed scheduler had ordered may still happen before the next one looks. When everything is at rest, every pod for
-//! which there is room must be on a node.
+//! News of changes reaches a scheduler late. Its orders are carried out in any order, and some are refused. Requests of
+//! a crashed scheduler may still be carried out before the next scheduler reads the cluster. When everything is at
+//! rest, every pod for which there is room must be on a node.
 
 mod oracle;
 

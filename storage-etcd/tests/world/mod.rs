@@ -1,5 +1,5 @@
 //! Two servers on the model of etcd under one seed: they write, answers get lost, members lag, servers restart, etcd
-//! compacts, a backup is restored. The servers' answers are then compared with what happened in the model.
+//! compacts, a backup is restored. The servers' answers are then compared with the model's events.
 
 use bytes::Bytes;
 use holdfast_core::etcd::Media;

@@ -2,8 +2,8 @@
 //! observed answers. Each operation takes effect at one moment between its call and its answer; an operation without an
 //! answer takes effect at any moment after its call, or never.
 //!
-//! Objects are independent here, so each is checked alone. The search is that of Wing and Gong, with Lowe's cache of
-//! visited states: what remains to be tried depends only on the set of completed operations and their state.
+//! Objects are independent here, so each is checked alone. The search is the algorithm of Wing and Gong, with Lowe's
+//! cache of visited states: the remaining search depends only on the set of completed operations and their state.
 
 use std::collections::HashSet;
 use std::fmt;

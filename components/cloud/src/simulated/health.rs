@@ -1,5 +1,5 @@
-//! Which backends of balancers are healthy: their instances run and answer, and the Service's health-check node port,
-//! if it has one, answers 200.
+//! Determines which backends of balancers are healthy: their instances run and answer, and the Service's health-check
+//! node port, if it has one, answers 200.
 
 use super::Simulated;
 use holdfast_world::Time;

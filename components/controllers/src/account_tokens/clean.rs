@@ -75,7 +75,7 @@ impl Controller for TokenCleaner {
         }
         let used = secret.meta().label(LAST_USED).map(date);
         if used == Some(None) {
-            // It is not known when the token was last used.
+            // The time of the token's last use is unknown.
             return plan;
         }
         let period = self.period_seconds;

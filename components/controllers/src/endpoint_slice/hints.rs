@@ -133,7 +133,7 @@ fn share(world: &World, endpoints: &mut [&mut Endpoint]) -> Result<(), String> {
         return Err("One or more endpoints do not have a zone specified".into());
     }
     let total: i128 = by_zone.values().sum();
-    // The least number of endpoints with which a zone is not overloaded.
+    // The minimum number of endpoints with which a zone is not overloaded.
     let least = |amount: i128| {
         let (share, parts) = (amount * count as i128 * 100, total * (100 + OVERLOAD_PERCENT));
         usize::try_from((share + parts - 1) / parts).unwrap_or(0)

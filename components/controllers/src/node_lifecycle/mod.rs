@@ -1,9 +1,9 @@
 //! Detects lost nodes, and keeps the taints of nodes in line with their conditions.
 //!
-//! A node is alive while its lease is renewed or its Ready condition has new heartbeats; what counts is when this
-//! controller saw them. After too long without either, the node's conditions become Unknown, and its pods become not
-//! ready. NoSchedule taints follow the conditions at once; NoExecute taints, which evict pods, are added slowly, zone
-//! by zone.
+//! A node is alive while its lease is renewed or its Ready condition has new heartbeats; the time at which this
+//! controller received them counts. After too long without either, the node's conditions become Unknown, and its pods
+//! become not ready. NoSchedule taints follow the conditions at once; NoExecute taints, which evict pods, are added
+//! slowly, zone by zone.
 
 mod conditions;
 mod taints;

@@ -1,5 +1,5 @@
-//! Attaches volumes to the nodes whose pods use them, and detaches them when no pod does, with VolumeAttachments for
-//! the drivers.
+//! Attaches volumes to the nodes whose pods use them, and detaches them when no pod uses them, with VolumeAttachments
+//! for the drivers.
 
 use super::{claim_key, index_pods, pods_of};
 use crate::pod_gc::{index_by_node, pods_on};
@@ -281,7 +281,7 @@ fn wanted<'a>(world: &'a World, node: &str) -> BTreeMap<String, Seen<'a, Persist
     attachable.collect()
 }
 
-/// The same name in every implementation, for one volume, driver and node.
+/// The name of an attachment. For one volume, driver and node it is the same in every implementation.
 fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
     let digest = Sha256::digest(format!("{handle}{driver}{node}"));
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();

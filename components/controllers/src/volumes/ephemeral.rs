@@ -44,7 +44,7 @@ impl Controller for EphemeralVolumes {
         let mut plan = Plan::default();
         let Some(pod) = world.get::<Pod>(key).filter(|pod| !pod.meta().is_deleting()) else { return plan };
         let volumes = pod.spec.volumes.iter().enumerate().filter(|(_, volume)| volume.ephemeral.is_some());
-        // Read only if a claim must be created, and once for all of them.
+        // The document is read only if a claim must be created, and only once for all claims.
         let mut written = None;
         for (index, volume) in volumes {
             let claim = Key::new(&key.namespace, &format!("{}-{}", key.name, volume.name));

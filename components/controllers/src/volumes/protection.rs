@@ -50,8 +50,8 @@ pub struct ClaimProtection {
 
 impl ClaimProtection {
     /// Whether a pod on a node uses a claim that is being deleted. If the world's pods are older than the claim, the
-    /// world cannot tell and the server is asked. Later pods need not be considered: no pod is scheduled whose claim is
-    /// known to be deleted.
+    /// world may lack a pod, so the server is asked. Later pods need not be considered: no pod is scheduled whose claim
+    /// is known to be deleted.
     fn is_used<'a>(
         &'a self,
         world: &'a World,

@@ -151,7 +151,7 @@ fn conflict(one: &str, other: &str) -> bool {
     one.splitn(4, ':').zip(other.splitn(4, ':')).any(differ)
 }
 
-/// The message for a pod about another one.
+/// The message for a pod about another pod.
 fn told(pod: Seen<'_, Pod>, other: Seen<'_, Pod>, what: &str, own: &str, others: &str) -> String {
     const END: &str = "If both pods land on the same node, only one of them may access the volume.";
     match pod.meta().namespace == other.meta().namespace {

@@ -244,7 +244,7 @@ fn node_affinity(args: &Reader<'_>) -> NodeAffinity {
     affinity
 }
 
-/// Reports what is wrong with a node selector term.
+/// Reports the faults of a node selector term.
 fn check_node_term(term: &Reader<'_>) {
     term.list("matchExpressions").unwrap_or_default().iter().for_each(check_label);
     for one in term.list("matchFields").unwrap_or_default() {
@@ -261,7 +261,7 @@ fn check_node_term(term: &Reader<'_>) {
     }
 }
 
-/// Reports what is wrong with a label requirement, as for any selector.
+/// Reports the faults of a label requirement, by the rules of all selectors.
 fn check_label(one: &Reader<'_>) {
     let (key, name) = (one.text("key").unwrap_or(""), one.text("operator").unwrap_or(""));
     let values: Vec<Text> = one.texts("values").unwrap_or_default().into_iter().map(Into::into).collect();

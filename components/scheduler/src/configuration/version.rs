@@ -144,7 +144,8 @@ impl Version {
         )
     }
 
-    /// The name that this version has for the set of a point, whose name today is `current`; `None`: it has no such set.
+    /// The name that this version has for the set of a point, whose name today is `current`; `None`: it has no such
+    /// set.
     pub fn set_name(self, point: ExtensionPoint, current: &'static str) -> Option<&'static str> {
         match point {
             // In v1alpha1 `postFilter` ran before scoring, whether nodes were found or not.

@@ -68,7 +68,7 @@ pub enum NodeSelection {
 pub struct Device {
     pub name: Text,
     pub node_selection: NodeSelection,
-    /// By their full names, domain and identifier.
+    /// The attributes by their full names: domain and identifier.
     pub attributes: BTreeMap<(Text, Text), Attribute>,
     pub capacity: BTreeMap<(Text, Text), Capacity>,
     pub consumes: Vec<(Text, Counters)>,

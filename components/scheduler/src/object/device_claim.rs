@@ -80,7 +80,7 @@ pub struct SubRequest {
     pub name: Text,
     pub class: Text,
     pub selectors: Vec<Text>,
-    /// How many devices; `None`: all matching ones.
+    /// The number of devices; `None`: all matching devices.
     pub count: Option<usize>,
     pub admin: bool,
     pub tolerations: Vec<Toleration>,

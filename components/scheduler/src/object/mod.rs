@@ -26,7 +26,7 @@ use std::sync::{Arc, LazyLock};
 use holdfast_world::Resource;
 pub use holdfast_world::{Key, Text};
 
-/// The kinds that decisions rest on.
+/// The kinds on which decisions are based.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     Pod,
@@ -51,7 +51,7 @@ pub enum Kind {
     Workload,
 }
 
-/// How a kind is served, for listing and watching it.
+/// The group, version and name under which a kind is listed and watched.
 #[derive(Debug, Clone, Copy)]
 pub struct KindInfo {
     pub kind: Kind,
@@ -127,11 +127,11 @@ impl Kind {
     }
 }
 
-/// Everything but the managed fields.
+/// A glance at all fields but the managed fields.
 pub static WHOLE: LazyLock<Glance> = LazyLock::new(Glance::default);
 
-/// The strings of all objects, so that equal strings are stored once. Strings that nothing else uses are dropped whenever the
-/// pool has doubled.
+/// The strings of all objects, so that equal strings are stored once. Strings that nothing else uses are dropped
+/// whenever the pool has doubled.
 #[derive(Debug, Default)]
 pub struct StringPool {
     strings: HashSet<Text>,

@@ -32,7 +32,7 @@ pub(super) const FIELDS: &[&str] = &[
     "status.resources", "status.allocatedResources",
 ];
 
-/// Everything in a pod that decides which nodes are feasible and how well they score. Pods with equal templates get
+/// The fields of a pod that decide which nodes are feasible and how well they score. Pods with equal templates get
 /// equal answers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Template {
@@ -101,11 +101,11 @@ pub struct Pod {
     pub node_name: Option<Text>,
     pub nominated: Option<Text>,
     pub priority: i64,
-    /// `preemptionPolicy: Never`.
+    /// Whether the preemption policy is `Never`.
     pub never_preempts: bool,
     pub gates: Vec<Text>,
     pub deleting: bool,
-    /// `Succeeded` or `Failed`: the pod holds no resources any more.
+    /// Whether the phase is `Succeeded` or `Failed`: then the pod holds no resources any more.
     pub finished: bool,
     /// The start time in nanoseconds since 1970.
     pub started: Option<i128>,
@@ -134,7 +134,7 @@ pub enum Volume {
     Claim(Text),
     /// A claim that is made for the pod, named after the pod and this volume.
     Ephemeral(Text),
-    /// A disk, as the volumes that conflict with it name it.
+    /// A disk. Volumes that conflict with each other name the same disk.
     Disk(Disk),
 }
 
@@ -161,7 +161,7 @@ pub enum DiskSource {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PodClaim {
     pub name: Text,
-    /// `None`: the claim is made from a template.
+    /// The name of the claim; `None`: the claim is made from a template.
     pub claim: Option<Text>,
 }
 
@@ -284,7 +284,7 @@ impl Template {
         }
     }
 
-    /// How much there is to look at on each node, or for each of its pods.
+    /// The number of terms that are checked for each node, or for each of its pods.
     pub fn term_count(&self) -> usize {
         let node = |term: &NodeTerm| 1 + term.labels.len() + term.fields.len();
         let required = self.node_affinity.iter().flat_map(|selector| &selector.0).map(node);

@@ -12,13 +12,13 @@ const DEFAULT_MEMORY: i64 = 200 * 1024 * 1024;
 /// Which requests are summed.
 #[derive(Clone, Copy, Default)]
 struct SumRules {
-    /// Containers without requests count with the default requests.
+    /// Whether containers without requests count with the default requests.
     default_requests: bool,
-    /// Pod-level requests replace the sum over the containers.
+    /// Whether pod-level requests replace the sum over the containers.
     pod_level: bool,
-    /// The resources that the status says are allocated count too, while a resize is under way.
+    /// Whether the allocated resources in the status count, too, while a resize is under way.
     allocated: bool,
-    /// Sums limits instead of requests.
+    /// Whether limits are summed instead of requests.
     limits: bool,
 }
 

@@ -8,7 +8,7 @@ use holdfast_value::{Value, json};
 /// A label selector: all of its requirements must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Selector {
-    /// `None` selects nothing, an empty list selects everything.
+    /// The requirements. `None` selects nothing, an empty list selects everything.
     requirements: Option<Vec<Requirement>>,
 }
 
@@ -71,7 +71,7 @@ impl Selector {
         Selector { requirements: Some(equalities(labels)) }
     }
 
-    /// The selector that matches what both match.
+    /// The selector that matches the labels that both selectors match.
     pub fn and(self, other: &Selector) -> Self {
         let both = self.requirements.zip(other.requirements.clone());
         Selector { requirements: both.map(|(one, other)| one.into_iter().chain(other).collect()) }

@@ -17,7 +17,8 @@ pub(super) struct DecodedTemplates(HashMap<String, Arc<Template>>);
 
 impl DecodedTemplates {
     const MAX: usize = 256;
-    /// Longer texts are not kept, so that large pods cannot fill the memory. Most have less than a kilobyte.
+    /// The maximum length of cached texts. Longer texts are not kept, so that large pods cannot fill the memory. Most
+    /// have less than a kilobyte.
     const BYTES_MAX: usize = 16 << 10;
 
     fn insert(&mut self, stored: String, template: Arc<Template>) {

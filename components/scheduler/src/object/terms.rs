@@ -117,7 +117,7 @@ pub struct PodTerm {
     pub namespaces: Vec<Text>,
     pub namespace_selector: Selector,
     pub topology_key: Text,
-    /// 0 in required terms.
+    /// The weight; 0 in required terms.
     pub weight: i64,
 }
 
@@ -284,7 +284,7 @@ pub fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Optio
 pub struct SpreadConstraint {
     pub max_skew: i64,
     pub topology_key: Text,
-    /// `DoNotSchedule` rather than `ScheduleAnyway`.
+    /// Whether the constraint is `DoNotSchedule`, and not `ScheduleAnyway`.
     pub hard: bool,
     pub selector: Selector,
     pub min_domains: i64,

@@ -82,7 +82,7 @@ pub struct Claim {
     pub selector: Selector,
     /// The node that was chosen for a pod that uses the claim.
     pub selected_node: Option<Text>,
-    /// The uid of the controller that owns it.
+    /// The uid of the controller that owns the claim.
     pub owner: Option<Text>,
     pub attributes_class: Option<Text>,
 }
@@ -127,7 +127,7 @@ impl Claim {
         }
     }
 
-    /// The name of its class; empty where it has none.
+    /// The name of its class; empty if it has none.
     pub fn class_name(&self) -> &str {
         self.class.as_deref().unwrap_or("")
     }
@@ -170,7 +170,7 @@ impl Class {
     }
 }
 
-/// A CSINode: what CSI drivers say about a node.
+/// A CSINode: the data that CSI drivers report about a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CsiNode {
     /// How many volumes of each driver can be attached to the node.
@@ -230,7 +230,7 @@ impl Attachment {
     }
 }
 
-/// Whether the driver has its capacity checked before volumes are provisioned.
+/// Whether the driver's capacity is checked before volumes are provisioned.
 pub fn tracks_capacity(object: &Value) -> bool {
     object["spec"]["storageCapacity"] == true
 }

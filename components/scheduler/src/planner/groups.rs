@@ -1,9 +1,9 @@
 //! Feasible nodes in groups: to plug-ins that look at more than one node, the nodes of a group are equal.
 //!
-//! A group is identified by its *marks*, the numbers by which these plug-ins distinguish nodes. Within a group the nodes
-//! are sorted by the scores that depend on the node alone, so the best node of a group is its first one. The best node
-//! of all is then among the first nodes of the groups. The number of groups follows the number of topology domains, or
-//! of different counts, and not the number of nodes.
+//! A group is identified by its *marks*, the numbers by which these plug-ins distinguish nodes. Within a group the
+//! nodes are sorted by the scores that depend on the node alone, so the best node of a group is its first one. The best
+//! node of all is then among the first nodes of the groups. The number of groups follows the number of topology
+//! domains, or of different counts, and not the number of nodes.
 
 use crate::snapshot::node_info::NodeId;
 use std::cmp::Reverse;

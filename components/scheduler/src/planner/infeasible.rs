@@ -37,7 +37,7 @@ enum NodeState {
     NoNode,
     /// Why the node is infeasible.
     Rejected(RejectionId),
-    /// Why the node is infeasible, and why it would be without all pods of lower priority, too.
+    /// Why the node is infeasible, and why it would still be infeasible without all pods of lower priority.
     PreemptionUseless(RejectionId, RejectionId),
     /// Why the node is infeasible, and the rank of the node as a candidate for preemption.
     Candidate(RejectionId, CandidateRank),
@@ -139,8 +139,8 @@ impl InfeasibleNodes {
         Some(self.unschedulable(cycle, &result, replaced_rejection))
     }
 
-    /// The message and the rejectors for all nodes. `replaced_rejection`: one node counts with the second rejection instead of the
-    /// first.
+    /// The message and the rejectors for all nodes. `replaced_rejection`: one node counts with the second rejection
+    /// instead of the first.
     fn unschedulable(
         &self,
         cycle: SchedulingCycle<'_>,

@@ -45,8 +45,8 @@ impl CacheKey {
     }
 }
 
-/// What the cache holds: the rejected nodes with their rejections, and each scoring plug-in's scores of the nodes in
-/// question.
+/// The content of the cache: the rejected nodes with their rejections, and each scoring plug-in's scores of the nodes
+/// in question.
 pub type CachedResults = (Vec<(NodeId, Rejection)>, Vec<Vec<i64>>);
 
 #[derive(Default)]
@@ -164,14 +164,14 @@ impl Planner {
         &self.evaluations
     }
 
-    /// Whether the cache says that a node is feasible for a pod, for tests that compare the cache with the plain
+    /// Whether a node is feasible for a pod according to the cache, for tests that compare the cache with the plain
     /// search.
     pub fn is_cached_feasible(&self, profile: usize, pod: &Pod, node: NodeId) -> Option<bool> {
         Some(self.caches.get(&CacheKey::of(profile, pod))?.is_feasible(node))
     }
 
-    /// The cached rejections of nodes for a pod, and each scoring plug-in's scores of the nodes in `non_zero_requests`, for tests
-    /// that compare the cache with the plain search. `None`: nothing is cached.
+    /// The cached rejections of nodes for a pod, and each scoring plug-in's scores of the nodes in `non_zero_requests`,
+    /// for tests that compare the cache with the plain search. `None`: nothing is cached.
     pub fn cached_results(
         &self,
         profile: usize,
@@ -192,7 +192,8 @@ impl Planner {
         self.full_evaluations
     }
 
-    /// How many groups of nodes were compared. For each pod the number grows with the topology domains that matter to its template, or with the different counts, but not with the nodes.
+    /// How many groups of nodes were compared. For each pod the number grows with the topology domains that matter to
+    /// its template, or with the different counts, but not with the nodes.
     pub fn groups_compared(&self) -> u64 {
         self.groups_compared
     }

@@ -1,4 +1,5 @@
-//! The cache of the pods of one template: filters, scores and groups of feasible nodes, updated by what changed.
+//! The cache of the pods of one template: filters, scores and groups of feasible nodes, updated by changes of the
+//! snapshot.
 
 use super::evaluations::EvaluationTally;
 use super::groups::NodeGroups;
@@ -33,8 +34,8 @@ pub(super) struct TemplateCache {
     is_dirty: Vec<bool>,
     /// A buffer for the marks of one node.
     marks: Vec<i64>,
-    /// Whether a plug-in rejected the pods in `pre_filter`, or named the only nodes that may be feasible: there are no
-    /// groups then.
+    /// Whether a plug-in rejected the pods in `pre_filter`, or named the only nodes that may be feasible. Then there
+    /// are no groups.
     rejected: bool,
     /// Why no node was feasible, and the number of the next change at that time.
     failure: Option<(u64, Unschedulable)>,
@@ -95,7 +96,7 @@ impl TemplateCache {
         (*at == cycle.snapshot.changes().next()).then(|| failure.clone())
     }
 
-    /// Why no node is feasible, from the rejections of single nodes; `None`: only the uncached plan can say.
+    /// Why no node is feasible, from the rejections of single nodes; `None`: only the uncached plan can determine this.
     pub fn explain(
         &mut self,
         cycle: SchedulingCycle<'_>,
@@ -109,9 +110,10 @@ impl TemplateCache {
         self.infeasible.explain(cycle, profile, Filters { list: local.collect(), check_all: false }, nominated)
     }
 
-    /// Checks the node that a pod is nominated to. The template's cache has no answer: it counts this pod's own nomination against the node.
+    /// Checks the node that a pod is nominated to. The template's cache has no answer: it counts this pod's own
+    /// nomination against the node.
     pub fn check(&mut self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
-        // A filter that lets all nodes pass as things are also lets them pass with the nominated pods.
+        // A filter that lets all nodes pass in the present snapshot also lets them pass with the nominated pods.
         let mut active: Vec<_> = self.filters.list.iter_mut().filter(|filter| !filter.is_idle()).collect();
         if let Some(full_node) = with_nominated_pods(cycle, node) {
             let nominated = &full_node.pods[node.pods.len()..];

@@ -1,4 +1,4 @@
-//! Which pod is next. Time comes in with every call, in nanoseconds since 1970; nothing here waits.
+//! Determines the next pod. Each call passes the time in nanoseconds since 1970; no function waits.
 //!
 //! A pod is in one of these parts: *active* (to be tried), *back-off* (tried a short while ago), *unschedulable*
 //! (until an event may help), *gated* (must not be tried yet), *in flight* (being tried, or being bound).
@@ -57,7 +57,8 @@ impl<'a> QueueContext<'a> {
         plugins.iter().any(|name| profile.plugin(name).is_none_or(|plugin| plugin.concerns_other_pods(event)))
     }
 
-    /// Whether one of these plug-ins says that the event may help the pod. Each call's duration goes into `hint_calls`.
+    /// Whether the event may help the pod according to one of these plug-ins. Each call's duration goes into
+    /// `hint_calls`.
     fn any_hint_queues(
         &self,
         pod: &Pod,
@@ -112,7 +113,7 @@ struct QueuedPodInfo {
     arrival: u64,
     /// How many turns of [`TURN_PODS`] pods of its namespace come before its own, while it is active.
     turn: usize,
-    /// How many ordinary pods it is as much work as, and as how many it counts while it is active.
+    /// The work for this pod in ordinary pods. While it is active, it counts as this many pods.
     weight: usize,
     counted_weight: usize,
     pub attempts: u32,
@@ -124,19 +125,21 @@ struct QueuedPodInfo {
     scheduler_name: Text,
     /// The number of the first event that must still be looked at if the pod's attempt fails; `u64::MAX`: none.
     first_event: u64,
-    /// Whether it is to be tried because it has waited for too long.
+    /// Whether the pod is tried because it has waited for too long.
     flushed: bool,
 }
 
 /// Sorts pods in the order in which they are popped: by priority, then by turn, then by time.
 type QueueRank = (Reverse<i64>, usize, Time, u64, Key);
 
-/// After this many pods of one namespace, pods of other namespaces with the same priority are tried, even if they came later. So no namespace can monopolize the scheduler by creating pods. A pod with many terms is more work and counts as several pods.
+/// After this many pods of one namespace, pods of other namespaces with the same priority are tried, even if they came
+/// later. So no namespace can monopolize the scheduler by creating pods. A pod with many terms is more work and counts
+/// as several pods.
 const TURN_PODS: usize = 64;
 /// A pod counts as one more pod for each this many terms in its template.
 const WEIGHT_TERMS: usize = 16;
 
-/// How much work it is to find a node for this pod, in ordinary pods.
+/// The work of finding a node for this pod, in ordinary pods.
 fn weight(pod: &Pod) -> usize {
     1 + pod.template.term_count() / WEIGHT_TERMS
 }
@@ -249,8 +252,8 @@ impl Queue {
     pub fn move_for_event(&mut self, context: QueueContext<'_>, event: ClusterEvent, now: Time) {
         let Some(label) = context.event_label(&event) else { return };
         self.wake_waiting(context, &event, label, now);
-        // The set is sorted by the first missed event, so if the first pod in flight keeps none (`stop_keeping_events`), no pod
-        // does.
+        // The set is sorted by the first missed event, so if the first pod in flight keeps none
+        // (`stop_keeping_events`), no pod does.
         let is_kept = self.in_flight.first().is_some_and(|(from, _)| *from != u64::MAX);
         if is_kept {
             *self.in_flight_event_counts.entry(label).or_default() += 1;
@@ -354,9 +357,11 @@ impl Queue {
     /// hints are computed once.
     fn wake_waiting(&mut self, context: QueueContext<'_>, event: &ClusterEvent, label: &'static str, now: Time) {
         let mut woken = Vec::new();
-        // The event's own pod was handled in `update_own_pod`. An object of another kind may have the same key as a pod.
+        // The event's own pod was handled in `update_own_pod`. An object of another kind may have the same key as a
+        // pod.
         let is_other = |key: &&Key| event.kind != Kind::Pod || **key != event.key;
-        // The pod that a claim for extended resources was made for represents its group, because only its own hint can be `Queue`.
+        // The pod that a claim for extended resources was made for represents its group, because only its own hint can
+        // be `Queue`.
         let owner = match &event.change {
             ObjectChange::DeviceClaim(Some(claim), _) if claim.is_extended => claim.owner.as_ref(),
             _ => None,
@@ -475,7 +480,8 @@ impl Queue {
         self.entries.remove(key);
     }
 
-    /// Removes and returns the pod to be tried next. If no pod is active, a pod is popped before its back-off is over, unless its last attempt failed with an error.
+    /// Removes and returns the pod to be tried next. If no pod is active, a pod is popped before its back-off is over,
+    /// unless its last attempt failed with an error.
     pub fn pop(&mut self, now: Time) -> Option<(Key, AttemptInfo)> {
         self.flush_backoff(now);
         let active = self.active.first().cloned();
@@ -497,14 +503,15 @@ impl Queue {
         Some((key, info))
     }
 
-    /// A popped pod is bound, or is no longer the scheduler's.
+    /// Removes a popped pod that is bound, or no longer belongs to the scheduler.
     pub fn done(&mut self, key: &Key) {
         if self.entries.get(key).is_some_and(|entry| entry.part == QueuePart::InFlight) {
             self.remove(key);
         }
     }
 
-    /// A pod that was popped earlier is tried now, on the present state: earlier events need not be kept for it. `false`: the pod is no longer in flight.
+    /// A pod that was popped earlier is tried now, on the present state: earlier events need not be kept for it.
+    /// `false`: the pod is no longer in flight.
     pub fn restart_in_flight(&mut self, key: &Key) -> bool {
         let next_event = self.next_event;
         let is_taken = self.entries.get(key).is_some_and(|entry| entry.part == QueuePart::InFlight);
@@ -532,7 +539,8 @@ impl Queue {
         self.drop_old_events();
     }
 
-    /// An attempt failed: puts the pod back into the queue. An event since the pod was popped may make it active at once.
+    /// An attempt failed: puts the pod back into the queue. An event since the pod was popped may make it active at
+    /// once.
     pub fn requeue_failed(&mut self, context: QueueContext<'_>, key: &Key, failure: AttemptFailure, now: Time) {
         let Some(entry) = self.entries.get(key).filter(|entry| entry.part == QueuePart::InFlight) else { return };
         let from = entry.first_event;

@@ -99,7 +99,7 @@ fn expensive_pods_count_as_several() {
         scene.pod_in("crowd", &format!("large-{number}"), json!({"tolerations": tolerations}), 1);
     }
     scene.pod("mine", json!({}), 2);
-    // One that has become less work meanwhile is taken out as what it was counted as.
+    // A pod whose work has decreased while it waited is removed with the weight with which it was counted.
     scene.pod_in("crowd", "large-2", json!({"tolerations": []}), 3);
     let order: Vec<_> = std::iter::from_fn(|| scene.pop(4)).collect();
     assert_eq!(order, ["large-0", "mine", "large-1", "large-2"]);

@@ -4,8 +4,8 @@
 //! last victim's deletion, all deletions have been requested. Until then the preemptor stays in flight; afterwards the
 //! queue checks the events since.
 //!
-//! Several pods may preempt the same victims, one after the other, before the events of the victims' deletion arrive. Each victim is
-//! evicted once all the same.
+//! Several pods may preempt the same victims, one after the other, before the events of the victims' deletion arrive.
+//! Each victim is evicted once all the same.
 
 use super::event_recorder::PodEvent;
 use super::requests::{PODS, Purpose, status_patch};
@@ -115,7 +115,8 @@ impl Scheduler {
         self.continue_eviction(&preemptor.key, now);
     }
 
-    /// Evicts one victim. A victim whose own binding was not requested yet is only returned to the queue, without a request.
+    /// Evicts one victim. A victim whose own binding was not requested yet is only returned to the queue, without a
+    /// request.
     fn evict_victim(&mut self, preemptor: &Key, victim: Arc<Pod>, now: Time) {
         let Some(eviction) = self.evictions.by_preemptor.get_mut(preemptor) else { return };
         if self.binding_cycles.get(&victim.key).is_some_and(|binding| binding.can_be_preempted()) {

@@ -1,6 +1,10 @@
 //! Calls extenders, which are servers that filter and score nodes and change victims, for one pod.
 //!
-//! The calls have stages. The filters are called one after the other, each with the nodes that the ones before left. Then the scores are called all at once; or, if no node is left, the preemption calls one after the other. After each stage the pod is planned again with the answers. A nominated node is filtered alone first; if it is rejected, the filters are called again with all nodes. Extenders are called for one pod at a time. Other pods that need extenders wait in a queue; all other pods go on, so a slow extender delays only pods that it is called for.
+//! The calls have stages. The filters are called one after the other, each with the nodes that the ones before left.
+//! Then the scores are called all at once; or, if no node is left, the preemption calls one after the other. After each
+//! stage the pod is planned again with the answers. A nominated node is filtered alone first; if it is rejected, the
+//! filters are called again with all nodes. Extenders are called for one pod at a time. Other pods that need extenders
+//! wait in a queue; all other pods go on, so a slow extender delays only pods that it is called for.
 
 use super::extender_answers::{filter_result, preempt_result, score_result};
 use super::requests::{Purpose, RequestContent, RequestOutcome};

@@ -1,11 +1,14 @@
 //! A running scheduler, still without clock, thread or socket.
 //!
-//! The caller passes changes of objects ([`Scheduler::apply_object`]), outcomes of requests ([`Scheduler::handle_outcome`]) and the time. Each
-//! [`Scheduler::schedule_one`] plans one pod, and [`Scheduler::take_requests`] returns the requests to send to other servers. The caller may send requests in any order and at any time, or never: a restarted scheduler reaches the same end.
+//! The caller passes changes of objects ([`Scheduler::apply_object`]), outcomes of requests
+//! ([`Scheduler::handle_outcome`]) and the time. Each [`Scheduler::schedule_one`] plans one pod, and
+//! [`Scheduler::take_requests`] returns the requests to send to other servers. The caller may send requests in any
+//! order and at any time, or never: a restarted scheduler reaches the same end.
 //!
-//! Once a node is chosen for a pod, the pod is in its binding cycle ([`binding_cycle`]) until its own events show the node. In it
-//! the pod may have to wait for others of its gang ([`permit`]). [`eviction`] evicts the victims of preemption, [`status_writer`]
-//! and [`event_recorder`] write pods' statuses and Events, and [`extender_calls`] calls extenders.
+//! Once a node is chosen for a pod, the pod is in its binding cycle ([`binding_cycle`]) until its own events show the
+//! node. In it the pod may have to wait for others of its gang ([`permit`]). [`eviction`] evicts the victims of
+//! preemption, [`status_writer`] and [`event_recorder`] write pods' statuses and Events, and [`extender_calls`] calls
+//! extenders.
 
 mod binding_cycle;
 mod dump;
@@ -137,7 +140,8 @@ impl Scheduler {
         self.handle_event(event, now)
     }
 
-    /// As [`Scheduler::apply_object`], for an object as it is stored. Only the fields that the scheduler reads are decoded.
+    /// As [`Scheduler::apply_object`], for an object as it is stored. Only the fields that the scheduler reads are
+    /// decoded.
     pub fn apply_stored_object(
         &mut self,
         kind: Kind,

@@ -14,7 +14,7 @@ use holdfast_value::Value;
 use std::cmp::Reverse;
 use std::sync::{Arc, PoisonError};
 
-/// One object's new state, on its way into its table.
+/// One object's new state, before it is put into its table.
 struct TableUpdate<'a> {
     pool: &'a mut StringPool,
     key: &'a Key,

@@ -25,7 +25,7 @@ pub struct Reservation {
     pub volumes: Vec<(Key, Option<Text>)>,
     /// Each ResourceClaim without an allocation, and the devices that it gets.
     pub devices: Vec<(Key, Allocation)>,
-    /// The claim among `devices` that is yet to be made, if there is one.
+    /// The claim among `devices` that must still be made, if there is one.
     pub new_claim: Option<Arc<NewClaim>>,
 }
 
@@ -79,7 +79,7 @@ impl Snapshot {
         self.release(&assumed);
     }
 
-    /// Frees what was reserved for an assumed pod.
+    /// Frees the volumes and devices that were reserved for an assumed pod.
     fn release(&mut self, assumed: &AssumedPod) {
         for (claim, volume) in &assumed.volumes {
             self.restore_volume(claim, volume.as_ref());
@@ -125,8 +125,8 @@ impl Snapshot {
         self.put_pod(key, Some(Arc::new(nominated)));
     }
 
-    /// A change of an assumed pod that does not show its node yet keeps the assumption; one that shows it ends the
-    /// assumption as fulfilled.
+    /// Handles a change of an assumed pod. A change that does not show the pod's node yet keeps the assumption; a
+    /// change that shows it ends the assumption as fulfilled.
     pub(super) fn keep_assumption(&mut self, pod: &mut Pod) {
         let Some(assumed) = self.assumed.get(&pod.key) else { return };
         if pod.uid != assumed.uid || pod.node_name.as_ref().is_some_and(|node| *node != assumed.node) {
@@ -138,7 +138,7 @@ impl Snapshot {
         }
     }
 
-    /// The assumed pod is gone, or bound to another node: frees what was reserved for it.
+    /// The assumed pod is gone, or bound to another node: frees the volumes and devices that were reserved for it.
     pub(super) fn drop_assumption(&mut self, key: &Key) {
         if let Some(assumed) = self.assumed.remove(key) {
             self.release(&assumed);

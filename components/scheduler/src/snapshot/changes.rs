@@ -12,7 +12,8 @@ pub enum SnapshotChange {
     PodAdded(NodeId, Arc<Pod>),
     /// A pod left a node.
     PodRemoved(NodeId, Arc<Pod>),
-    /// The node object changed in other fields than its labels and taints; or a pod's nomination to the node began or ended.
+    /// The node object changed in other fields than its labels and taints; or a pod's nomination to the node began or
+    /// ended.
     NodeUpdated(NodeId),
     /// A pod on this node changed in a field that decides only which victims go first.
     PodStarted(NodeId),

@@ -1,6 +1,6 @@
-//! Everything that decisions rest on: nodes with their pods, and all other objects that plug-ins read, with the indexes
-//! that they need. It is fed one object at a time ([`Snapshot::apply`]), from the log in the same process or from lists
-//! and watches.
+//! The state on which decisions are based: nodes with their pods, and all other objects that plug-ins read, with the
+//! indexes that they need. It is fed one object at a time ([`Snapshot::apply`]), from the log in the same process or
+//! from lists and watches.
 
 mod apply;
 pub mod assume;
@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex};
 
 pub use event::{ClusterEvent, ObjectChange};
 
-/// Objects by key; those of one namespace are neighbours.
+/// Objects by key. The objects of one namespace are neighbours.
 pub type Table<T> = BTreeMap<Key, Arc<T>>;
 
 /// Pods, higher priority first.
@@ -57,7 +57,7 @@ pub struct Snapshot {
     pods: HashMap<Key, Arc<Pod>>,
     /// For each label key, the number of nodes that have it.
     label_keys: HashMap<Text, usize>,
-    /// Numbers for the values of those label keys that some plug-in counts pods by.
+    /// Numbers for the values of the label keys by which some plug-in counts pods.
     numbers: Mutex<HashMap<Text, LabelNumbers>>,
     /// Bound pods with pod (anti-)affinity and their nodes, by the namespace that their terms select; `None`: any
     /// namespace.
@@ -82,7 +82,7 @@ pub struct Snapshot {
     pub volume_claims: Table<volume::Claim>,
     pub storage_classes: Table<volume::Class>,
     pub csi_nodes: Table<volume::CsiNode>,
-    /// Whether each CSI driver has its capacity checked before volumes are provisioned.
+    /// For each CSI driver, whether its capacity is checked before volumes are provisioned.
     pub csi_drivers: Table<bool>,
     pub capacities: Table<volume::Capacity>,
     pub attachments: Table<volume::Attachment>,
@@ -99,7 +99,7 @@ pub struct Snapshot {
     pub(crate) devices_in_use: DevicesInUse,
     /// The clock of searches that have a time limit.
     pub clock: Clock,
-    /// Results that a search for devices leaves to the searches after it.
+    /// Results that a search for devices leaves to later searches.
     pub searches: Arc<SharedSearchState>,
 
     changes: ChangeLog,

@@ -14,7 +14,7 @@ pub type NodeId = usize;
 pub struct NodeInfo {
     pub id: NodeId,
     pub node: Arc<Node>,
-    /// In the order in which the pods came.
+    /// The pods, in the order in which they were added.
     pub pods: Vec<Arc<Pod>>,
     /// The sum of the pods' requests, as filters count them.
     pub requested: Resources,
@@ -51,8 +51,8 @@ impl NodeInfo {
         Some(pod)
     }
 
-    /// Recomputes the sums. Requests that do not fit into 64 bits saturate the sum; subtracting such a pod from a saturated sum
-    /// would lose the requests of the others.
+    /// Recomputes the sums. Requests that do not fit into 64 bits saturate the sum; subtracting such a pod from a
+    /// saturated sum would lose the requests of the others.
     fn recompute_sums(&mut self) {
         (self.requested, self.non_zero_requested) = Default::default();
         for pod in &self.pods {

@@ -6,7 +6,7 @@ use crate::object::Text;
 use std::collections::HashMap;
 use std::sync::PoisonError;
 
-/// The node does not have the label.
+/// Means that the node does not have the label.
 pub const NONE: u32 = u32::MAX;
 
 /// The values that nodes have for one label, numbered. When the last node loses a value, its number is used again for
@@ -29,7 +29,7 @@ impl LabelNumbers {
         numbers
     }
 
-    /// A node's value for the label changed.
+    /// Applies a change of a node's value for the label.
     pub fn replace(&mut self, node: NodeId, before: Option<&Text>, after: Option<&Text>) {
         if before == after {
             return;

@@ -28,7 +28,8 @@ pub struct Args {
     /// The new data folder.
     #[command(flatten)]
     folder: Folder,
-    // All values are encrypted by this configuration, however the export has them; without it they stay as they are.
+    // All values are encrypted by this configuration, whether or not the export has them encrypted. Without a
+    // configuration they are not changed.
     #[command(flatten)]
     encryption: EncryptionArgs,
     /// Continue an interrupted import after its last durable event.

@@ -73,8 +73,7 @@ fn tell_of_modes(volume: Volume<'_>, claim: Seen<'_, PersistentVolumeClaim>, pla
     plan.notes.push(Subject::from(claim).warning("VolumeMismatch", of_claim));
 }
 
-/// The claim is bound to another volume: frees this one, or reserves it by name for the claim that it was reserved for
-/// before.
+/// The claim is bound to another volume: frees this one, or reserves it again, by name, for its previous claim.
 fn unbind(volume: Volume<'_>, plan: &mut Plan) {
     let mut document = volume.object.document();
     if volume.meta().annotation(BOUND_BY_CONTROLLER).is_some() {

@@ -115,7 +115,7 @@ impl Reader {
     }
 }
 
-/// An upper bound of what the client has allowed the server to send.
+/// An upper bound of the bytes that the client has allowed the server to send.
 #[derive(Default)]
 struct Allowed {
     all: u64,
