@@ -96,6 +96,19 @@ holdfast_planted::bugs! {
     }
 }
 
+impl Bug {
+    /// The bugs of a log that several servers write to. They show only in a simulation with such a log.
+    pub const SHARED: [Bug; 7] = [
+        Bug::UnknownTakenForLost,
+        Bug::UnknownTakenForDone,
+        Bug::ReceiptAnswered,
+        Bug::NumbersOfOwn,
+        Bug::OthersUnread,
+        Bug::RefusedUnread,
+        Bug::TailSkips,
+    ];
+}
+
 /// The steps of a commit in the order in which they run: the right one, unless a bug is planted.
 pub(crate) fn order(right: [Step; 4]) -> [Step; 4] {
     use Step::{Answer, Append, Deliver, Publish};

@@ -29,7 +29,7 @@ fn controllers(seed: u64) -> Plan {
 #[test]
 fn every_planted_bug_is_found() {
     let mut unseen = Vec::new();
-    for bug in Bug::ALL {
+    for bug in Bug::ALL.into_iter().filter(|bug| !Bug::SHARED.contains(bug)) {
         plant(Some(bug));
         // Clients' view of webhooks is simulated in a world of its own.
         let plans: Box<dyn Iterator<Item = Plan>> = match bug {
