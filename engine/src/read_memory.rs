@@ -77,7 +77,7 @@ struct Book {
 #[derive(Default)]
 struct Holder {
     bytes: u64,
-    /// How to free the reader's charges: first those that can be read again, then by age.
+    /// Frees the reader's charges, in this order: first the results that can be read again, then the oldest.
     yielding: BTreeMap<(Loss, u64), GiveWay>,
 }
 

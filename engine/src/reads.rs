@@ -271,7 +271,7 @@ mod tests {
     fn ask(turns: &Arc<Turns>, name: &str) -> std::pin::Pin<Box<impl Future<Output = Turn> + use<>>> {
         let (turns, name) = (turns.clone(), Some(Arc::from(name)));
         let mut asked = Box::pin(async move { turns.turn(name).await });
-        // A future is in the queue after it was polled once.
+        // The first poll puts the future into the queue.
         if let Some(turn) = now(&mut asked) {
             return Box::pin(ready(Some(turn), asked));
         }

@@ -65,8 +65,8 @@ impl Alike {
         Ok(value.to_string().into())
     }
 
-    /// The options that differ from a running server's, each with that server and its value. Also the resources that
-    /// one of the two servers could not read after the other has written them.
+    /// The options that differ from a running server's, each with that server and its value; and the resources that one
+    /// of the two servers encrypts with a key that the other does not have.
     pub fn differences(&self) -> Result<Vec<String>, Fault> {
         let found = self.etcd.range(&Range::of(self.all.clone()))?.found;
         let mut differences = Vec::new();

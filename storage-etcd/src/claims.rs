@@ -169,13 +169,13 @@ impl Allocations {
         read_holder(key, &plain).map_err(|fault| Fault::Refused(fault.to_string()))
     }
 
-    /// Reserves ports for several Services, each with all of its ports or none. Returns for each Service whether its
-    /// ports were free.
+    /// Reserves the node ports of several Services. A Service gets all of its ports, or none if one of them is taken.
+    /// Returns for each Service whether it got them.
     pub fn take_ports(&self, wanted: &[&BTreeSet<u16>]) -> Result<Vec<bool>, Fault> {
         let mut granted = self.change_ports(true, |ports| grant(ports, wanted))?;
         let missed: Vec<usize> = (0..wanted.len()).filter(|nth| !granted[*nth]).collect();
         if !missed.is_empty() {
-            // This server's copy of the bitmap may be out of date.
+            // Another server may have freed the ports since this server read the bitmap, so the bitmap is read again.
             let again: Vec<&BTreeSet<u16>> = missed.iter().map(|nth| wanted[*nth]).collect();
             let answers = self.change_ports(false, |ports| grant(ports, &again))?;
             missed.into_iter().zip(answers).for_each(|(nth, is_granted)| granted[nth] = is_granted);

@@ -37,7 +37,7 @@ struct Claims {
 
 /// Signs such a token with the first private key in a PEM text.
 pub fn sign(pem: &str, claims: &Value) -> Result<String, String> {
-    // A controller manager signs tokens in a process in which no server has called this.
+    // A controller manager in a process of its own signs tokens too. No API server has called `install` there.
     super::signatures::install();
     let (algorithm, id, key) = signing_key(pem)?;
     let mut header = Header::new(algorithm);

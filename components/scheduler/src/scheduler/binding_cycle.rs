@@ -453,7 +453,8 @@ impl Scheduler {
 
     pub(super) fn handle_binding_cycle_outcome(&mut self, key: &Key, number: u64, refusal: Option<Refusal>, now: Time) {
         let Some(binding) = self.binding_cycles.get_mut(key) else { return };
-        // The step behind the claim's creation is `WriteAllocations`, so this answer is the one to the creation.
+        // A binding cycle creates its claim before the step `WriteAllocations`. While that step is still the next one,
+        // the outcome is that of the creation.
         let creates_claim = binding.reservation.new_claim.is_some()
             && matches!(binding.pre_bind_steps.front(), Some(PreBindStep::WriteAllocations));
         if creates_claim && matches!(&binding.stage, BindingStage::PreBinding(open) if open.contains(&number)) {

@@ -411,8 +411,8 @@ impl Walk<'_> {
             }
         }
         let required = checks.map_or(&[][..], |checks| &checks.required);
-        // There may be many empty items that each lack hundreds of fields. When no message can be added, missing fields
-        // are only counted.
+        // A small request may contain many empty items, each with hundreds of missing required fields. Once the list of
+        // messages is full, missing fields are only counted, so that the work stays small.
         if let Some(missing) = required.len().checked_sub(fields.len()).filter(|missing| *missing > 0)
             && !(self.loud && self.causes.has_room())
         {
