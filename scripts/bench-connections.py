@@ -239,6 +239,10 @@ def measure_simulated(server):
     pods, pod = "/api/v1/namespaces/default/pods", {"metadata": {"name": "web"}, "spec": {
         "automountServiceAccountToken": False,
         "containers": [{"name": "c", "image": "i", "command": ["sleep", "infinity"]}]}}
+    # A controller creates the account that pods run with.
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    while not any(account["metadata"]["name"] == "default" for account in server.ask(accounts)["items"]):
+        time.sleep(0.1)
     server.ask(pods, pod)
     while server.ask(f"{pods}/web")["status"].get("phase") != "Running":
         time.sleep(0.1)
