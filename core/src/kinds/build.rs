@@ -1,6 +1,7 @@
 //! The builder that keeps the tables of kinds readable: a kind is one expression.
 //!
-//! Start at [`Kind::namespaced`] and [`Kind::cluster`]; every other method adds one fact and gives the kind back.
+//! Start at [`Kind::namespaced`] and [`Kind::cluster`]. Every other method sets one property of the kind and returns
+//! the kind.
 
 use super::lookup::{api_version_is, scalar};
 use super::{
@@ -26,7 +27,7 @@ pub(super) const VIEW: [&str; 3] = ["get", "patch", "update"];
 
 /// Fields that a status write resets, if the status may change metadata as in most kinds.
 const STATUS_RESETS: FieldPaths = &[&["spec"]];
-/// The same if the status may not change metadata.
+/// Fields that a status write resets, if the status may not change metadata.
 pub(super) const STATUS_RESETS_METADATA: FieldPaths = &[
     &["spec"],
     &["metadata", "annotations"],
@@ -134,19 +135,20 @@ impl Kind {
         });
     }
 
-    /// The storage path below the prefix, if it is not the plural name.
+    /// Sets the storage path below the prefix, if it is not the plural name.
     pub fn storage(mut self, path: &str) -> Self {
         self.storage = path.into();
         self
     }
 
-    /// The version in which stores shared with Kubernetes contain the objects, up to a release.
+    /// Declares that stores shared with Kubernetes contain the objects in this version, up to the minor release
+    /// `until`.
     pub fn stored_in(mut self, version: &'static str, until: u32) -> Self {
         self.stored_in = Some((version, until));
         self
     }
 
-    /// Stores shared with Kubernetes contain the objects in JSON.
+    /// Declares that stores shared with Kubernetes contain the objects in JSON.
     pub fn stored_as_json(mut self) -> Self {
         self.stored_as_json = true;
         self
@@ -157,14 +159,15 @@ impl Kind {
         self
     }
 
-    /// Objects of this kind are only posted, never stored; these are all its verbs.
+    /// Declares that objects of this kind are only posted and never stored. `verbs` are all verbs of the kind.
     pub fn unstored<const N: usize>(mut self, question: Question, verbs: [&'static str; N]) -> Self {
         self.stored = false;
         self.question = Some(question);
         self.verbs(verbs)
     }
 
-    /// API versions older than the garbage collector, whose clients delete dependents themselves.
+    /// Names API versions that are older than the garbage collector: by default, a delete through them orphans
+    /// dependents, because their clients delete dependents themselves.
     pub fn orphan_dependents<const N: usize>(mut self, api_versions: [&str; N]) -> Self {
         for version in &mut self.versions {
             version.orphans_dependents |= api_versions.iter().any(|named| api_version_is(version, named));
@@ -172,68 +175,69 @@ impl Kind {
         self
     }
 
-    /// The warning when a delete orphans dependents by this version's default, without a propagation policy.
+    /// Sets the warning for a delete without a propagation policy that orphans dependents by the version's default.
     pub fn warn_of_orphans(mut self, warning: &'static str) -> Self {
         self.orphan_warning = Some(warning);
         self
     }
 
-    /// The rule for names, if it is not a DNS subdomain.
+    /// Sets the rule for names, if it is not a DNS subdomain.
     pub fn names(mut self, rule: NameRule) -> Self {
         self.name_rule = rule;
         self
     }
 
-    /// Finalizers need no domain.
+    /// Declares that finalizers need no domain.
     pub fn any_finalizers(mut self) -> Self {
         self.metadata.standard_finalizers = false;
         self
     }
 
-    /// The metadata rules that the kind's own validation repeats on update, if they differ from the rules of the
+    /// Sets the metadata rules that the kind's own validation repeats on update, if they differ from the rules of the
     /// update.
     pub fn metadata_on_update(mut self, rules: MetadataOnUpdate) -> Self {
         self.metadata.on_update = rules;
         self
     }
 
-    /// A delete returns the deleted object.
+    /// Declares that a delete returns the deleted object.
     pub fn return_deleted_object(mut self) -> Self {
         self.returns_deleted = true;
         self
     }
 
-    /// Objects with these names are never deleted.
+    /// Names the objects that are never deleted.
     pub fn immortal(mut self, names: &'static [&'static str]) -> Self {
         self.immortal = names;
         self
     }
 
-    /// Objects with these names are required by the system and cannot be deleted; `what` describes them.
+    /// Names the objects that the system requires, so that they cannot be deleted; `what` describes them in the
+    /// refusal.
     pub fn system(mut self, what: &'static str, names: &'static [&'static str]) -> Self {
         self.system = Some((what, names));
         self
     }
 
-    /// Objects are deleted some time after their last change; the operator sets the time.
+    /// Declares that objects are deleted some time after their last change; the operator sets the time.
     pub fn expires(mut self) -> Self {
         self.expires = true;
         self
     }
 
-    /// The server names objects that are created without a name.
+    /// Declares that the server names objects that are created without a name.
     pub fn named_by_server(mut self) -> Self {
         self.named_by_server = true;
         self
     }
 
-    /// Objects of this kind have no dependents.
+    /// Declares that objects of this kind have no dependents.
     pub fn independent(mut self) -> Self {
         self.independent = true;
         self
     }
 
-    /// The JSON pointer to the pod spec in objects of this kind.
+    /// Sets the JSON pointer to the pod spec in objects of this kind.
     pub fn pods_at(mut self, pointer: &'static str) -> Self {
         self.pods_at = Some(pointer);
         self
@@ -245,13 +249,13 @@ impl Kind {
         self
     }
 
-    /// The kind's part in role-based access control.
+    /// Sets the kind's part in role-based access control.
     pub fn role(mut self, role: RoleKind) -> Self {
         self.role = Some(role);
         self
     }
 
-    /// How objects of this kind relate to nodes.
+    /// Sets how objects of this kind relate to nodes.
     pub fn leads_to_nodes(mut self, relation: Relation) -> Self {
         self.relation = Some(relation);
         self
@@ -261,18 +265,18 @@ impl Kind {
         self.view("status")
     }
 
-    /// A subresource that shows the object itself: `status`, `approval`.
+    /// Adds a subresource that shows the object itself: `status`, `approval`.
     pub fn view(self, name: &str) -> Self {
         self.part(name, None, &VIEW)
     }
 
-    /// A subresource with its own body kind, given as group, version and kind.
+    /// Adds a subresource with its own body kind, given as group, version and kind.
     pub fn part(mut self, name: &str, body: Option<[&str; 3]>, verbs: &[&'static str]) -> Self {
         let body = body.map(|[group, version, kind]| (group.into(), version.into(), kind.into()));
         let verbs = verbs.into();
         let reset_fields: FieldPaths = match name {
             "status" => STATUS_RESETS,
-            // As with a status, metadata may be written here.
+            // A write of `approval` may change metadata, like a status write.
             "approval" => STATUS_RESETS,
             _ => PART_RESETS,
         };
@@ -281,7 +285,7 @@ impl Kind {
         self
     }
 
-    /// The fields that a status write resets, if more than the spec.
+    /// Sets the fields that a status write resets, if more than the spec.
     pub fn status_resets(self, fields: FieldPaths) -> Self {
         self.part_resets("status", fields)
     }
@@ -294,12 +298,12 @@ impl Kind {
         self
     }
 
-    /// The HTTP `proxy` below a pod, service or node.
+    /// Adds the HTTP `proxy` subresource of a pod, service or node.
     pub fn proxy(self, options: &str) -> Self {
         self.part("proxy", Some(["", "v1", options]), &["create", "delete", "get", "patch", "update"])
     }
 
-    /// The `scale` subresource with the usual paths.
+    /// Adds the `scale` subresource with the usual paths.
     pub fn scale(mut self) -> Self {
         let scale = ScalePaths {
             spec_replicas: "spec.replicas".into(),
@@ -317,7 +321,7 @@ impl Kind {
         self
     }
 
-    /// A selectable field: the scalar at this path in the hub version.
+    /// Adds a selectable field: the scalar at this path in the hub version.
     pub fn select(self, path: &'static str) -> Self {
         self.select_at(path, path)
     }
@@ -327,24 +331,24 @@ impl Kind {
         self
     }
 
-    /// The same under another field name.
+    /// Adds a selectable field whose name differs from its path.
     pub fn select_at(self, field: &str, path: &'static str) -> Self {
         self.select_or(field, path, "")
     }
 
-    /// The same with a value for an unset field.
+    /// Adds a selectable field like [`Kind::select_at`], with a value for objects that do not set it.
     pub fn select_or(mut self, field: &str, path: &'static str, unset: &'static str) -> Self {
         self.push_selectable(None, field, &[path], Read::at(path, unset));
         self
     }
 
-    /// A selectable field with this name in one group only.
+    /// Adds a selectable field that has this name in one group only.
     pub fn select_in(mut self, group: &str, field: &str, path: &'static str) -> Self {
         self.push_selectable(Some(group), field, &[path], Read::at(path, ""));
         self
     }
 
-    /// A selectable field computed from the values at these paths; in one group only, if given.
+    /// Adds a selectable field computed from the values at these paths; in one group only, if given.
     pub fn select_with(
         mut self,
         group: Option<&str>,
@@ -375,42 +379,42 @@ impl Kind {
         self
     }
 
-    /// An annotation that represents a field of other versions, and is not shown in metadata alone.
+    /// Names an annotation that represents a field of other versions. It is left out when only metadata is shown.
     pub fn left_out_of_metadata(mut self, annotation: &'static str) -> Self {
         self.shown.left_out = Some(annotation);
         self
     }
 
-    /// The paths that the columns read below the metadata, if few.
+    /// Sets the paths that the columns read below the metadata, if they are few.
     pub fn glance(mut self, paths: &[&'static str]) -> Self {
         self.shown.glance = Glance::at(paths);
         self
     }
 
-    /// The same for a kind with a pod template, whose containers are shown.
+    /// Like [`Kind::glance`], for a kind whose columns also show the containers of its pod template.
     pub fn glance_with_template(self, paths: &[&'static str]) -> Self {
         const TEMPLATE: [&str; 2] = ["spec.template.spec.containers.name", "spec.template.spec.containers.image"];
         self.glance(&[paths, &TEMPLATE].concat())
     }
 
-    /// `metadata.generation` counts the changes of this kind's desired state.
+    /// Declares that `metadata.generation` counts the changes of this kind's desired state.
     pub fn generation(self) -> Self {
         self.generation_with(&[])
     }
 
-    /// The same, also counting changes of these metadata fields.
+    /// Like [`Kind::generation`], but changes of these metadata fields count too.
     pub fn generation_with(mut self, metadata: &'static [&'static str]) -> Self {
         self.generation = Generation::Changes { metadata };
         self
     }
 
-    /// The same, but a new object has no generation until its first change.
+    /// Like [`Kind::generation`], but a new object has no generation until its first change.
     pub fn generation_of_changes(mut self) -> Self {
         self.generation = Generation::LaterChanges;
         self
     }
 
-    /// The fields that a write of the object itself resets, if more than the status.
+    /// Sets the fields that a write of the object itself resets, if more than the status.
     pub fn resets(mut self, fields: FieldPaths) -> Self {
         self.reset_fields = Some(fields);
         self
@@ -426,7 +430,7 @@ impl Kind {
         self
     }
 
-    /// An update must name a resourceVersion.
+    /// Declares that an update must name a resourceVersion.
     pub fn conditional_update(mut self) -> Self {
         self.unconditional_update = false;
         self
@@ -442,7 +446,7 @@ impl Kind {
         self
     }
 
-    /// A function that makes older and newer forms of the same field agree.
+    /// Sets the function that makes older and newer forms of the same field agree.
     pub fn agree(mut self, hook: fn(&mut Value)) -> Self {
         self.hooks.agree = Some(hook);
         self
@@ -458,7 +462,7 @@ impl Kind {
         self
     }
 
-    /// Fields that cannot be newly set while their feature gate is off.
+    /// Sets the fields that cannot be newly set while their feature gate is off.
     pub fn gated(mut self, fields: &'static [Gated]) -> Self {
         self.hooks.gated = fields;
         self
@@ -469,19 +473,19 @@ impl Kind {
         self
     }
 
-    /// A function that sets `observedGeneration` while the gate is on.
+    /// Sets the function that sets `observedGeneration` while the gate is on.
     pub fn observe(mut self, gate: &'static str, hook: Observe) -> Self {
         self.hooks.observe = Some((gate, hook));
         self
     }
 
-    /// The rules of this kind beyond its schema.
+    /// Sets the rules of this kind beyond its schema.
     pub fn validate(mut self, rules: Validate) -> Self {
         self.hooks.validate = Some(rules);
         self
     }
 
-    /// The rules for writes through some versions, if different from the kind's.
+    /// Sets the rules for writes through some versions, if they differ from the kind's rules.
     pub fn validate_in<const N: usize>(mut self, api_versions: [&str; N], rules: Validate) -> Self {
         for version in self.versions.iter_mut().filter(|v| api_versions.iter().any(|named| api_version_is(v, named))) {
             version.validate = Some(rules);
@@ -489,7 +493,7 @@ impl Kind {
         self
     }
 
-    /// The rules for a write through a subresource.
+    /// Sets the rules for a write through a subresource.
     pub fn validate_part(mut self, name: &str, rules: Validate) -> Self {
         for part in self.subresources.iter_mut().filter(|part| part.name == name) {
             part.validate = Some(rules);
@@ -497,7 +501,7 @@ impl Kind {
         self
     }
 
-    /// Rules for a new object that depend on the labels of its namespace.
+    /// Sets the rules for a new object that depend on the labels of its namespace.
     pub fn validate_in_namespace(mut self, rules: fn(&Value, &Value) -> Causes) -> Self {
         self.hooks.in_namespace = Some(rules);
         self
@@ -539,7 +543,7 @@ impl Kind {
         self
     }
 
-    /// The destination of subresources that are answered outside the API server.
+    /// Sets the function that finds the destination of subresources that are answered outside the API server.
     pub fn leads(mut self, hook: Lead) -> Self {
         self.hooks.leads = Some(hook);
         self
@@ -562,7 +566,7 @@ pub(super) fn text(object: &Value, pointer: &str) -> String {
     found.map(scalar).unwrap_or_default()
 }
 
-/// Like [`text`], with a value for an unset field.
+/// Like [`text`], but an unset field has the value `unset`.
 pub(super) fn text_or(object: &Value, pointer: &str, unset: &str) -> String {
     let text = text(object, pointer);
     if text.is_empty() { unset.into() } else { text }
@@ -590,7 +594,7 @@ pub(super) fn keep_old(new: &mut Value, old: &Value, field: &str) {
 mod tests {
     use crate::kinds::{Generation, registry};
 
-    /// The writes that each kind allows, as in Kubernetes' strategies.
+    /// The properties that decide about writes of each kind, as in Kubernetes' strategies.
     #[test]
     fn who_may_write_what() {
         let mut shown = String::new();

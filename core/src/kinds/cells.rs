@@ -29,7 +29,7 @@ pub fn column(
     Column { name: name.into(), ty, format: "", description: description.into(), priority, cell: Cell::Read(read) }
 }
 
-/// The column has this hub field's description.
+/// Describes a column by the description of this field in the hub version.
 pub fn field(path: &'static str) -> Description {
     Description::Field(path)
 }
@@ -40,7 +40,7 @@ pub fn name() -> Column {
     Column { format: "name", ..column("Name", "string", 0, field("metadata.name"), shown) }
 }
 
-/// The time since the object was created.
+/// The column Age: the time since the object was created.
 pub fn age_column() -> Column {
     column("Age", "string", 0, field("metadata.creationTimestamp"), |doc, now| {
         since(text(doc, "metadata.creationTimestamp"), now).into()
@@ -156,7 +156,7 @@ pub fn joined(list: &[Value], path: &str) -> String {
     list.iter().map(|item| text(item, path)).collect::<Vec<_>>().join(",")
 }
 
-/// The first items of a list, and the number of further ones.
+/// The first items of a list, and the number of further items.
 pub fn first_few(list: &[String], most: usize) -> String {
     if list.len() <= most {
         return list.join(",");
@@ -164,7 +164,7 @@ pub fn first_few(list: &[String], most: usize) -> String {
     format!("{} + {} more...", list[..most].join(","), list.len() - most)
 }
 
-/// A map of labels in the text form of a selector.
+/// The map of labels at a path, in the text form of a selector.
 pub fn labels(doc: &Value, path: &str) -> String {
     let pairs: Vec<_> = entries(doc, path).into_iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
     if pairs.is_empty() { NONE.into() } else { pairs.join(",") }
@@ -308,7 +308,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// One line a kind: the headers as kubectl prints them, those of `-o wide` in parentheses.
+    /// One line for each kind: the column headers as kubectl prints them. Parentheses mark columns that only `-o wide`
+    /// shows.
     const HEADERS: &str = "
 core Pod: NAME READY STATUS RESTARTS AGE (IP) (NODE) (NOMINATED NODE) (READINESS GATES)
 core PodTemplate: NAME CONTAINERS IMAGES POD LABELS

@@ -11,7 +11,7 @@ use holdfast_value::{Map, Value};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// The options of a connect request besides its path.
+/// The options of a connect request: all its properties except its path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConnectOptions {
     pub container: Option<String>,
@@ -19,17 +19,17 @@ pub struct ConnectOptions {
     pub since_seconds: Option<i64>,
     pub since_time: Option<String>,
     pub tail_lines: Option<i64>,
-    /// All query parameters as sent, for subresources that leave the API server.
+    /// All query parameters as sent, for subresources that are answered outside the API server.
     pub parameters: Vec<(String, String)>,
 }
 
 impl ConnectOptions {
-    /// Whether a parameter is true: as in Kubernetes, anything but `false` and `0`.
+    /// Whether a parameter is true. As in Kubernetes, any value except `false` and `0` is true.
     pub fn flag(&self, name: &str) -> bool {
         self.all(name).next().is_some_and(is_true)
     }
 
-    /// The ports to forward: one parameter each, or one parameter with commas.
+    /// The ports to forward. The client sends one parameter for each port, or one parameter with commas.
     pub fn ports(&self) -> Result<Vec<u16>, Refusal> {
         ports_of(self.all("ports"))
     }
@@ -49,14 +49,14 @@ fn is_true(text: &str) -> bool {
     !matches!(text.to_ascii_lowercase().as_str(), "false" | "0")
 }
 
-/// A check of these options: `(object's name, subresource, options, gates that are off)`.
+/// Checks the options. The arguments are the object's name, the subresource, the options, and the gates that are off.
 pub type CheckConnect = fn(&str, &str, &ConnectOptions, &BTreeSet<&'static str>) -> Result<(), Refusal>;
 
 /// The input for finding a connect request's destination.
 pub struct Leading<'a> {
     /// `log`, `exec`, `proxy` and so on.
     pub part: &'a str,
-    /// The name in the path, which for a proxy may include scheme and port: `https:web:8443`.
+    /// The name in the path. A proxy's name may include scheme and port: `https:web:8443`.
     pub way: &'a Named<'a>,
     pub options: &'a ConnectOptions,
     /// A function that finds another object by kind and key.
@@ -65,7 +65,7 @@ pub struct Leading<'a> {
     pub draw: u64,
 }
 
-/// Finds the destination: `(object, request)`.
+/// Finds the destination of a connect request. The first argument is the object.
 pub type Lead = fn(&Value, &Leading<'_>) -> Result<Destination, Refusal>;
 
 /// The destination of a connect request.
@@ -75,13 +75,13 @@ pub enum Destination {
     Nowhere,
     /// The kubelet of a node.
     Kubelet { machine: Machine, path: String, query: String },
-    /// A node, at its kubelet's port unless another is given.
+    /// A node, at its kubelet's port unless the request names another port.
     Node { machine: Machine, is_secure: bool, port: Option<u16> },
     /// An address in the cluster.
     Server { is_secure: bool, host: IpAddr, port: Option<u16> },
 }
 
-/// How to reach a node, from its status.
+/// A node and its addresses, from the Node's metadata and status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     pub name: String,
@@ -89,7 +89,7 @@ pub struct Machine {
     pub addresses: Vec<(String, String)>,
     /// The port of the node's kubelet.
     pub port: Option<u16>,
-    /// The kubelet supports all WebSocket protocol versions.
+    /// Whether the kubelet supports all WebSocket protocol versions.
     pub takes_websockets: bool,
     /// Whether the node is simulated.
     pub is_simulated: bool,
@@ -135,7 +135,7 @@ pub struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// `None` if the text is not such a name.
+    /// Parses the name; `None` if it has more than three parts, an unknown scheme or an empty name.
     pub fn parse(text: &'a str) -> Option<Named<'a>> {
         let parts: Vec<&str> = text.split(':').collect();
         let (scheme, name, port) = match parts[..] {
@@ -149,7 +149,7 @@ impl<'a> Named<'a> {
     }
 }
 
-/// Whether a proxy may connect to the address: not this machine's, and not link-local.
+/// Whether a proxy may connect to the address. It may not connect to this machine or to link-local addresses.
 pub fn is_global(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => {
@@ -182,7 +182,7 @@ fn escaped(text: &str) -> String {
         .collect()
 }
 
-/// Subresources that connect the client with a server behind the API server.
+/// Subresources that connect the client to a server behind the API server.
 const WAYS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
 /// The package of the options' messages.
 const PACKAGE: &str = "io.k8s.api.core.v1";
@@ -192,18 +192,18 @@ pub fn leads_away(subresource: &str) -> bool {
     leads_to_node(subresource) || subresource == "log"
 }
 
-/// Whether a subresource connects the client with a server behind the API server, so that admission judges it. A log is
-/// only read, so it does not count.
+/// Whether a subresource connects the client to a server behind the API server, so that admission judges the request.
+/// Reading a `log` does not count.
 pub fn leads_to_node(subresource: &str) -> bool {
     WAYS.contains(&way(subresource).0)
 }
 
-/// The subresource's name, and the path after it.
+/// The subresource's name, and the path after the name.
 fn way(subresource: &str) -> (&str, &str) {
     subresource.split_once('/').unwrap_or((subresource, ""))
 }
 
-/// The document that represents such a request in admission: the options from its parameters and path.
+/// The document that represents a connect request in admission: the options from its parameters and path.
 pub(crate) fn connect_document(
     kind: &Kind,
     version: usize,
@@ -237,7 +237,8 @@ pub(crate) fn connect_document(
     Ok((known, Value::Object(document)))
 }
 
-/// The value of an option that may be given several times. As in Kubernetes, any boolean but `false` and `0` is true.
+/// The value of an option that may be given several times. As in Kubernetes, any boolean except `false` and `0` is
+/// true.
 fn value_of(field: &Field, said: &[&str]) -> Result<Option<Value>, Refusal> {
     let Some(first) = said.first() else { return Ok(None) };
     Ok(match (&field.shape, &field.ty) {
@@ -248,7 +249,7 @@ fn value_of(field: &Field, said: &[&str]) -> Result<Option<Value>, Refusal> {
     })
 }
 
-/// The layout of a subresource's body: a kind, a message, or options.
+/// The layout of a subresource's body, which is a served kind, a message of the group, or connect options.
 pub(crate) fn part_layout(registry: &Registry, part: Known) -> Result<Layout<'static>, Refusal> {
     let served = registry.find_kind(part.group, part.version, part.kind);
     let message = match served {

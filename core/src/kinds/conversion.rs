@@ -1,4 +1,5 @@
-//! The ConversionReview for a conversion webhook and its answer. Pure: the shell makes the call.
+//! Makes the ConversionReview for a conversion webhook and reads its answer. This module is pure: the engine makes the
+//! call.
 
 use crate::object::meta::{Document, metadata, metadata_mut, text, type_name};
 use crate::object::validate;
@@ -86,7 +87,7 @@ enum Unfit {
 }
 
 impl Unfit {
-    /// The message for the only object, or for one of several.
+    /// The message for the only object of the answer, or for one of several objects.
     fn at(self, index: Option<usize>) -> String {
         match (self, index) {
             (Self::Type(why), None) => format!("invalid object at index 0: {why}"),
@@ -263,7 +264,7 @@ mod tests {
             let found = found.map(|objects| objects[0]["spec"].clone()).map_err(|fault| fault.to_string());
             assert_eq!(found, expected.map_err(str::to_owned), "{answer}");
         }
-        // The server keeps the other metadata.
+        // Only labels and annotations come from the answer; the server keeps the other metadata.
         let changed = with("/metadata/generation", json!(9));
         let answer = answer("r", json!({"status": "Success"}), json!([changed]));
         let kept = converted(&asked, &answer, "example.com/v2", &objects).expect("converted");

@@ -16,7 +16,7 @@ const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const SCOPES: &[&str] = &["*", "Cluster", "Namespaced"];
 const CONDITIONS_MAX: usize = 64;
 
-/// `matchConstraints` or `matchResources`.
+/// Validates `matchConstraints` of a policy or `matchResources` of a binding.
 pub(super) fn resources(at: At, causes: &mut Causes) {
     let policy = at.get("matchPolicy");
     if policy.is_set() {
@@ -40,7 +40,7 @@ pub(super) fn resources(at: At, causes: &mut Causes) {
     }
 }
 
-/// Operations, groups, versions, resources and scope.
+/// Validates one resource rule: its operations, groups, versions, resources and scope.
 pub(super) fn rule(rule: At, causes: &mut Causes) {
     for (field, what) in [("operations", "operations"), ("apiGroups", "API groups"), ("apiVersions", "API versions")] {
         let list = rule.get(field);
@@ -64,7 +64,8 @@ pub(super) fn rule(rule: At, causes: &mut Causes) {
     }
 }
 
-/// Resources such as `pods`, `pods/status`, `*/scale` and `*`. No entry may cover another entry.
+/// Validates the resources of a rule, such as `pods`, `pods/status`, `*/scale` and `*`. No entry may cover another
+/// entry.
 fn resource_names(list: At, causes: &mut Causes) {
     if list.is_empty() {
         causes.push(list.required(""));
@@ -107,7 +108,7 @@ fn resource_names(list: At, causes: &mut Causes) {
     }
 }
 
-/// `matchConditions`.
+/// Validates `matchConditions`.
 pub(super) fn conditions(list: At, seen: &Admission, causes: &mut Causes) {
     at_most(list, CONDITIONS_MAX, causes);
     let mut met = Seen::default();
@@ -132,7 +133,7 @@ pub(super) fn need_expression(at: At, missing: &str, causes: &mut Causes) {
     }
 }
 
-/// The kind of a policy's parameters.
+/// Validates `paramKind`: the kind of a policy's parameters.
 pub(super) fn parameter_kind(at: At, causes: &mut Causes) {
     let (version, kind) = (at.get("apiVersion"), at.get("kind"));
     let wrong = |text: &str, detail: &str| Cause::invalid(version.path(), &Value::from(text), detail);
@@ -168,7 +169,7 @@ pub(super) fn parameter_kind(at: At, causes: &mut Causes) {
     }
 }
 
-/// Which objects are the parameters.
+/// Validates `paramRef` of a binding: the name or the selector of the parameters.
 pub(super) fn parameter(at: At, causes: &mut Causes) {
     const APART: &str = "name and selector are mutually exclusive";
     let (name, labels, otherwise) = (at.get("name"), at.get("selector"), at.get("parameterNotFoundAction"));

@@ -1,8 +1,8 @@
 //! Which users may make a policy read objects as its parameters.
 //!
 //! The values that expressions compute from parameters are shown to users whose writes the policy judges, and in the
-//! audit log. So with a policy of their own, users could read any object that the policy reads. So the policy's author
-//! must be allowed to read them.
+//! audit log. Without this check, users could write a policy of their own to read any object as a parameter. So the
+//! user who writes a policy or a binding needs permission to read its parameters.
 
 use crate::authz::ResourceTarget;
 use crate::authz::escalation::Grant;
@@ -11,7 +11,8 @@ use holdfast_value::Value;
 
 const ALL: &str = "*";
 
-/// For a policy of either type: its bindings may refer to any object of the kind.
+/// Checks a policy of either type. Its bindings may refer to any object of the parameters' kind, so the user needs
+/// permission to get all of them.
 pub fn policy(grant: &Grant<'_>) -> Result<(), Refusal> {
     let wanted = |document: &Value| document["spec"]["paramKind"].clone();
     let kind = wanted(grant.new);
@@ -36,8 +37,8 @@ pub fn mutating_binding(grant: &Grant<'_>) -> Result<(), Refusal> {
     binding(grant, |policy| grant.elsewhere.mutating_parameters(policy))
 }
 
-/// A binding reads the objects that it refers to, of the kind in its policy. If the policy does not exist yet, its kind
-/// is unknown, so permission on all kinds is required.
+/// Checks a binding: the user needs permission to read the objects that the binding refers to, of the kind that its
+/// policy names. If the policy does not exist yet, the kind is unknown, so permission on all kinds is required.
 fn binding<'a>(grant: &Grant<'a>, parameters: impl FnOnce(&str) -> Option<(&'a str, &'a str)>) -> Result<(), Refusal> {
     let wanted = |document: &Value| (document["spec"]["paramRef"].clone(), document["spec"]["policyName"].clone());
     let (reference, of) = wanted(grant.new);
@@ -47,7 +48,7 @@ fn binding<'a>(grant: &Grant<'a>, parameters: impl FnOnce(&str) -> Option<(&'a s
     let text = |field: &str| reference[field].as_str().unwrap_or_default();
     let kind = parameters(of.as_str().unwrap_or_default()).unwrap_or((ALL, ALL));
     let (namespace, name) = (text("namespace"), text("name"));
-    // Without a name a selector finds the objects, which needs `list`.
+    // A reference without a name selects its objects by labels, which needs `list`.
     let verb = if name.is_empty() { "list" } else { "get" };
     check(grant, "paramRef", kind, (verb, namespace, name), |user| {
         format!("user {user} does not have \"{verb}\" permission on the object referenced by paramRef")

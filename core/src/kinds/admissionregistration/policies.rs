@@ -131,7 +131,7 @@ pub fn mutating(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// Common rules of both kinds of policies.
+/// Validates the fields that both kinds of policies have.
 fn common(spec: At, old: Option<&Value>, causes: &mut Causes) {
     let (failure, kind, constraints) = (spec.get("failurePolicy"), spec.get("paramKind"), spec.get("matchConstraints"));
     if failure.is_set() {
@@ -202,11 +202,11 @@ fn validation(entry: At, causes: &mut Causes) {
     }
 }
 
-/// A form of mutation.
+/// A form of mutation, as `patchType` names it.
 struct Form {
     name: &'static str,
     field: &'static str,
-    /// The type of its expression.
+    /// The type that the mutation's expression must return.
     gives: fn() -> Type,
 }
 

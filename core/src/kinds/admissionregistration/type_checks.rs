@@ -76,7 +76,7 @@ fn parameters(kind: &Value, registry: &Registry) -> Option<Type> {
 fn seen(spec: At, object: Type, parameters: Option<Type>) -> Admission {
     let mut seen = Admission::of_types(object, parameters);
     for variable in spec.get("variables").items().take(VARIABLES_MAX) {
-        // A fault in a variable shows where the variable is used.
+        // A fault in a variable is reported by the expressions that use the variable.
         seen.variable(variable.get("name").text(), variable.get("expression"), &mut Causes::default());
     }
     seen
@@ -143,7 +143,8 @@ fn type_of(version: &Version) -> Type {
     let message = |name: &str| schema().by_name.get(name).map(|id| object(*id, &mut Vec::new()));
     let Some(custom) = &version.custom else { return message(&version.message).unwrap_or(Type::Dyn) };
     match custom.schema().declared().as_ref().map(Type::plain) {
-        // The schema's own rules can use only the names in metadata; policies can use all of it.
+        // The custom resource's own rules can use only `name` and `generateName` of the metadata. Policies can use all
+        // of it, so the whole type replaces the declared one.
         Some(Type::Object(declared)) => {
             let (name, ty) = ("metadata".to_owned(), message(METADATA).unwrap_or(Type::Dyn));
             Type::Object(Arc::new(declared.with(Field { json: name.clone(), name, ty })))

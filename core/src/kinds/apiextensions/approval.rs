@@ -1,5 +1,5 @@
-//! Protected groups (`*.k8s.io`): a definition in such a group must have an annotation with the place of its approval,
-//! or with the fact that it was not approved.
+//! Protected groups (`*.k8s.io`, `*.kubernetes.io`): a definition in such a group must have an annotation. Its value is
+//! the URL of the approval, or a reason that starts with `unapproved`.
 
 use crate::cel::functions::kubernetes::url;
 use crate::kinds::rules::At;
@@ -52,7 +52,7 @@ pub fn approval(group: &str, annotations: &Value) -> Option<(State, &'static str
     Some((state, state.reason(), message))
 }
 
-/// An old violation may stay.
+/// Checks the annotation of a definition. An update may keep an old violation.
 pub(super) fn check(metadata: At, group: &str, old: Option<&Value>, causes: &mut Causes) {
     let annotations = metadata.get("annotations");
     let at = annotations.key(ANNOTATION);

@@ -1,4 +1,5 @@
-//! `v1beta1` has some fields once, at the top of the spec, that `v1` has in each version.
+//! Conversion of CustomResourceDefinitions. In `v1beta1`, some fields may be set once at the top of the spec; `v1` has
+//! these fields in each version.
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, ensure, items, rename, within};
@@ -20,7 +21,7 @@ const SHARED: [(&str, &str); 4] = [
 /// versions.
 const COPIED_BYTES_MAX: usize = 8 << 20;
 
-/// Default true in `v1beta1`, false in `v1`.
+/// This field's default is true in `v1beta1` and false in `v1`.
 const KEEPS: &str = "preserveUnknownFields";
 
 fn to_hub(definition: &mut Fields) {
@@ -57,7 +58,7 @@ fn to_hub(definition: &mut Fields) {
 
 fn from_hub(definition: &mut Fields) {
     let Some(spec) = within(definition, &["spec"]) else { return };
-    // If absent, it would have the opposite meaning in this version.
+    // In this version an absent field means true.
     spec.entry(KEEPS).or_insert(Value::Bool(false));
     for version in items(spec, "versions") {
         items(version, "additionalPrinterColumns").for_each(|column| rename(column, "jsonPath", "JSONPath"));

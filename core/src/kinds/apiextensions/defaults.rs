@@ -49,7 +49,7 @@ fn stored_versions(definition: &mut Map) {
     }
 }
 
-/// `version` and the first of `versions` are the same.
+/// Makes `version` and the name of the first of `versions` the same: the set field gives the value of the empty one.
 fn single_version(spec: &mut Map) {
     let version = text(spec, "version").to_owned();
     if !version.is_empty() {

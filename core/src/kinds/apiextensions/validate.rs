@@ -20,7 +20,8 @@ pub fn definition(new: &Value, old: Option<&Value>) -> Causes {
     let metadata = root.get("metadata");
     let name = metadata.get("name");
     let wanted = format!("{}.{}", plural.text(), group.text());
-    // The name depends on immutable fields; their change is reported there.
+    // On update the name is not checked: the group and the plural are immutable, and a change of either is reported
+    // there.
     if old.is_none() && !name.is_empty() && name.text() != wanted {
         causes.push(name.invalid(MISNAMED));
     }
@@ -178,7 +179,7 @@ fn apart(versions: &Value) -> Value {
 }
 
 /// Calls `visit` for a field in each version. If all versions have the same value, as with a single version, Kubernetes
-/// has it at the top of the spec and reports it once; then the flag is true.
+/// has the field at the top of the spec and reports it once; then the last argument of `visit` is true.
 fn each_version(spec: At, field: &str, visit: &mut dyn FnMut(At, &Value, bool)) {
     let versions = spec.get("versions");
     let all = versions.value.as_array().map_or(&[][..], Vec::as_slice);
@@ -215,7 +216,7 @@ fn deprecation_warning(version: At, causes: &mut Causes) {
     }
 }
 
-/// The schemas of all versions. An update may keep old violations.
+/// Validates the schemas of all versions. An update may keep old violations.
 fn schemas(spec: At, old: Option<&Value>, causes: &mut Causes) {
     // `v1beta1` definitions that preserve unknown fields need no schema.
     if spec.get("preserveUnknownFields").is_true() {
@@ -269,13 +270,13 @@ fn schema_faults(spec: At, old: Option<&Value>) -> Vec<Fault> {
     faults
 }
 
-/// Why the conversion webhook's CA bundle is invalid, if it is set.
+/// The reason why the conversion webhook's CA bundle is invalid; `None` if it is valid or not set.
 pub fn bundle_fault(conversion: &Value) -> Option<&'static str> {
     let bundle = conversion["webhook"]["clientConfig"]["caBundle"].as_str().unwrap_or_default();
     if bundle.is_empty() { None } else { pool_fault(bundle) }
 }
 
-/// Kubernetes reports the webhook with its internal type names.
+/// Validates `spec.conversion`. Kubernetes reports faults of the webhook with its internal type names.
 fn conversion(conversion: At, old: Option<&Value>, causes: &mut Causes) {
     const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
     let (strategy, webhook) = (conversion.get("strategy"), conversion.get("webhook"));
@@ -304,7 +305,8 @@ fn conversion(conversion: At, old: Option<&Value>, causes: &mut Causes) {
     } else {
         causes.push(client.required("required when strategy is set to Webhook"));
     }
-    // Definitions often have a placeholder that another program replaces. Once the bundle is valid, it must stay valid.
+    // A new definition often has a placeholder as CA bundle, which another program replaces later. Once the bundle is
+    // valid, it must stay valid.
     let fault = bundle_fault(conversion.value).filter(|_| {
         let was_client = |old: &Value| old["webhook"]["clientConfig"].is_object();
         old.is_some_and(|old| was_client(old) && bundle_fault(old).is_none())

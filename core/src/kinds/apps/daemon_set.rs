@@ -30,7 +30,7 @@ pub fn prepare_update(new: &mut Value, old: &Value) {
     write_template_generation(new, if changed { kept.saturating_add(1) } else { kept });
 }
 
-/// A status write does not change it.
+/// A status write does not change the template generation.
 pub fn keep_template_generation(new: &mut Value, old: Option<&Value>, asking: &Asking) {
     if let (Some(old), "status") = (old, asking.subresource) {
         write_template_generation(new, template_generation(old).unwrap_or(0));

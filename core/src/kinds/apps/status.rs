@@ -12,7 +12,7 @@ pub fn deployment(new: &Value, old: Option<&Value>) -> Causes {
     replicas(new, old, &parts, &["unavailableReplicas", "terminatingReplicas"], "cannot be greater than readyReplicas")
 }
 
-/// Also the status of a replication controller.
+/// Validates the status of a ReplicaSet and of a ReplicationController.
 pub fn replica_set(new: &Value, _: Option<&Value>) -> Causes {
     let parts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
     replicas(new, None, &parts, &["terminatingReplicas"], "cannot be greater than readyReplicas")

@@ -168,7 +168,7 @@ pub fn stateful_set(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// The template may mount the set's claims besides its own volumes.
+/// Validates the template of a StatefulSet. It may mount the set's claims in addition to the template's own volumes.
 fn stateful_template(spec: At, causes: &mut Causes) {
     let at = spec.get("template");
     let claims = spec.get("volumeClaimTemplates");
@@ -187,7 +187,7 @@ fn stateful_template(spec: At, causes: &mut Causes) {
     template(at.holding(&whole), causes);
 }
 
-/// A claim without a name gives a volume without one.
+/// The name of the first pod's claim, made from the name of its template; empty if the template has no name.
 fn claim_name(template: &str) -> String {
     if template.is_empty() { String::new() } else { format!("{template}-0") }
 }
@@ -206,7 +206,7 @@ pub fn controller_revision(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// A ReplicationController, whose selector is a plain map.
+/// Validates a ReplicationController, whose selector is a plain map.
 pub fn replication_controller(new: &Value, _: Option<&Value>) -> Causes {
     let mut causes = Causes::default();
     let root = At::root(new);
@@ -274,7 +274,7 @@ fn need_choice(at: At, [one, other]: [&str; 2], causes: &mut Causes) {
     }
 }
 
-/// Zero, 0%, or an unreadable value. A number as text counts too.
+/// Whether a bound is zero: `0`, `0%`, `"0"` or an unreadable value.
 fn is_none(bound: &Value) -> bool {
     let read = || bound.as_str().and_then(|text| text.parse().ok());
     bound.as_i64().or_else(|| percent(bound)).or_else(read).unwrap_or(0) == 0

@@ -47,7 +47,7 @@ fn targets(doc: &Value) -> String {
     if specs.len() > MOST { format!("{shown} + {} more...", specs.len() - MOST) } else { shown }
 }
 
-/// `now/wanted` of one metric; the n-th status belongs to the n-th metric.
+/// `current/target` of one metric; the n-th status belongs to the n-th metric.
 fn metric(spec: &Value, status: Option<&Value>) -> String {
     let (source, is_per_container_or_pod) = match text(spec, "type") {
         "Resource" => ("resource", true),

@@ -1,4 +1,4 @@
-//! `autoscaling`: autoscalers, and the Scale, which is only the body of a subresource.
+//! `autoscaling`: autoscalers, and Scale, which is only the body of the `scale` subresource.
 
 pub mod columns;
 mod convert;

@@ -1,4 +1,4 @@
-//! Scale: the body of a subresource. Tables show it, too.
+//! The columns of Scale, the body of the `scale` subresource.
 
 use super::columns;
 use crate::kinds::Shown;

@@ -16,13 +16,13 @@ pub fn rules() -> Vec<Rule> {
     ]
 }
 
-/// Defaults of jobs but not of a CronJob's job template.
+/// Sets the defaults that a Job has and the job template of a CronJob does not have.
 fn job(job: &mut Map) {
     if let Some(labels) = template_labels(job) {
         set_labels(job, labels);
     }
     let Some(spec) = object(job, "spec") else { return };
-    // If neither is set, the job is a single pod; if one is set, the other stays unset.
+    // A job that sets neither is a single pod. If only `parallelism` is set, `completions` stays unset.
     if is_absent(spec, "parallelism") {
         set_absent(spec, "completions", 1);
     }

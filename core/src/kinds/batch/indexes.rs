@@ -20,7 +20,7 @@ pub(super) fn count(text: &str, completions: i64) -> Result<i64, String> {
     Ok(total)
 }
 
-/// The first index in both texts. Unreadable parts are skipped; they are reported elsewhere.
+/// The first index that both texts contain. Unreadable parts are skipped; validation of each text reports them.
 pub(super) fn common(one: &str, other: &str, completions: i64) -> Option<i64> {
     let parts = |text: &str| -> Vec<(i64, i64)> {
         text.split(',').filter_map(|part| interval(part, completions).ok()).collect()

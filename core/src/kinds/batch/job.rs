@@ -20,7 +20,7 @@ pub fn prepare_create(job: &mut Value) {
     }
     // A job without labels, or with only defaulted ones, gets its pods' labels.
     let own = job.pointer("/metadata/labels").and_then(Value::as_object).filter(|labels| !labels.is_empty());
-    // A generated name means a copy of another job, whose labels are its own.
+    // A job with a generated name may be a copy of another job, so its labels stay even if they equal the template's.
     let is_named = !name.starts_with(job["metadata"]["generateName"].as_str().unwrap_or("-"));
     let pods = job.pointer("/spec/template/metadata/labels").and_then(Value::as_object);
     let is_defaulted = own.is_none() || is_named && own == pods;

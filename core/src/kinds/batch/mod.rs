@@ -18,7 +18,7 @@ const PACKAGE: &str = "io.k8s.api.batch";
 pub const API_GROUP: ApiGroup =
     ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_400, &[("v1", 15), ("v1beta1", 9), ("v2alpha1", 9)]);
 
-/// Fields of a job that may change while it is suspended.
+/// The rule about fields that may change while a job is suspended.
 const SUSPENDED: &[GatedRule] = &[GatedRule {
     gates: &["MutablePodResourcesForSuspendedJobs", "MutableSchedulingDirectivesForSuspendedJobs"],
     judge: validate::suspended,

@@ -15,7 +15,7 @@ const EXIT_CODES_MAX: usize = 255;
 const PATTERNS_MAX: usize = 20;
 const INDEXES_BYTES_MAX: usize = 64 * 1024;
 
-/// `podFailurePolicy` of a job.
+/// Validates `podFailurePolicy` of a job.
 pub(super) fn failure(spec: At, causes: &mut Causes) {
     let policy = spec.get("podFailurePolicy");
     let rules = policy.get("rules");
@@ -89,7 +89,7 @@ fn exit_codes(at: At, containers: &BTreeSet<&str>, causes: &mut Causes) {
     }
 }
 
-/// A required enum; the message lists the supported values.
+/// Checks a required enum. The messages list the supported values.
 fn choice(at: At, supported: &[&str], causes: &mut Causes) {
     if at.is_empty() {
         let words: Vec<String> = supported.iter().map(|word| Value::from(*word).to_string()).collect();
@@ -99,7 +99,7 @@ fn choice(at: At, supported: &[&str], causes: &mut Causes) {
     }
 }
 
-/// `podReplacementPolicy` of a job.
+/// Validates `podReplacementPolicy` of a job.
 pub(super) fn replacement(spec: At, causes: &mut Causes) {
     let at = spec.get("podReplacementPolicy");
     let supported: &[&str] =
@@ -109,7 +109,7 @@ pub(super) fn replacement(spec: At, causes: &mut Causes) {
     }
 }
 
-/// `successPolicy` of a job.
+/// Validates `successPolicy` of a job.
 pub(super) fn success(spec: At, causes: &mut Causes) {
     let policy = spec.get("successPolicy");
     if spec.get("completionMode").text() != "Indexed" {

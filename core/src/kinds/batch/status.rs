@@ -112,7 +112,8 @@ fn times(status: At, causes: &mut Causes) {
     }
 }
 
-/// Only changed lists are checked: a job whose completions were reduced may still list indexes that it no longer has.
+/// Checks the lists of indexes that this write changes. Unchanged lists are not checked: a job whose completions were
+/// reduced may still list indexes that it no longer has.
 fn listed(spec: At, status: At, old: Option<&Value>, causes: &mut Causes) {
     let (completed, failed) = (status.get("completedIndexes"), status.get("failedIndexes"));
     let [completes, fails] = [("completedIndexes", completed), ("failedIndexes", failed)]

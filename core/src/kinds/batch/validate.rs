@@ -13,7 +13,7 @@ use crate::schema::schedule::{Schedule, check_zone};
 use crate::select::LabelSelector;
 use holdfast_value::{Map, Value};
 
-/// The suffix that a job's name adds to its CronJob's must still fit a label.
+/// A CronJob's Job is named by the CronJob's name and a suffix of 11 bytes, and this name must fit a label (63 bytes).
 const CRON_JOB_NAME_BYTES_MAX: usize = 52;
 const MANAGED_BY_BYTES_MAX: usize = 63;
 const INDEXES_MAX: i64 = 100_000;
@@ -47,7 +47,7 @@ pub fn job(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// The client must not have set generated labels and selectors to other values.
+/// Refuses generated labels and selectors that the client has set to other values.
 fn own_selector(job: At, old: Option<&Value>, causes: &mut Causes) {
     let spec = job.get("spec");
     let selector = spec.get("selector");
@@ -62,7 +62,7 @@ fn own_selector(job: At, old: Option<&Value>, causes: &mut Causes) {
     let pods = spec.get("template");
     let metadata = pods.get("metadata");
     let labels = metadata.get("labels");
-    // An old job may lack the labels with a domain.
+    // A job created by an old API server may lack the labels with a domain.
     let older = old.is_some_and(|old| {
         let labels = &old["spec"]["template"]["metadata"]["labels"];
         labels[own::NAME].is_null() || labels[own::UID].is_null()
@@ -86,7 +86,7 @@ fn own_selector(job: At, old: Option<&Value>, causes: &mut Causes) {
     }
 }
 
-/// Host names of an indexed job's pods contain the index.
+/// Validates the host names of an indexed job's pods, which end with the index.
 fn host_names(job: At, causes: &mut Causes) {
     let spec = job.get("spec");
     let completions = spec.get("completions").number().unwrap_or(0);
@@ -126,8 +126,8 @@ fn job_update(spec: At, old: &Value, causes: &mut Causes) {
     }
 }
 
-/// With these gates, more fields of a suspended job may change: the resources of its pods, and their scheduling even if
-/// some have run.
+/// With these gates, more fields of a suspended job may change: the resources of its pods, and their scheduling
+/// directives even if some pods have run.
 pub fn suspended(judging: &Judging<'_>, causes: &mut Causes) {
     let resources = judging.is_on("MutablePodResourcesForSuspendedJobs");
     let placement = judging.is_on("MutableSchedulingDirectivesForSuspendedJobs");
@@ -136,7 +136,7 @@ pub fn suspended(judging: &Judging<'_>, causes: &mut Causes) {
     let is_suspended =
         conditions.into_iter().any(|condition| condition["type"] == "Suspended" && condition["status"] == "True");
     let is_idle = old["status"]["active"].as_i64().unwrap_or(0) == 0;
-    // A job that never started counts as suspended at once.
+    // A job that never started counts as suspended even without the condition.
     let waits = is_suspended || old["status"]["startTime"].is_null();
     if old["spec"]["suspend"] != true || !waits || !is_idle {
         return;
@@ -158,7 +158,7 @@ pub fn suspended(judging: &Judging<'_>, causes: &mut Causes) {
     }
 }
 
-/// Scheduling directives that may change while a job is suspended.
+/// Copies the scheduling directives that may change while a job is suspended.
 fn free_placement(kept: &mut Value, wanted: &Value) {
     for field in ["annotations", "labels"] {
         kept["metadata"][field] = wanted["metadata"][field].clone();

@@ -83,7 +83,7 @@ pub fn kinds() -> Vec<Kind> {
             .status_resets(&[&["spec"], &["status", "conditions"]])
             .validate_part("status", validate::status)
             .select("spec.signerName")
-            // The request is immutable; approval and certificate have their own subresources.
+            // The spec is immutable; the approval and the certificate are written through subresources.
             .prepare_update(|new, old| {
                 keep_old(new, old, "spec");
                 keep_old(new, old, "status");

@@ -10,10 +10,10 @@ pub(super) struct Block {
     pub bytes: Vec<u8>,
 }
 
-/// The start of a block, at the beginning of a line.
+/// The first characters of a line that begins a block.
 pub(super) const BEGIN: &str = "-----BEGIN ";
 
-/// The text in an object's base64.
+/// The text that a base64 field of an object encodes; empty if the base64 is invalid.
 pub(super) fn decoded(base64: &str) -> String {
     let compact: String = base64.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     STANDARD.decode(compact).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
@@ -29,7 +29,7 @@ pub(super) fn blocks(text: &str) -> Vec<Block> {
         };
         let end = format!("-----END {ty}-----");
         let (mut body, mut has_headers, mut whole) = (String::new(), false, false);
-        // The beginning of another block ends this block as incomplete.
+        // A block whose end is missing ends before the next block begins.
         while let Some(line) = lines.next_if(|line| !line.starts_with(BEGIN)) {
             if line.trim_end() == end {
                 whole = true;
@@ -70,12 +70,13 @@ const EXTENSIONS: u8 = 0xa3;
 /// 2.5.29.19, basic constraints.
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 
-/// Whether the bytes are a sequence of body, algorithm and signature, as in requests and certificates.
+/// Whether the bytes are a sequence of body, algorithm and signature: the form of certificates and certificate
+/// requests.
 pub(super) fn is_signed(der: &[u8]) -> bool {
     body(der).is_some()
 }
 
-/// Whether a certificate is a CA's.
+/// Whether a certificate belongs to a CA.
 pub(super) fn is_authority(der: &[u8]) -> bool {
     let extensions = body(der).and_then(|body| elements(body).into_iter().flatten().find(|e| e.0 == EXTENSIONS));
     let list = extensions.and_then(|(_, wrapped)| elements(wrapped)).and_then(|inner| inner.first().copied());
@@ -92,9 +93,9 @@ fn says_authority(extension: &[u8]) -> bool {
     inner.is_some_and(|fields| fields.first().is_some_and(|(tag, value)| *tag == BOOLEAN && *value != [0]))
 }
 
-/// 2.5.4.10, organization: a group in Kubernetes.
+/// 2.5.4.10, organization: Kubernetes reads it as a group.
 const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
-/// 2.5.4.3, common name: a user in Kubernetes.
+/// 2.5.4.3, common name: Kubernetes reads it as the user's name.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const SET: u8 = 0x31;
 const UTF8_STRING: u8 = 0x0c;
@@ -152,7 +153,7 @@ fn body(der: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// A sequence of tags and contents; `None` if the bytes end too early.
+/// The elements of a sequence, as tags and contents; `None` if the bytes end too early.
 fn elements(mut der: &[u8]) -> Option<Vec<(u8, &[u8])>> {
     let mut found = Vec::new();
     while let [tag, first, rest @ ..] = der {

@@ -9,7 +9,7 @@ use holdfast_value::Value;
 /// The signer of client certificates for the API.
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-/// A CertificateSigningRequest: created, approved or signed.
+/// Checks a CertificateSigningRequest that is created, approved or signed.
 pub fn request(grant: &Grant<'_>) -> Result<(), Refusal> {
     match (grant.subresource, grant.old) {
         ("", None) => subject(grant),
@@ -30,7 +30,7 @@ pub fn request(grant: &Grant<'_>) -> Result<(), Refusal> {
 }
 
 /// The common name in a request (base64 as in the object); `None` if it cannot be parsed. As in Go, the last of several
-/// counts.
+/// common names counts.
 pub fn common_name(request: &str) -> Option<String> {
     let block = pem::blocks(&pem::decoded(request)).into_iter().next()?;
     Some(pem::common_names(&block.bytes)?.pop().unwrap_or_default())
@@ -61,7 +61,7 @@ fn subject(grant: &Grant<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A bundle for a signer needs the permission `attest` on the signer.
+/// Checks a ClusterTrustBundle: a bundle of a signer needs the permission `attest` on the signer.
 pub fn bundle(grant: &Grant<'_>) -> Result<(), Refusal> {
     let signer = signer_name(grant.new);
     if signer.is_empty() || grant.only_lets_go() || may(grant, "attest", signer) {
@@ -70,7 +70,8 @@ pub fn bundle(grant: &Grant<'_>) -> Result<(), Refusal> {
     Err(grant.forbidden(format!("user not permitted to attest for signerName {}", quoted(signer))))
 }
 
-/// A PodCertificateRequest: as in Kubernetes, a status write without permission is refused as invalid.
+/// Checks a status write of a PodCertificateRequest. As in Kubernetes, a write without permission is refused as
+/// invalid.
 pub fn pod_request(grant: &Grant<'_>) -> Result<(), Refusal> {
     let Some(old) = grant.old.filter(|old| grant.subresource == "status" && old["status"] != grant.new["status"])
     else {
@@ -89,7 +90,7 @@ fn signer_name(document: &Value) -> &str {
     document.pointer("/spec/signerName").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Permission on a signer, or on all signers of its domain: `kubernetes.io/*`.
+/// Whether the user has permission on the signer, or on all signers of its domain: `kubernetes.io/*`.
 fn may(grant: &Grant<'_>, verb: &str, signer: &str) -> bool {
     let domain = signer.split('/').next().unwrap_or_default();
     let allows = |name: &str| grant.allows(verb, GROUP, "signers", name);

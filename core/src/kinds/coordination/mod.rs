@@ -9,7 +9,7 @@ use super::{ApiGroup, Gated, Kind};
 pub const GROUP: &str = "coordination.k8s.io";
 /// The gate of elections that the server coordinates.
 pub const GATE: &str = "CoordinatedLeaderElection";
-/// The strategy that the server implements; others belong to other programs.
+/// The only election strategy that the server implements. Other programs implement other strategies.
 pub const OLDEST_EMULATION_VERSION: &str = "OldestEmulationVersion";
 const PACKAGE: &str = "io.k8s.api.coordination";
 

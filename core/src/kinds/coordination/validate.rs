@@ -63,7 +63,7 @@ pub fn candidate(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// A strategy of Kubernetes, or another program's with a domain.
+/// Checks the name of a strategy: it is one of Kubernetes' strategies, or has the domain of another program.
 fn known_strategy(at: At, causes: &mut Causes) {
     // As in Kubernetes, the path repeats the field's name.
     let below = at.get("strategy");

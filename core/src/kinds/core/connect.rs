@@ -8,7 +8,8 @@ use holdfast_value::Value;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// With this gate a request for a log may select one of a container's streams. Without it a log has all output.
+/// With this gate a request for a log may select one of a container's output streams. Without the gate a log has all
+/// output.
 pub const SPLIT_LOGS: &str = "PodLogsQuerySplitStreams";
 const ALL_STREAMS: &str = "All";
 const LOG_STREAMS: [&str; 3] = [ALL_STREAMS, "Stderr", "Stdout"];
@@ -148,7 +149,7 @@ fn container(pod: &Value, options: &ConnectOptions) -> Result<String, Refusal> {
     }
 }
 
-/// The pod's address, with the named port or its first port.
+/// The destination of a pod's proxy: the pod's address, at the named port or else at the pod's first port.
 fn proxied(pod: &Value, leading: &Leading<'_>) -> Result<Destination, Refusal> {
     let Named { is_secure, port, .. } = *leading.way;
     let not_allowed = || Refusal::BadRequest(BadRequest::NoAddress);

@@ -6,7 +6,7 @@ use crate::schema::defaults::{Rule, is_absent, is_empty, object, object_or_new, 
 use base64::Engine as _;
 use holdfast_value::{CompactString, Map, Value, json};
 
-/// All users may read the file, and its owner may write it.
+/// Permits all users to read the file, and its owner to write it.
 const FILE_MODE: i64 = 0o644;
 
 pub fn rules() -> Vec<Rule> {
@@ -75,13 +75,13 @@ fn volumes() -> Vec<Rule> {
     ]
 }
 
-/// The labels of `spec.template`, if not empty.
+/// The labels of `spec.template`; `None` if there are none.
 pub(in crate::kinds) fn template_labels(object: &Map) -> Option<Map> {
     let labels = object.get("spec")?.get("template")?.get("metadata")?.get("labels")?.as_object()?;
     (!labels.is_empty()).then(|| labels.clone())
 }
 
-/// Sets the labels of an object without any.
+/// Sets the labels of an object that has none.
 pub(in crate::kinds) fn set_labels(map: &mut Map, labels: Map) {
     if let Some(metadata) = object_or_new(map, "metadata")
         && metadata.get("labels").and_then(Value::as_object).is_none_or(Map::is_empty)
@@ -90,7 +90,7 @@ pub(in crate::kinds) fn set_labels(map: &mut Map, labels: Map) {
     }
 }
 
-/// Defaults of pods but not of pod templates.
+/// Sets the defaults that a pod has and a pod template does not.
 fn pod(pod: &mut Map) {
     let Some(spec) = object(pod, "spec") else { return };
     for list in ["containers", "initContainers"] {
@@ -113,8 +113,8 @@ fn pod(pod: &mut Map) {
     }
 }
 
-/// For a pod with pod-level resources: its request defaults to the containers' requests, otherwise to its limit. Huge
-/// page limits of containers become the pod's limits too.
+/// Sets the defaults of pod-level resources, if the pod has any. With limits, an unset request becomes the requests of
+/// all containers together, or else the limit. Huge page limits of containers become limits of the pod too.
 fn whole_pod(spec: &mut Map) {
     let of_containers = |part: &str| {
         let list = |name: &str| spec.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -153,7 +153,7 @@ fn entries(document: Value) -> Map {
     }
 }
 
-/// A limit without a request becomes the request.
+/// Makes each limit without a request the request too.
 fn request_limits(resources: &mut Map) {
     let Some(limits) = resources.get("limits").and_then(Value::as_object).filter(|limits| !limits.is_empty()) else {
         return;
@@ -175,7 +175,7 @@ fn pod_spec(spec: &mut Map) {
     spec.insert("serviceAccountName".to_owned(), Value::from(name));
 }
 
-/// Old kubelets set only `podIP`; the list is filled from it.
+/// Fills `podIPs` from `podIP`, because old kubelets set only the single field.
 fn pod_status(status: &mut Map) {
     let address = text(status, "podIP").to_owned();
     if !address.is_empty() {
@@ -201,7 +201,7 @@ fn pull_policy(image: &str) -> &'static str {
         _ => (name, None),
     };
     match tag {
-        // An invalid image reference has no tag.
+        // The tag of an invalid image reference does not count.
         _ if !is_repository(repository) => "IfNotPresent",
         Some("latest") => "Always",
         None if !digest => "Always",
@@ -245,7 +245,8 @@ fn limit_range_item(item: &mut Map) {
     if text(item, "type") != "Container" {
         return;
     }
-    // A maximum becomes the default limit, a limit the default request, and a minimum the request if there is none yet.
+    // A maximum becomes the default limit, a default limit becomes the default request, and a minimum becomes the
+    // default request if there is none yet.
     for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
         let Some(values) = item.get(from).and_then(Value::as_object).filter(|values| !values.is_empty()) else {
             continue;
@@ -263,8 +264,8 @@ fn fill_from(target: &mut Map, values: Map) {
     }
 }
 
-/// The label with a namespace's name, so that selectors can select the namespace. With generateName the label is set
-/// later.
+/// Sets the label with a namespace's name, so that selectors can select the namespace. A generated name is not known
+/// yet; its label is set on create.
 fn namespace(namespace: &mut Map) {
     let Some(metadata) = object(namespace, "metadata") else { return };
     let name = text(metadata, "name").to_owned();

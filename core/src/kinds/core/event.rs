@@ -47,7 +47,7 @@ const OBJECT_FIELDS: [&str; 7] = [
     "involvedObject.fieldPath",
 ];
 
-/// Newer clients leave `source` empty and name themselves as the reporting component.
+/// The source of an event. Newer clients leave `source` empty and name themselves as the reporting component.
 fn source(event: &Value) -> String {
     let reporting = text(event, "/reportingComponent");
     text_or(event, "/source/component", &reporting)

@@ -1,4 +1,4 @@
-//! Namespace: a finalizer in its spec, removed through its own subresource, holds up its deletion.
+//! Namespace: a finalizer in its spec holds up its deletion, and is removed through a subresource of its own.
 
 use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;
@@ -29,7 +29,7 @@ pub fn kind() -> Kind {
         .is_held(is_held)
 }
 
-/// A namespace stays until its spec has no finalizers.
+/// Whether the deletion of a namespace waits, because its spec has finalizers.
 fn is_held(namespace: &Document) -> bool {
     let finalizers = namespace.get("spec").and_then(|spec| spec["finalizers"].as_array());
     finalizers.is_some_and(|finalizers| !finalizers.is_empty())
@@ -37,7 +37,7 @@ fn is_held(namespace: &Document) -> bool {
 
 fn prepare_create(namespace: &mut Value) {
     let Some(fields) = namespace.as_object_mut() else { return };
-    // A generated name is known only now, after the defaults ran; so the label with the name is set here too.
+    // Defaults run before names are generated, so the label with a generated name is set here.
     let meta = metadata_mut(fields);
     let name = text(meta, "name").to_owned();
     object_mut(meta, "labels").insert("kubernetes.io/metadata.name", name.into());

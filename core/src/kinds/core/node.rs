@@ -1,4 +1,4 @@
-//! Node: kubelets create it together with its status. Its pod networks have an older and a newer field.
+//! Node: kubelets create it together with its status. An older and a newer field both contain the networks of its pods.
 
 use super::{PACKAGE, columns, validate, warnings};
 use crate::kinds::build::drop_from_spec;
@@ -22,7 +22,7 @@ pub fn kind() -> Kind {
         .select_or("spec.unschedulable", "spec.unschedulable", "false")
         .agree(pair_addresses)
         .note(drop_configuration)
-        // Keeps the status: a kubelet sends it with the create.
+        // Keeps the status, which a kubelet sends with the create request.
         .prepare_create(|_| ())
         .leads(leads)
         .export(|node| drop_from_spec(node, &["podCIDR", "podCIDRs", "providerID"]))
@@ -37,7 +37,8 @@ fn leads(node: &Value, leading: &Leading<'_>) -> Result<Destination, Refusal> {
     Ok(Destination::Node { machine: Machine::of(node), is_secure, port })
 }
 
-/// Kubelets once read their configuration from the API: existing fields stay, but they cannot be newly set.
+/// Removes kubelet configuration, which kubelets no longer read from the API: old fields stay, but they cannot be newly
+/// set.
 fn drop_configuration(node: &mut Value, old: Option<&Value>, _: &Asking) {
     for [part, field] in [["spec", "configSource"], ["status", "config"]] {
         let is_used = old.is_some_and(|old| !old[part][field].is_null());

@@ -21,7 +21,7 @@ pub fn kind() -> Kind {
         .pods_at("/spec")
         .measured(&measure::POD)
         .return_deleted_object()
-        // The controllers delete pods before other kinds, so that resources in use stay until their pods have stopped.
+        // Controllers delete pods before other kinds, so that resources in use stay until their pods have stopped.
         .deleted_first()
         .glance(&[
             "spec.containers.name",
@@ -134,7 +134,7 @@ fn prepare_create(pod: &mut Value) {
 }
 
 /// Copies AppArmor profiles from the older annotations to the fields of their containers, unless a container has its
-/// own profile or the pod has the same profile.
+/// own profile or the whole pod has the same profile.
 fn profiles_of_annotations(pod: &mut Document) {
     let annotations = pod.get("metadata").map(|metadata| metadata["annotations"].clone()).unwrap_or_default();
     let Some(spec) = pod.get_mut("spec").filter(|spec| annotations.is_object() && spec["os"]["name"] != "windows")
@@ -260,7 +260,7 @@ fn containers<'a>(spec: &'a Value, list: &str) -> impl Iterator<Item = (usize, &
     spec[list].as_array().into_iter().flatten().enumerate()
 }
 
-/// While the gate is off, rules cannot restart all containers of the pod.
+/// While the gate is off, restart rules of containers cannot restart all containers of the pod.
 fn restart_one(judging: &Judging<'_>, causes: &mut Causes) {
     const ALL: &str = "RestartAllContainers";
     let rules = |container: &Value| container["restartPolicyRules"].as_array().cloned().unwrap_or_default();
@@ -338,7 +338,7 @@ pub fn qos_class(spec: &Value) -> &'static str {
     if resources.iter().all(|resources| is_fixed(resources)) { "Guaranteed" } else { "Burstable" }
 }
 
-/// Whether CPU and memory both have limits, and requests are absent or equal to them.
+/// Whether CPU and memory both have limits, and each request is absent or equals its limit.
 fn is_fixed(resources: &Value) -> bool {
     ["cpu", "memory"].iter().all(|name| {
         let limit = &resources["limits"][*name];

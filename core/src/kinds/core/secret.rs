@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_value::{Map, Value};
 
-/// Plain strings replace encoded values with the same keys.
+/// Merges `stringData` into `data`. A plain string replaces the encoded value with the same key.
 pub fn encode_strings(secret: &mut Value) {
     let Some(fields) = secret.as_object_mut() else { return };
     let Some(Value::Object(strings)) = fields.remove("stringData") else { return };

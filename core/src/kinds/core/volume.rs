@@ -1,4 +1,5 @@
-//! Volumes and claims start as pending. A claim has an older and a newer field for its data source.
+//! PersistentVolume and PersistentVolumeClaim start as pending. A claim has an older and a newer field for its data
+//! source.
 
 use crate::kinds::build::keep_old;
 use crate::kinds::{Asking, Gated};
@@ -48,7 +49,7 @@ pub const CLAIM_GATED: &[Gated] = &[
 const CLAIM: (&str, &str) = ("", "PersistentVolumeClaim");
 const SNAPSHOT: (&str, &str) = ("snapshot.storage.k8s.io", "VolumeSnapshot");
 
-/// Removes a data source of an unwanted kind, unless the claim already has it.
+/// Removes a data source of an unwanted kind, unless the old claim already has the same source.
 fn drop_source(claim: &mut Value, old: Option<&Value>, is_wanted: impl Fn((&str, &str)) -> bool) {
     let Some(source) = claim["spec"].get("dataSource").filter(|source| !source.is_null()) else { return };
     let text = |field: &str| source[field].as_str().unwrap_or_default();
@@ -58,7 +59,7 @@ fn drop_source(claim: &mut Value, old: Option<&Value>, is_wanted: impl Fn((&str,
     }
 }
 
-/// While the gate is off, only claims and snapshots can be data sources, and `dataSourceRef` does not exist.
+/// While the gate is off, a claim's data source can only be a claim or a snapshot, and `dataSourceRef` does not exist.
 fn drop_other_sources(claim: &mut Value, old: Option<&Value>) {
     if old.is_none_or(|old| old["spec"]["dataSourceRef"].is_null()) {
         claim.get_mut("spec").and_then(Value::as_object_mut).map(|spec| spec.remove("dataSourceRef"));
@@ -70,7 +71,7 @@ fn drop_snapshots(claim: &mut Value, old: Option<&Value>) {
     drop_source(claim, old, |kind| kind != SNAPSHOT);
 }
 
-/// While the gate is off, a source in another namespace cannot be newly set.
+/// While the gate is off, a data source in another namespace cannot be newly set.
 fn drop_foreign_source(claim: &mut Value, old: &Value) {
     let is_foreign = |claim: &Value| {
         claim["spec"]["dataSourceRef"]["namespace"].as_str().is_some_and(|namespace| !namespace.is_empty())
@@ -81,8 +82,8 @@ fn drop_foreign_source(claim: &mut Value, old: &Value) {
     }
 }
 
-/// Older clients write only `dataSource`, and newer clients may write only `dataSourceRef`. Each field is filled from
-/// the other. A reference into another namespace has no older form.
+/// Fills `dataSource` and `dataSourceRef` from each other: older clients write only the first, and newer clients may
+/// write only the second. A reference to another namespace has no older form.
 fn fill_data_source(claim: &mut Value) {
     let Some(spec) = claim.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let present = |value: Option<&Value>| value.filter(|v| !v.is_null()).cloned();

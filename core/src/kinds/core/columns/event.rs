@@ -41,7 +41,7 @@ fn last_seen(event: &Value, now: i64) -> String {
 fn times_seen(event: &Value) -> i64 {
     match at(event, "series") {
         Some(series) => number(series, "count"),
-        // Events of the newer API without a series have no count.
+        // An event without a series may have no count, and counts once.
         None => number(event, "count").max(1),
     }
 }

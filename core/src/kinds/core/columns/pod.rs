@@ -92,7 +92,7 @@ impl Summary {
         summary
     }
 
-    /// Walks through the init containers up to the first that is not done. Returns whether all are done, and the
+    /// Goes through the init containers up to the first that is not done. Returns whether all are done, and the
     /// restarts of sidecars.
     fn initialize(&mut self, pod: &Value, sidecars: &[&str]) -> (bool, Restarts) {
         let mut sidecar_restarts = Restarts::default();
@@ -121,8 +121,8 @@ impl Summary {
         (true, sidecar_restarts)
     }
 
-    /// Walks through the main containers from last to first, so that the first container with a state to report is
-    /// shown.
+    /// Goes through the main containers from last to first, so that the status of the first container with a state to
+    /// report is shown.
     fn run(&mut self, pod: &Value) {
         let mut running = false;
         let mut failure = None;

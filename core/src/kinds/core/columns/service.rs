@@ -75,7 +75,7 @@ fn endpoints(doc: &Value) -> String {
         let addresses = || items(subset, "addresses").iter().map(|address| text(address, "ip"));
         let ports = items(subset, "ports");
         if ports.is_empty() {
-            // A headless service may have no ports.
+            // Only a headless service may have no ports; its addresses are shown without ports.
             list.extend(addresses().map(str::to_owned));
         }
         for port in ports {

@@ -49,7 +49,7 @@ pub fn claim_columns() -> Vec<Column> {
 
 fn storage_class() -> Column {
     column("StorageClass", "string", 0, "The class that the storage is of.", |doc, _| {
-        // The old annotation for the class has precedence.
+        // The old annotation for the class has precedence over the field.
         annotation(doc, "volume.beta.kubernetes.io/storage-class")
             .unwrap_or_else(|| text(doc, "spec.storageClassName"))
             .into()

@@ -10,7 +10,7 @@ use holdfast_value::Value;
 
 const STORAGE: &str = "requests.storage";
 const CLAIMS: &str = "persistentvolumeclaims";
-/// Separates a class's name from the limited resource.
+/// The part of a resource's name between the storage class and the limited resource.
 const OF_CLASS: &str = ".storageclass.storage.k8s.io/";
 
 pub(super) const CONFIG_MAP: Measure = Measure { alias: Some("configmaps"), ..NOTHING_BUT_ITS_NUMBER };
@@ -38,7 +38,7 @@ pub(super) const VOLUME_CLAIM: Measure = Measure {
     ..NOTHING_BUT_ITS_NUMBER
 };
 
-/// Node ports are counted before they are allocated, since a new Service has none yet.
+/// Counts node ports before they are allocated, because a new Service has none yet.
 fn service(service: &Value, _: &str) -> Usage {
     let spec = &service["spec"];
     let ports = spec["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -55,7 +55,8 @@ fn service(service: &Value, _: &str) -> Usage {
     usage
 }
 
-/// Storage in whole bytes: the request, or the allocated amount if an earlier request was larger.
+/// Storage in whole bytes: the requested amount, or the allocated amount if that is larger because of an earlier
+/// request.
 fn volume_claim(claim: &Value) -> Usage {
     let asked = Amount::of(&claim["spec"]["resources"]["requests"]["storage"]);
     let given = Amount::of(&claim["status"]["allocatedResources"]["storage"]);
@@ -76,7 +77,8 @@ fn volume_claim(claim: &Value) -> Usage {
     usage
 }
 
-/// A claim counts under its wanted, its current and its target attributes class.
+/// Whether the selector selects a claim. A claim counts under its requested, its current and its target attributes
+/// class.
 fn claim_within(claim: &Value, selector: &Selector) -> bool {
     let classes = [
         &claim["spec"]["volumeAttributesClassName"],

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(in crate::kinds::core) const HUGE_PAGES: &str = "hugepages-";
 const REQUESTS: &str = "requests.";
 const LIMITS: &str = "limits.";
-/// Resources that quotas name in three ways: bare (meaning requests), `requests.` and `limits.`.
+/// Resources that have three names in quotas: the bare name (which means requests), `requests.` and `limits.`.
 const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
-/// If a quota limits one of these resources, each container must set it. As in Kubernetes, newer resources have no such
-/// rule.
+/// If a quota limits one of these resources, each container must set the resource. As in Kubernetes, newer resources
+/// have no such rule.
 const MUST_BE_SAID: [&str; 6] = ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
 
 pub(in crate::kinds::core) const POD: Measure =
@@ -52,7 +52,7 @@ fn has_ended(pod: &Value, now: &str) -> bool {
     now.as_second() > deleted.as_second().saturating_add(grace)
 }
 
-/// Amounts of one pod or container, under the names that quotas use.
+/// The amounts of one pod or container, under the names that quotas use.
 fn compute(requests: &Usage, limits: &Usage) -> Usage {
     let mut usage = Usage::default();
     for (name, amount) in &requests.0 {
@@ -70,7 +70,7 @@ fn compute(requests: &Usage, limits: &Usage) -> Usage {
     usage
 }
 
-/// The requests or limits of a whole pod.
+/// The sum of the requests or limits of a whole pod.
 fn sum(pod: &Value, part: &str) -> Usage {
     let spec = &pod["spec"];
     let statuses = Statuses::of(pod);
@@ -83,12 +83,12 @@ fn sum(pod: &Value, part: &str) -> Usage {
         }
     }
     let overhead = Usage::of(&spec["overhead"]);
-    // An overhead does not limit a resource that has no limit.
+    // For a resource without a limit, the overhead adds no limit.
     running.add(&overhead.only(|name| part == "requests" || running.get(name).is_some_and(|limit| !limit.is_zero())));
     running
 }
 
-/// Whether a pod can set the resource for all its containers together.
+/// Whether a pod can set the resource at pod level, for all its containers together.
 pub(in crate::kinds::core) fn is_pod_level(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || name.starts_with(HUGE_PAGES)
 }
@@ -121,11 +121,11 @@ pub(in crate::kinds::core) fn of_containers(
     running
 }
 
-/// Amounts in the container statuses. While a container is being resized, the larger of wanted and actual amount
-/// counts.
+/// The amounts in the container statuses. While a container is being resized, the larger of the requested and the
+/// actual amount counts.
 struct Statuses<'a> {
     by_name: BTreeMap<&'a str, &'a Value>,
-    /// The node cannot resize the pod, so the wanted amounts do not count.
+    /// Whether the node cannot resize the pod, so that the requested amounts do not count.
     infeasible: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Service: addresses and ports are allocated from the cluster's ranges, and fields of a type are removed with the
-//! type.
+//! Service: addresses and ports are allocated from the cluster's ranges. When a service changes its type, the fields of
+//! the old type are removed.
 
 mod allocate;
 mod proxied;
@@ -49,7 +49,7 @@ const RULES: &[GatedRule] = &[
     GatedRule { gates: &["SCTPSupport"], judge: no_sctp },
 ];
 
-/// With the gate, a name may begin with a digit.
+/// With the gate, a Service's name may begin with a digit.
 fn relax_name(judging: &Judging<'_>, causes: &mut Causes) {
     if !judging.is_on("RelaxedServiceNameValidation") {
         return;
@@ -94,7 +94,8 @@ pub fn refuse_sctp(ports: &Value, path: &str, causes: &mut Causes) {
     }
 }
 
-/// Another cluster allocates other addresses and ports. `None` as an address is the client's choice, so it stays.
+/// Removes the addresses and ports that the cluster allocated, because another cluster allocates other ones. The client
+/// chose `None` as an address, so it stays.
 fn export(service: &mut Document) {
     if service.get("spec").is_some_and(|spec| spec["clusterIP"] != "None") {
         drop_from_spec(service, &["clusterIP", "clusterIPs", "healthCheckNodePort"]);
@@ -107,7 +108,7 @@ fn export(service: &mut Document) {
     }
 }
 
-/// If the type changes, unchanged fields that only the old type has are removed, so that clients need not do it.
+/// If the type changes, removes unchanged fields that only the old type has, so that clients need not remove them.
 pub fn prepare_update(new: &mut Value, old: &Value) {
     keep_old(new, old, "status");
     let old = &old["spec"];
@@ -125,7 +126,8 @@ pub fn prepare_update(new: &mut Value, old: &Value) {
 
 type Belongs = fn(&Value) -> bool;
 
-/// Fields, and whether a service may have them; a dependent field comes before the field that it depends on.
+/// Fields that only some services may have, and which services may have each. A field that depends on another field
+/// comes before that field.
 const DEPENDENT: &[(&str, Belongs)] = &[
     ("healthCheckNodePort", |spec| spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local"),
     ("externalTrafficPolicy", |spec| {
@@ -144,8 +146,7 @@ fn spec_type(spec: &Map) -> Value {
     spec.get("type").cloned().unwrap_or_default()
 }
 
-/// Removes node ports only if no port has changed. The client has set a changed port on purpose, and validation refuses
-/// it.
+/// Removes node ports if no port has changed. A changed port was set on purpose, so it stays and validation refuses it.
 fn drop_node_ports(spec: &mut Map, old: &Value) {
     let numbers = |ports: Option<&Value>| -> Vec<i64> {
         ports

@@ -1,4 +1,4 @@
-//! The proxy of a Service: connects to one of its ready endpoints that is a pod.
+//! The proxy of a Service: connects to one of the Service's ready endpoints that are pods.
 
 use super::super::connect::refuse_simulated;
 use crate::kinds::build::text;
@@ -32,7 +32,7 @@ pub fn leads(service: &Value, leading: &Leading<'_>) -> Result<Destination, Refu
     Err(Refusal::Unavailable(Unavailable::NoEndpoints { service: name.to_owned() }))
 }
 
-/// The name of the requested port. The request may have its number instead.
+/// The name of the requested port. The request may give the port's number instead.
 fn named_port(service: &Value, port: &str) -> Result<String, Refusal> {
     let Ok(number) = port.parse::<i64>() else { return Ok(port.to_owned()) };
     let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
@@ -47,8 +47,8 @@ fn turned(all: &[Value], draw: u64) -> impl Iterator<Item = &Value> {
     all.iter().cycle().skip(first).take(all.len())
 }
 
-/// The address, if it belongs to a pod of the same namespace. Other endpoints are written by users and may point
-/// anywhere.
+/// The address and its pod, if the address belongs to a pod of the same namespace. Users write other endpoints, which
+/// may point anywhere.
 fn of_a_pod(address: &Value, namespace: &str, leading: &Leading<'_>) -> Option<(IpAddr, Value)> {
     let target = &address["targetRef"];
     if target["kind"] != "Pod" || target["namespace"] != namespace {

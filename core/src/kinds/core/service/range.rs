@@ -11,9 +11,9 @@ pub struct ServiceRange {
 }
 
 const IPV6_PREFIX_BITS_MIN: u8 = 64;
-/// Ranges of up to this size have no reserved part.
+/// Ranges of up to this size have no part that is reserved for named addresses.
 const UNDIVIDED_MAX: u128 = 16;
-/// The reserved part of a range is a sixteenth of it, within these bounds.
+/// The reserved part of a range is a sixteenth of the range, within these bounds.
 const NAMED_PART: u128 = 16;
 const NAMED_MIN: u128 = 16;
 const NAMED_MAX: u128 = 256;
@@ -56,7 +56,7 @@ impl std::fmt::Display for ServiceRange {
 }
 
 impl ServiceRange {
-    /// The `nth` address after the network's own; the first is the API server's service.
+    /// The `nth` address after the network's own. The first is the address of the API server's service.
     pub fn address(&self, nth: u128) -> IpAddr {
         let value = number(self.base) + nth;
         match self.base {
@@ -74,7 +74,8 @@ impl ServiceRange {
         (!is_too_large && range.usable() > 0).then_some(range)
     }
 
-    /// Whether the address can be a service's: not the network's own, and not the broadcast address.
+    /// Whether a service can have the address: it is in the range, and is neither the network's own address nor the
+    /// broadcast address.
     pub(super) fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.base.is_ipv4()
             && number(address).checked_sub(number(self.base)).is_some_and(|nth| (1..=self.usable()).contains(&nth))
@@ -85,8 +86,8 @@ impl ServiceRange {
         self.size().saturating_sub(if self.base.is_ipv4() { 2 } else { 1 })
     }
 
-    /// The number of addresses at the start that are reserved for clients that name an address, as long as other
-    /// addresses are free.
+    /// The number of addresses at the start of the range that are reserved for clients that name an address. Other
+    /// clients get them when no other address is free.
     pub(super) fn named(&self) -> u128 {
         match self.size() {
             size if size <= UNDIVIDED_MAX => 0,

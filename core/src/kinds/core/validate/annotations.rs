@@ -14,7 +14,7 @@ const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const LOCALHOST: &str = "localhost/";
 
-/// Validates the annotations by themselves.
+/// Validates each annotation without regard to the fields of the same meaning.
 pub(super) fn check(annotations: At, spec: At, causes: &mut Causes) {
     let lists = CONTAINER_LISTS.iter().filter_map(|list| spec.value[*list].as_array()).flatten();
     let containers: BTreeSet<&str> = lists.filter_map(|container| container["name"].as_str()).collect();
@@ -42,7 +42,7 @@ pub(super) fn check(annotations: At, spec: At, causes: &mut Causes) {
     }
 }
 
-/// Annotations and fields with the same meaning must have the same value.
+/// Reports annotations whose values differ from the fields with the same meaning.
 pub(super) fn agree(annotations: &Value, spec: At, causes: &mut Causes) {
     let context = spec.get("securityContext");
     profiles_agree(&annotations[SECCOMP_POD], context.get("seccompProfile"), "seccomp", causes);
@@ -80,7 +80,7 @@ fn profiles_agree(annotation: &Value, profile: At, what: &str, causes: &mut Caus
     }
 }
 
-/// Some annotations cannot change.
+/// Reports changes of annotations that cannot change.
 pub(super) fn update(new: At, old: &Value, causes: &mut Causes) {
     let fixed = |key: &str| match key {
         MIRROR => Some("mirror pod annotation"),
@@ -99,7 +99,7 @@ pub(super) fn update(new: At, old: &Value, causes: &mut Causes) {
     }
 }
 
-/// A 32-bit integer in its plain spelling.
+/// Whether the text is a 32-bit integer in its plain spelling.
 fn is_cost(text: &str) -> bool {
     let plain = text == "0" || text.starts_with('-') || text.starts_with(|c: char| matches!(c, '1'..='9'));
     plain && text.parse::<i32>().is_ok()

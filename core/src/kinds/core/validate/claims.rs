@@ -22,7 +22,7 @@ const RESIZE_STATES: &[&str] = &[
     "NodeResizePending",
 ];
 
-/// Kubernetes shows a negative amount as an integer.
+/// Reports a negative amount. Kubernetes shows it as an integer.
 pub(super) fn not_less_than_nothing(size: At, causes: &mut Causes) {
     if let Some(nanos) = quantity::nanos(&text(size.value)).filter(|nanos| *nanos < 0) {
         let shown = i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MIN);
@@ -32,7 +32,7 @@ pub(super) fn not_less_than_nothing(size: At, causes: &mut Causes) {
     }
 }
 
-/// Kubernetes reports a mode at the list.
+/// Validates access modes. Kubernetes reports a wrong mode at the path of the list.
 pub(super) fn access_modes(list: At, detail: &str, causes: &mut Causes) {
     if list.is_empty() {
         causes.push(list.required(detail));
@@ -58,7 +58,7 @@ pub fn claim(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// `volumeClaimTemplate` of a pod: its metadata may have only labels and annotations.
+/// Validates `volumeClaimTemplate` of a pod: its metadata may have only labels and annotations.
 pub(super) fn claim_template(template: At, causes: &mut Causes) {
     let metadata = template.get("metadata");
     let annotations = metadata.get("annotations");
@@ -117,7 +117,7 @@ fn data_source(source: At, causes: &mut Causes) {
     named_if_any(group, names::subdomain, causes);
 }
 
-/// The spec of a claim is immutable, except that it is bound once and its request may grow.
+/// Validates an update. The spec of a claim is immutable, except that the claim is bound once and its request may grow.
 fn claim_update(root: At, old: &Value, causes: &mut Causes) {
     let (spec, old_spec) = (root.get("spec"), &old["spec"]);
     let (mut was, mut kept) = (old_spec.clone(), spec.value.clone());
@@ -252,7 +252,7 @@ mod tests {
         );
     }
 
-    /// The change shown in the message omits the permitted binding; it shows only the removed class.
+    /// The change in the message omits the permitted binding; it shows only the removed class.
     #[test]
     fn a_claim_may_be_bound_beside_what_is_refused() {
         let mut old = claim();

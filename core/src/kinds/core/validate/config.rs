@@ -73,7 +73,7 @@ pub fn secret(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// A JSON object; its contents are not validated.
+/// Validates that the value is a JSON object; the object's contents are not validated.
 fn docker_config(at: At, causes: &mut Causes) {
     let Some(text) = at.value.as_str() else {
         causes.push(at.required(""));
@@ -85,7 +85,7 @@ fn docker_config(at: At, causes: &mut Causes) {
     }
 }
 
-/// Whether the bytes are one JSON object; the error is Go's message.
+/// Checks that the bytes are one JSON object. The error is Go's message.
 fn go_json_object(bytes: &[u8]) -> Result<(), String> {
     let found = match serde_json::from_slice(bytes) {
         Ok(Value::Object(_) | Value::Null) => return Ok(()),
@@ -103,7 +103,7 @@ fn go_json_object(bytes: &[u8]) -> Result<(), String> {
     Err(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"))
 }
 
-/// The offset of a line, which is counted from 1.
+/// The offset at which a line starts; lines are counted from 1.
 fn line_start(bytes: &[u8], line: usize) -> usize {
     let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
     std::iter::once(0).chain(ends).nth(line.saturating_sub(1)).unwrap_or(0)

@@ -39,7 +39,7 @@ pub(super) struct Surroundings<'a> {
     pub is_pod: bool,
 }
 
-/// All containers of a pod's spec.
+/// Validates all containers of a pod's spec.
 pub(super) fn containers(spec: At, around: &Surroundings, causes: &mut Causes) {
     let grace = spec.get("terminationGracePeriodSeconds").number();
     let list = spec.get("containers");
@@ -69,8 +69,8 @@ fn init_containers(spec: At, grace: Option<i64>, around: &Surroundings, names: &
         common(spec, container, around, causes);
         restart_policy(container, causes);
         unique_name(container, names, causes);
-        // Init containers run one after another, so two may use the same host port. As in Kubernetes each is checked
-        // alone, and reported under `initContainers[0]`.
+        // Init containers run one after another, so two may use the same host port. As in Kubernetes each container is
+        // checked alone, and its faults are reported under `initContainers[0]`.
         unique_host_ports(first.holding(container.value).get("ports"), &mut Seen::default(), causes);
         if container.get("restartPolicy").text() == "Always" {
             probes_and_hooks(container, grace, causes);
@@ -120,7 +120,7 @@ fn ephemeral_containers(spec: At, around: &Surroundings, names: &mut Seen, cause
     }
 }
 
-/// Rules for all containers.
+/// Applies the rules for all containers.
 fn common(spec: At, container: At, around: &Surroundings, causes: &mut Causes) {
     need_name(container.get("name"), names::label, causes);
     need(container.get("image"), causes);
@@ -190,7 +190,8 @@ fn unique_host_ports(list: At, seen: &mut Seen, causes: &mut Causes) {
     }
 }
 
-/// On the host's network, a container port must equal its host port. In a template the host port may be unset.
+/// Validates the ports of containers on the host's network: a container port must equal its host port. In a template
+/// the host port may be unset.
 fn host_network_ports(spec: At, is_pod: bool, causes: &mut Causes) {
     if !spec.get("hostNetwork").is_true() {
         return;
@@ -206,7 +207,7 @@ fn host_network_ports(spec: At, is_pod: bool, causes: &mut Causes) {
     }
 }
 
-/// `restartPolicy` and `restartPolicyRules`.
+/// Validates `restartPolicy` and `restartPolicyRules`.
 fn restart_policy(container: At, causes: &mut Causes) {
     let (policy, rules) = (container.get("restartPolicy"), container.get("restartPolicyRules"));
     if !policy.is_set() && !rules.is_empty() {
@@ -237,7 +238,8 @@ fn restart_policy(container: At, causes: &mut Causes) {
     }
 }
 
-/// How a change of resources affects the container. Kubernetes reports some faults at the list.
+/// Validates `resizePolicy`: how a change of resources affects the container. Kubernetes reports some faults at the
+/// path of the list.
 fn resize_policies(list: At, pod_restarts: &str, causes: &mut Causes) {
     let mut seen = Seen::default();
     for policy in list.items() {

@@ -1,4 +1,4 @@
-//! Endpoints: addresses and ports behind a service.
+//! Validation of Endpoints: the addresses and ports behind a service.
 
 use crate::kinds::rules::{At, PROTOCOLS, ip, named, named_if_any, need_name, need_one_of, ordinary_ip, port_number};
 use crate::object::names;

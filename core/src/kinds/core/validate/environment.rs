@@ -22,7 +22,7 @@ const VARIABLE_FIELDS: &[&str] = &[
 /// Fields that a file may contain.
 pub(super) const FILE_FIELDS: &[&str] =
     &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
-/// Further known fields. They are refused with another message than unknown fields.
+/// Further known fields that are not allowed. Kubernetes refuses them with another message than unknown fields.
 const NAMED_FIELDS: &[&str] = &["spec.restartPolicy", "spec.schedulerName", "status.phase", "spec.host"];
 const RESOURCES: &[&str] = &[
     "limits.cpu",
@@ -111,7 +111,7 @@ pub(super) fn sources(list: At, causes: &mut Causes) {
                 }
             }
         }
-        // Kubernetes reports these at the list, not at the item.
+        // Kubernetes reports these faults at the path of the list, not of the item.
         match count {
             0 => causes.push(list.invalid_unshown("must specify one of: `configMapRef` or `secretRef`")),
             1 => {}
@@ -120,7 +120,7 @@ pub(super) fn sources(list: At, causes: &mut Causes) {
     }
 }
 
-/// A reference to a field of the pod.
+/// Validates a reference to a field of the pod.
 pub(super) fn field_reference(at: At, fields: &[&str], causes: &mut Causes) {
     let (version, field) = (at.get("apiVersion"), at.get("fieldPath"));
     for needed in [version, field] {
@@ -167,7 +167,7 @@ fn subscripted(field: &str) -> Option<(&str, &str)> {
     (!path.is_empty()).then_some((path, key))
 }
 
-/// A reference to a resource of a container.
+/// Validates a reference to a resource of a container.
 pub(super) fn resource_reference(at: At, in_file: bool, causes: &mut Causes) {
     let (container, resource) = (at.get("containerName"), at.get("resource"));
     let is_huge = ["limits.hugepages-", "requests.hugepages-"].iter().any(|start| resource.text().starts_with(start));

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 const PROPAGATIONS: &[&str] = &["Bidirectional", "HostToContainer", "None"];
 const RECURSIVE: &[&str] = &["Disabled", "Enabled", "IfPossible"];
 
-/// `volumeMounts` and `volumeDevices` of a container: no volume and no path is in both.
+/// Validates `volumeMounts` and `volumeDevices` of a container: no volume and no path is in both.
 pub(super) fn mounts_and_devices(container: At, volumes: &Volumes, causes: &mut Causes) {
     let (mounts, devices) = (container.get("volumeMounts"), container.get("volumeDevices"));
     let collect = |list: &At, field: &str| -> BTreeSet<String> {
@@ -69,7 +69,7 @@ pub(super) fn mounts_and_devices(container: At, volumes: &Volumes, causes: &mut 
     }
 }
 
-/// `subPath` and `subPathExpr`. Kubernetes omits the item's index from their paths.
+/// Validates `subPath` and `subPathExpr`. Kubernetes omits the item's index from their paths.
 fn below(list: At, mount: At, causes: &mut Causes) {
     let (plain, expanded) = (mount.get("subPath"), mount.get("subPathExpr"));
     descending_path(list.get("subPath").holding(plain.value), causes);
@@ -79,7 +79,7 @@ fn below(list: At, mount: At, causes: &mut Causes) {
     descending_path(list.get("subPathExpr").holding(expanded.value), causes);
 }
 
-/// `mountPropagation`. Kubernetes omits the item's index from its path, too.
+/// Validates `mountPropagation`. Kubernetes omits the item's index from its path, too.
 fn propagation(list: At, mount: At, privileged: bool, causes: &mut Causes) {
     let value = mount.get("mountPropagation");
     if value.is_set() {

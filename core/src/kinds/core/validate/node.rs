@@ -14,7 +14,7 @@ const FEATURE_RULE: &str = "must start with an UpperCamelCase segment, with subs
                             MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes";
 const PROVIDER_FIXED: &str = "node updates may not change providerID except from \"\" to valid";
 
-/// Validates a node, and on update also the changes. As in Kubernetes, an update reports most faults twice.
+/// Validates a node, and on update also its changes. As in Kubernetes, an update reports most faults twice.
 pub fn node(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = Causes::default();
     let root = At::root(new);
@@ -34,7 +34,7 @@ pub fn node(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// Rules for status writes, which also apply to updates of the node.
+/// Validates status writes. These rules also apply to updates of the node.
 pub fn node_status(new: &Value, old: Option<&Value>) -> Causes {
     let Some(old) = old else { return Causes::default() };
     let mut causes = Causes::default();
@@ -51,12 +51,12 @@ pub fn node_status(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// Kubernetes reports taints below `metadata`.
+/// The taints of a spec at the path where Kubernetes reports them, below `metadata`.
 fn taints_of<'a>(place: &At<'a>, spec: At<'a>) -> At<'a> {
     place.holding(&spec.value["taints"])
 }
 
-/// Kubernetes reports resources as if their names were fields.
+/// Validates the resources of a node. Kubernetes reports them as if their names were fields.
 fn amounts(status: At, causes: &mut Causes) {
     for list in ["capacity", "allocatable"] {
         let list = status.get(list);
@@ -83,13 +83,13 @@ fn features(list: At, causes: &mut Causes) {
     }
 }
 
-/// `Feature` or `Feature/part`.
+/// Whether the name has the form `Feature` or `Feature/part`.
 fn is_feature(name: &str) -> bool {
     let word = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
     name.starts_with(|first: char| first.is_ascii_uppercase()) && name.split('/').all(word)
 }
 
-/// The networks of the node's pods: at most one for each family.
+/// Validates the networks of the node's pods: at most one for each family.
 fn ranges(list: At, causes: &mut Causes) {
     list.items().for_each(|range| cidr(range, causes));
     if list.len() < 2 {
@@ -100,7 +100,7 @@ fn ranges(list: At, causes: &mut Causes) {
     }
 }
 
-/// Fields that can be set only once.
+/// Reports changes of fields that can be set only once.
 fn fixed(spec: At, old: &Value, causes: &mut Causes) {
     let (ranges, provider) = (spec.get("podCIDRs"), spec.get("providerID"));
     if old["podCIDRs"].as_array().is_some_and(|old| !old.is_empty()) && *ranges.value != old["podCIDRs"] {
@@ -201,7 +201,7 @@ mod tests {
                     ]),
                     "status.addresses[1]: Duplicate value: {\"address\":\"10.0.0.1\",\"type\":\"InternalIP\"}",
                 ),
-                // Status writes do not check this.
+                // Status writes do not check the swap capacity.
                 ("/status/nodeInfo/swap/capacity", json!(-1), ""),
             ],
         );

@@ -7,7 +7,8 @@ use holdfast_value::Value;
 
 const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
-/// Only a create is checked: an update cannot change the finalizers, since they have their own subresource.
+/// Validates a create. An update needs no check: it cannot change the finalizers, which have a subresource of their
+/// own.
 pub fn namespace(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = Causes::default();
     if old.is_some() {
@@ -17,7 +18,7 @@ pub fn namespace(new: &Value, old: Option<&Value>) -> Causes {
     let spec = root.get("spec");
     let list = spec.get("finalizers");
     for finalizer in list.items() {
-        // Kubernetes reports finalizers of a new namespace at the list.
+        // Kubernetes reports a fault of a new namespace's finalizer at the path of the list.
         finalizer_name(list.holding(finalizer.value), &mut causes);
     }
     causes
@@ -38,7 +39,7 @@ fn finalizer_name(at: At, causes: &mut Causes) {
     }
 }
 
-/// The phase must match the deletion timestamp.
+/// Validates that the phase matches the deletion timestamp.
 pub fn namespace_status(new: &Value, _: Option<&Value>) -> Causes {
     let root = At::root(new);
     let (metadata, status) = (root.get("metadata"), root.get("status"));

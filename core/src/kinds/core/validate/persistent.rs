@@ -1,4 +1,4 @@
-//! Persistent volumes.
+//! Validation of persistent volumes.
 
 use super::claims::{access_modes, not_less_than_nothing};
 use super::placement::{node_selector, same_but_for_old_labels};
@@ -33,7 +33,7 @@ pub fn volume(new: &Value, old: Option<&Value>) -> Causes {
         let path = spec.get("persistentvolumesource").path();
         causes.push(Cause::changed(path, SOURCE_FIXED, &sources_of(old), &source));
     }
-    // Kubernetes omits `spec` from the paths of these two.
+    // Kubernetes omits `spec` from the paths of `volumeMode` and `nodeAffinity`.
     immutable(root.get("volumeMode").holding(&spec.value["volumeMode"]), &old["volumeMode"], &mut causes);
     let affinity = root.get("nodeAffinity").holding(&spec.value["nodeAffinity"]);
     if old["nodeAffinity"].is_object() && !same_but_for_old_labels(affinity.value, &old["nodeAffinity"]) {
@@ -57,7 +57,7 @@ pub fn free_affinity(judging: &Judging<'_>, causes: &mut Causes) {
     }
 }
 
-/// Mount options in the older annotation; some volume types do not support them.
+/// Validates mount options in the older annotation, which some volume types do not support.
 fn mount_options(metadata: At, spec: At, causes: &mut Causes) {
     const OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
     const WITHOUT: [&str; 8] =
@@ -69,7 +69,7 @@ fn mount_options(metadata: At, spec: At, causes: &mut Causes) {
     }
 }
 
-/// A volume inside a VolumeAttachment: it has no claim, and must be a CSI volume.
+/// Validates the volume inside a VolumeAttachment: it has no claim, and must be a CSI volume.
 pub fn inline_volume(spec: At, causes: &mut Causes) {
     for field in ["claimRef", "capacity"] {
         let at = spec.get(field);

@@ -49,7 +49,7 @@ pub(in crate::kinds) fn tolerations(list: At, causes: &mut Causes) {
     }
 }
 
-/// Taints of a node: one for each key and effect.
+/// Validates the taints of a node: only one taint for each key and effect.
 pub(super) fn taints(list: At, causes: &mut Causes) {
     let mut seen = Seen::default();
     for taint in list.items() {
@@ -99,7 +99,7 @@ pub(in crate::kinds) fn node_selector(selector: At, causes: &mut Causes) {
     }
 }
 
-/// Preferred terms may have values that are not valid label values.
+/// Validates a term of a node selector. Preferred terms may have values that are not valid label values.
 fn node_term(term: At, is_required: bool, causes: &mut Causes) {
     for expression in term.get("matchExpressions").items() {
         let (operator, values) = (expression.get("operator"), expression.get("values"));
@@ -179,7 +179,7 @@ fn pod_term(term: At, causes: &mut Causes) {
     causes.extend(names::qualified_name(key.text()).iter().map(|message| key.invalid_as(key.text(), message)));
 }
 
-/// `matchLabelKeys` and `mismatchLabelKeys`, whose values come from the pod's labels.
+/// Validates `matchLabelKeys` and `mismatchLabelKeys`, whose values come from the pod's labels.
 fn label_keys(term: At, causes: &mut Causes) {
     let (own, others, labels) = (term.get("matchLabelKeys"), term.get("mismatchLabelKeys"), term.get("labelSelector"));
     for keys in [own, others] {
@@ -190,7 +190,8 @@ fn label_keys(term: At, causes: &mut Causes) {
         }
     }
     let positions: BTreeMap<&str, usize> = own.items().enumerate().map(|(at, key)| (key.text(), at)).collect();
-    // The server has added each of these keys to the selector once, so a second occurrence comes from the client.
+    // The server has added each of these keys to the selector once, so a second occurrence of a key comes from the
+    // client.
     let plain = labels.value["matchLabels"].as_object().into_iter().flatten();
     let mut selected: BTreeSet<&str> = plain.map(|(key, _)| key.as_str()).collect();
     for expression in labels.value["matchExpressions"].as_array().into_iter().flatten() {
@@ -358,7 +359,8 @@ mod tests {
                     json!("X"),
                     "spec.topologySpreadConstraints[0].nodeTaintsPolicy: Unsupported value: \"X\": supported values: ",
                 ),
-                // Valid in a template but not in a pod, where the server has already added the key to the selector.
+                // The constraint is valid in a template, but not in a pod, where the server has already added the key
+                // to the selector.
                 (&spread("0/matchLabelKeys"), json!(["a"]), ""),
                 (
                     &spread("0"),

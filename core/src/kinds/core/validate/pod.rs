@@ -1,4 +1,4 @@
-//! Pods and pod templates.
+//! Validation of pods and pod templates.
 
 use super::container::{Surroundings, containers};
 use super::resources::{container_resource, pod_requirements, requirements};
@@ -37,7 +37,7 @@ pub fn pod(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// Rules for a pod regardless of its old state.
+/// Applies the rules for a pod that do not depend on its old state.
 pub(super) fn pod_itself(pod: &Value) -> Causes {
     let mut causes = Causes::default();
     let root = At::root(pod);
@@ -64,7 +64,7 @@ pub fn pod_template(new: &Value, _: Option<&Value>) -> Causes {
     causes
 }
 
-/// A workload's pod template.
+/// Validates a workload's pod template.
 pub(in crate::kinds) fn template(at: At, causes: &mut Causes) {
     let metadata = at.get("metadata");
     // Kubernetes omits `metadata` from these paths.
@@ -83,7 +83,7 @@ pub(in crate::kinds) fn template(at: At, causes: &mut Causes) {
     }
 }
 
-/// The spec of a pod (with its name) or of a template.
+/// Validates the spec of a pod (with the pod's name) or of a template.
 fn pod_spec(spec: At, pod: &str, is_pod: bool, causes: &mut Causes) {
     let grace = spec.get("terminationGracePeriodSeconds");
     if !grace.is_set() {
@@ -158,7 +158,8 @@ fn names_of(spec: At, causes: &mut Causes) {
     }
 }
 
-/// ResourceClaims of the pod, each existing or from a template. Returns the names that containers can refer to.
+/// Validates the pod's ResourceClaims, each existing or from a template. Returns the names that containers can refer
+/// to.
 fn resource_claims(list: At, causes: &mut Causes) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for claim in list.items() {
@@ -229,7 +230,7 @@ fn dns(spec: At, causes: &mut Causes) {
     }
 }
 
-/// A DNS subdomain whose labels may also contain underscores, and begin with one.
+/// The faults of a DNS search path: a DNS subdomain whose labels may also contain underscores, and begin with one.
 fn search_path(name: &str) -> Vec<String> {
     const PATTERN: &str = r"[a-z0-9_]([-_a-z0-9]*[a-z0-9])?(\.[a-z0-9_]([-_a-z0-9]*[a-z0-9])?)*";
     let rule = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-', '_', or '.', \
@@ -254,7 +255,7 @@ fn search_path(name: &str) -> Vec<String> {
     messages
 }
 
-/// Kubernetes reports a gate, not its name.
+/// Validates scheduling gates. Kubernetes reports a fault at the path of the gate, not of its name.
 fn scheduling_gates(list: At, causes: &mut Causes) {
     let mut seen = Seen::default();
     for gate in list.items() {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const RESIZABLE: &str = "only cpu and memory resources are mutable";
 
-/// Ephemeral containers can be added but not changed or removed.
+/// Validates a write of ephemeral containers, which can be added but not changed or removed.
 pub fn ephemeral_containers(new: &Value, old: Option<&Value>) -> Causes {
     let Some(old) = old else { return Causes::default() };
     if old["metadata"]["annotations"][MIRROR].is_string() {
@@ -42,7 +42,7 @@ pub fn ephemeral_containers(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// The CPU and memory of running containers.
+/// Validates a resize, which changes the CPU and memory of running containers.
 pub fn resize(new: &Value, old: Option<&Value>) -> Causes {
     let Some(old) = old else { return Causes::default() };
     let whole = |pod: &Value| {
@@ -97,7 +97,7 @@ pub fn resize(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// Whether the node supports resizing: then the statuses of running containers contain resources.
+/// Whether the node supports resizing. If it does, the statuses of running containers contain resources.
 fn can_resize(pod: &Value) -> bool {
     let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
     let mut running = statuses.filter(|status| !status["state"]["running"].is_null());
@@ -114,7 +114,7 @@ fn nothing_removed(resources: At, old: &Value, causes: &mut Causes) {
     }
 }
 
-/// The new container with its old CPU and memory, to compare the rest.
+/// The new container with its old CPU and memory, for a comparison of all other fields.
 fn with_old_amounts(new: &Value, old: &Value) -> Value {
     let mut container = new.clone();
     for field in ["requests", "limits"] {
@@ -132,7 +132,7 @@ fn with_old_amounts(new: &Value, old: &Value) -> Value {
     container
 }
 
-/// A status write, usually a kubelet's.
+/// Validates a status write, which usually comes from a kubelet.
 pub fn status(new: &Value, old: Option<&Value>) -> Causes {
     let Some(old) = old else { return Causes::default() };
     let mut causes = Causes::default();
@@ -181,14 +181,14 @@ pub fn status(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// The lists of the status, each with the list of the spec that it describes.
+/// The lists of container statuses, each with the list of containers in the spec that it describes.
 const CONTAINERS: [(&str, &str); 3] = [
     ("containerStatuses", "containers"),
     ("initContainerStatuses", "initContainers"),
     ("ephemeralContainerStatuses", "ephemeralContainers"),
 ];
 
-/// A container that has ended and will not be restarted keeps its state.
+/// Validates that a container that has ended and will not be restarted keeps its state.
 fn ended_for_good(list: At, old: &Value, spec: &Value, containers: &str, causes: &mut Causes) {
     let is_debugging = containers == "ephemeralContainers";
     if !is_debugging && restarts_all(spec) {
@@ -214,7 +214,7 @@ fn ended_for_good(list: At, old: &Value, spec: &Value, containers: &str, causes:
     }
 }
 
-/// Containers by name; a map, since a request may contain very many.
+/// The containers by name. The result is a map, because a request may contain very many containers.
 fn by_name(containers: &Value) -> BTreeMap<&str, &Value> {
     let list = containers.as_array().into_iter().flatten();
     list.filter_map(|container| Some((container["name"].as_str()?, container))).collect()
@@ -227,8 +227,8 @@ fn restarts_all(spec: &Value) -> bool {
     rules.any(|rule| rule["action"] == "RestartAllContainers")
 }
 
-/// Whether a container is restarted after this exit code. Its rules have precedence over its policy, and that over the
-/// pod's.
+/// Whether a container is restarted after this exit code. The container's rules have precedence over the container's
+/// policy, which has precedence over the pod's policy.
 fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
     let own = &container["restartPolicy"];
     let matching = container["restartPolicyRules"].as_array().into_iter().flatten().find(|rule| {
@@ -250,7 +250,7 @@ fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
     }
 }
 
-/// The user of each container, and the health of its devices.
+/// Validates the user of each container, and the health of its devices.
 fn container_statuses(status: At, spec: &Value, causes: &mut Causes) {
     for (list, _) in CONTAINERS {
         for container in status.get(list).items() {
@@ -288,7 +288,7 @@ fn run_as(user: At, os: &str, causes: &mut Causes) {
     }
 }
 
-/// The health of the devices that a container requested or claimed.
+/// Validates the health of the devices that a container requested or claimed.
 fn health(allocated: At, asked: Option<&Value>, causes: &mut Causes) {
     if allocated.is_empty() {
         return;
@@ -350,7 +350,7 @@ fn claim_statuses(list: At, claims: &Value, causes: &mut Causes) {
     }
 }
 
-/// The status of the claim that was created for the pod's extended resources.
+/// Validates the status of the claim that was created for the pod's extended resources.
 fn extended_claim_status(status: At, spec: &Value, causes: &mut Causes) {
     if !status.is_set() {
         return;
@@ -390,7 +390,7 @@ fn extended_claim_status(status: At, spec: &Value, causes: &mut Causes) {
     need_name(status.get("resourceClaimName"), names::subdomain, causes);
 }
 
-/// Addresses of a pod or host: at most one for each family.
+/// Validates the addresses of a pod or host: at most one for each family.
 fn addresses(list: At, causes: &mut Causes) {
     for entry in list.items() {
         // Kubernetes reports the entry, not its field.

@@ -1,4 +1,4 @@
-//! Updates of a pod, which may change few fields.
+//! Validation of updates of a pod, which may change few fields.
 
 use super::annotations;
 use super::container::bare_image;
@@ -8,14 +8,15 @@ use crate::refusal::{Cause, Causes};
 use holdfast_value::{CompactString, Value, json};
 use std::collections::BTreeSet;
 
-/// Kubernetes' message.
+/// Kubernetes' message for a change of any other field.
 const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
                      `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions \
                      to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
                      previously negative)";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
-/// The spec of a pod is immutable except for images, a shorter deadline, more tolerations and fewer scheduling gates.
+/// Validates an update. The spec of a pod is immutable except for images, a shorter deadline, more tolerations and
+/// fewer scheduling gates.
 pub(super) fn update(root: At, old: &Value, causes: &mut Causes) {
     let metadata = root.get("metadata");
     annotations::update(metadata.get("annotations"), &old["metadata"]["annotations"], causes);
@@ -48,7 +49,7 @@ pub(super) fn update(root: At, old: &Value, causes: &mut Causes) {
     }
 }
 
-/// Returns false if the remaining rules should be skipped.
+/// Validates a change of the deadline. Returns false if the remaining rules of the update should be skipped.
 fn deadline(deadline: At, old: &Value, causes: &mut Causes) -> bool {
     match (deadline.number(), old.as_i64()) {
         (Some(new), _) if !(0..=i64::from(i32::MAX)).contains(&new) => {
@@ -101,7 +102,7 @@ fn with_changeable_restored(at: At, old: &Value, causes: &mut Causes) -> Value {
     if lasted_for_ever && new["terminationGracePeriodSeconds"] == json!(1) {
         back.push("terminationGracePeriodSeconds");
     }
-    // Node selectors and affinity of a gated pod may become narrower.
+    // The node selector and affinity of a gated pod may become narrower.
     if old["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
         back.push("nodeSelector");
         let selector = at.get("nodeSelector");
@@ -126,7 +127,8 @@ fn with_changeable_restored(at: At, old: &Value, causes: &mut Causes) -> Value {
     spec
 }
 
-/// Every required term must stay, and may only get further requirements.
+/// Reports changes that do not narrow the affinity: every required term must stay, and may only get further
+/// requirements.
 fn narrower_affinity(affinity: At, old: &Value, causes: &mut Causes) {
     let Some(old_terms) = old[REQUIRED]["nodeSelectorTerms"].as_array().filter(|terms| !terms.is_empty()) else {
         return;

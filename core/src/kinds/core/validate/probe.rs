@@ -1,4 +1,4 @@
-//! Probes and lifecycle hooks: each has exactly one handler.
+//! Validation of probes and lifecycle hooks: each has exactly one handler.
 
 use crate::kinds::rules::{At, need, none_negative, one_of, port};
 use crate::object::names;
@@ -9,7 +9,8 @@ const HOOK_WAYS: &[&str] = &["exec", "httpGet", "tcpSocket", "sleep"];
 const SECONDS: &[&str] =
     &["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"];
 
-/// Probes and hooks of a main container or sidecar. `grace`: the pod's termination grace period, in seconds.
+/// Validates the probes and hooks of a main container or sidecar. `grace` is the pod's termination grace period, in
+/// seconds.
 pub(super) fn probes_and_hooks(container: At, grace: Option<i64>, causes: &mut Causes) {
     let lifecycle = container.get("lifecycle");
     for field in ["postStart", "preStop"] {

@@ -1,4 +1,4 @@
-//! ResourceQuotas and LimitRanges.
+//! Validation of ResourceQuotas and LimitRanges.
 
 use super::resources::{
     NameRule, amount, canonical, container_resource, is_quota_resource, may_overcommit, quota_resource, resource_name,
@@ -78,9 +78,9 @@ fn fitting(scope: &str) -> Option<&'static [&'static str]> {
     SCOPES.iter().find(|(known, _)| *known == scope).map(|(_, resources)| *resources)
 }
 
-/// The scopes of a list that have been reported. Every fault shows the whole list, so the answer grows with the square
-/// of its length. In a short list each fault is reported. In a long list each known scope is reported once, and one
-/// unknown scope.
+/// The scopes of a list that have been reported. Every fault shows the whole list, so the size of the answer grows with
+/// the square of the list's length. For a short list each fault is reported. For a long list each known scope is
+/// reported once, and one unknown scope.
 struct Told {
     is_short: bool,
     /// Positions in `SCOPES`; `None` for an unknown scope.
@@ -99,7 +99,7 @@ impl Told {
     }
 }
 
-/// The number of counted resources to which the scope, if it exists, cannot apply.
+/// The number of the quota's resources to which the scope, if it is known, cannot apply.
 fn unsuited(scope: &str, hard: At) -> usize {
     let Some(resources) = fitting(scope) else { return 0 };
     hard.entries().filter(|(name, _)| is_quota_resource(name) && !resources.contains(name)).count()
@@ -110,7 +110,7 @@ fn no_opposites(scopes: &BTreeSet<&str>, at: At, shown: &Value, causes: &mut Cau
     causes.extend(conflicts.map(|_| Cause::invalid(at.path(), shown, "conflicting scopes")));
 }
 
-/// Kubernetes reports expressions without their index.
+/// Validates the scope selector. Kubernetes reports expressions without their index.
 fn selector(spec: At, causes: &mut Causes) {
     let selector = spec.get("scopeSelector");
     let list = selector.get("matchExpressions");
@@ -173,7 +173,7 @@ fn limit_type(at: At, causes: &mut Causes) {
     causes.extend(messages.iter().map(|message| at.invalid_as(at.text(), message)));
 }
 
-/// The bounds for one type of object, which must be consistent.
+/// Validates the bounds for one type of object, which must be consistent.
 fn bounds(limit: At, causes: &mut Causes) {
     let ty = limit.get("type").text();
     let name: NameRule = if matches!(ty, "Container" | "Pod") { container_resource } else { resource_name };
@@ -201,8 +201,8 @@ fn bounds(limit: At, causes: &mut Causes) {
     }
 }
 
-/// Pairs of bounds of which the first may not exceed the second: their names in Kubernetes' message, the field at which
-/// the fault is reported, and the bound whose value is shown.
+/// Pairs of bounds; the first may not exceed the second. Each row has the names of both in Kubernetes' message, the
+/// field at which the fault is reported, and the bound whose value is shown.
 const ORDERED: &[(&str, &str, &str, &str)] = &[
     ("min", "max", "min", "min"),
     ("min", "defaultRequest", "defaultRequest", "defaultRequest"),

@@ -1,10 +1,10 @@
-//! The status of a ReplicationController.
+//! Validation of the status of a ReplicationController.
 
 use crate::kinds::rules::{At, none_negative};
 use crate::refusal::Causes;
 use holdfast_value::Value;
 
-/// A count may not exceed the count that it is a part of.
+/// Reports a count that exceeds the count that it is a part of.
 pub fn controller_status(new: &Value, _: Option<&Value>) -> Causes {
     let mut causes = Causes::default();
     let root = At::root(new);

@@ -1,4 +1,4 @@
-//! Resources: names, amounts, and the requests of containers.
+//! Validation of resources: their names, their amounts, and the requests of containers.
 
 use crate::kinds::rules::{At, compare, is_less, named_if_any};
 use crate::object::names;
@@ -8,8 +8,8 @@ use holdfast_value::{Value, json};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Kubernetes' native resources and their uses: `c`: containers may request it, `q`: quotas may limit it, `i`: amounts
-/// are integers.
+/// Kubernetes' native resources and their uses. `c`: containers may request the resource. `q`: quotas may limit it.
+/// `i`: its amounts are integers.
 const KNOWN: &[(&str, &str)] = &[
     ("configmaps", "qi"),
     ("cpu", "cq"),
@@ -37,10 +37,10 @@ const HUGE_PAGES: &str = "hugepages-";
 const NAMES_SHOWN_MAX: usize = 100;
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
-/// Validates a resource's name; the `At` is that of its amount.
+/// Validates a resource's name. Faults are reported at the path of the resource's amount.
 pub(super) type NameRule = fn(&str, At, &mut Causes);
 
-/// `requests`, `limits` and `claims` of a container or of a whole pod.
+/// Validates `requests`, `limits` and `claims` of a container or of a whole pod.
 pub(super) fn requirements(at: At, name: NameRule, claims: &BTreeSet<String>, causes: &mut Causes) {
     let (requests, limits) = (at.get("requests"), at.get("limits"));
     for (resource, limit) in limits.entries() {
@@ -98,14 +98,14 @@ pub(super) fn amount(resource: &str, at: At, causes: &mut Causes) {
     }
 }
 
-/// A positive amount.
+/// Validates that an amount is positive.
 pub(super) fn positive(at: At, causes: &mut Causes) {
     if !is_less(&json!("0"), at.value) {
         causes.push(at.invalid_as(canonical(at.value), "must be greater than zero"));
     }
 }
 
-/// A native resource, or a name with a domain.
+/// Validates that the name is a native resource, or a name with a domain.
 pub(super) fn resource_name(name: &str, at: At, causes: &mut Causes) {
     let messages = names::qualified_name(name);
     if messages.is_empty() && !name.contains('/') && known(name).is_none() {
@@ -125,7 +125,7 @@ pub(super) fn container_resource(name: &str, at: At, causes: &mut Causes) {
     }
 }
 
-/// Amounts of resources that a container can have.
+/// Validates the amounts of resources that a container can have.
 pub(in crate::kinds) fn container_amounts(map: At, causes: &mut Causes) {
     for (name, at) in map.entries() {
         container_resource(name, at, causes);
@@ -178,9 +178,10 @@ pub(in crate::kinds::core) fn is_extended(name: &str) -> bool {
     !is_native(name) && !name.starts_with("requests.") && names::qualified_name(&format!("requests.{name}")).is_empty()
 }
 
-/// Claims of a container, which refer to the pod's: each whole claim, or each of its requests, at most once.
+/// Validates the claims of a container, which refer to claims of the pod. A container may refer once to a whole claim,
+/// or once to each of the claim's requests.
 fn claim_names(list: At, claims: &BTreeSet<String>, causes: &mut Causes) {
-    // Long lists are shortened to their length. Built only if there is a fault.
+    // The known names in a fault; a long list is shortened to its length. The text is made only if there is a fault.
     let known = || match claims.len() {
         0 => " which is empty".to_owned(),
         1..=NAMES_SHOWN_MAX => format!(": {}", claims.iter().map(String::as_str).collect::<Vec<_>>().join(", ")),
@@ -216,7 +217,7 @@ fn claim_names(list: At, claims: &BTreeSet<String>, causes: &mut Causes) {
     }
 }
 
-/// Pod-level resources, which must cover the containers' resources.
+/// Validates pod-level resources, which must cover the containers' resources.
 pub(super) fn pod_requirements(spec: At, claims: &BTreeSet<String>, causes: &mut Causes) {
     let at = spec.get("resources");
     if !at.is_set() {
@@ -281,8 +282,8 @@ impl Sum {
     }
 }
 
-/// The maximum that a pod's containers request at one time: all containers and sidecars together, or an init container
-/// with the sidecars that started before it.
+/// The maximum that a pod's containers request at one time: all main containers and sidecars together, or an init
+/// container with the sidecars that started before it.
 fn container_requests(spec: &Value) -> BTreeMap<String, Sum> {
     let amounts = |container: &Value| -> Vec<(String, Sum)> {
         let requests = container["resources"]["requests"].as_object().into_iter().flatten();

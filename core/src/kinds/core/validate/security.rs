@@ -1,4 +1,5 @@
-//! Security contexts of pods and containers: users, profiles, sysctls, and rules for each operating system.
+//! Validation of security contexts of pods and containers: users, profiles, sysctls, and rules for each operating
+//! system.
 
 use crate::kinds::rules::{At, Seen, between, descending_path, known, named, one_of};
 use crate::object::names;
@@ -48,7 +49,7 @@ const CONTAINER_NOT_ON_WINDOWS: &[&str] = &[
 ];
 pub(super) const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// `spec.securityContext` and related fields of the spec.
+/// Validates `spec.securityContext` and related fields of the spec.
 pub(super) fn pod_context(spec: At, causes: &mut Causes) {
     let context = spec.get("securityContext");
     for field in ["fsGroup", "runAsUser", "runAsGroup"] {
@@ -57,7 +58,7 @@ pub(super) fn pod_context(spec: At, causes: &mut Causes) {
     for group in context.get("supplementalGroups").items() {
         between(group, 0, USER_MAX, causes);
     }
-    // Kubernetes reports this field below the security context.
+    // Kubernetes reports `shareProcessNamespace` below the security context.
     if spec.get("shareProcessNamespace").is_true() && spec.get("hostPID").is_true() {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
         causes.push(context.get("shareProcessNamespace").invalid_as(true, detail));
@@ -280,7 +281,7 @@ fn is_windows_domain(domain: &str) -> bool {
     net_bios || domain.split('.').all(|label| names::label(&label.to_ascii_lowercase()).is_empty())
 }
 
-/// If one container is a Windows host process, all are, and the pod uses the host's network.
+/// Validates Windows host processes: if one container is a host process, all are, and the pod uses the host's network.
 pub(super) fn host_processes(spec: At, causes: &mut Causes) {
     let of = |at: At| at.value["securityContext"]["windowsOptions"]["hostProcess"].as_bool();
     let pod = of(spec);
@@ -313,7 +314,7 @@ pub(super) fn host_processes(spec: At, causes: &mut Causes) {
     }
 }
 
-/// A pod with its own user namespace shares no other namespace with the host.
+/// Validates that a pod with its own user namespace shares no other namespace with the host.
 pub(super) fn host_users(spec: At, causes: &mut Causes) {
     if !spec.get("hostUsers").is_false() {
         return;
@@ -325,7 +326,7 @@ pub(super) fn host_users(spec: At, causes: &mut Causes) {
     }
 }
 
-/// Fields that the pod's operating system does not support.
+/// Reports fields that the pod's operating system does not support.
 pub(super) fn operating_system(spec: At, causes: &mut Causes) {
     let os = spec.get("os");
     if !os.is_set() {
@@ -353,7 +354,7 @@ pub(super) fn operating_system(spec: At, causes: &mut Causes) {
         "windows" => {
             for (field, in_context) in POD_NOT_ON_WINDOWS {
                 let at = if *in_context { context.get(field) } else { spec.get(field) };
-                // `hostPID` and `hostIPC` count if true, the other fields if set.
+                // `hostPID` and `hostIPC` are refused if true, the other fields if set.
                 let is_said = if matches!(*field, "hostPID" | "hostIPC") { at.is_true() } else { at.is_set() };
                 if is_said {
                     causes.push(at.forbidden(NOT_ON_WINDOWS));

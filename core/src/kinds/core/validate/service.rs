@@ -1,4 +1,4 @@
-//! Services: the fields of each type.
+//! Validation of services: the fields of each type.
 
 use super::service_update::{is_headless, needs_health_check, update};
 use crate::kinds::rules::{
@@ -133,7 +133,7 @@ fn node_ports(list: At, ty: &str, causes: &mut Causes) {
     }
 }
 
-/// `sessionAffinity` and its timeout.
+/// Validates `sessionAffinity` and its timeout.
 fn affinity(spec: At, causes: &mut Causes) {
     let (at, config) = (spec.get("sessionAffinity"), spec.get("sessionAffinityConfig"));
     need_one_of(at, &["ClientIP", "None"], causes);
@@ -154,7 +154,7 @@ fn affinity(spec: At, causes: &mut Causes) {
     }
 }
 
-/// `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy`, which must not contradict each other.
+/// Validates `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy`, which must not contradict each other.
 fn addresses(spec: At, causes: &mut Causes) {
     let (single, list, families) = (spec.get("clusterIP"), spec.get("clusterIPs"), spec.get("ipFamilies"));
     let first = list.value[0].as_str().unwrap_or_default();
@@ -208,7 +208,7 @@ fn addresses(spec: At, causes: &mut Causes) {
     }
 }
 
-/// Fields for load balancers only.
+/// Validates the fields that only load balancers have.
 fn balancer(spec: At, annotations: At, causes: &mut Causes) {
     let is_balanced = spec.get("type").text() == "LoadBalancer";
     // Kubernetes' message capitalizes this field.
@@ -247,7 +247,7 @@ fn balancer(spec: At, annotations: At, causes: &mut Causes) {
     }
 }
 
-/// Traffic policies.
+/// Validates the traffic policies.
 fn traffic(spec: At, causes: &mut Causes) {
     let (outer, inner) = (spec.get("externalTrafficPolicy"), spec.get("internalTrafficPolicy"));
     if is_outward(spec.value) {
@@ -278,7 +278,7 @@ fn traffic(spec: At, causes: &mut Causes) {
     }
 }
 
-/// The addresses of the load balancer.
+/// Validates the addresses of the load balancer.
 pub fn service_status(new: &Value, _: Option<&Value>) -> Causes {
     let mut causes = Causes::default();
     let root = At::root(new);

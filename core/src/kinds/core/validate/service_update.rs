@@ -1,4 +1,4 @@
-//! Service updates: the first address and family, the balancer's class and the health check port stay.
+//! Validation of service updates: the first address and family, the balancer's class and the health check port stay.
 
 use crate::kinds::rules::{At, same};
 use crate::refusal::{Cause, Causes};
@@ -6,7 +6,8 @@ use holdfast_value::{Value, json};
 
 const SET_ONCE: &str = "may not change once set";
 
-/// Addresses change only from or to the type `ExternalName`, except that the second one may be added or removed.
+/// Validates an update. Addresses change only from or to the type `ExternalName`, except that the second address may be
+/// added or removed.
 pub(super) fn update(spec: At, old: &Value, causes: &mut Causes) {
     let is_outside = |spec: &Value| spec["type"] == "ExternalName";
     if !is_outside(spec.value) && !is_outside(old) {
@@ -30,7 +31,7 @@ pub(super) fn update(spec: At, old: &Value, causes: &mut Causes) {
     }
 }
 
-/// One or two values; the first one cannot change.
+/// Validates a list of one or two values, whose first value cannot change.
 fn kept_values(spec: At, field: &str, what: &str, old: &Value, causes: &mut Causes) {
     let at = spec.get(field);
     let (new, old) = (at.value.as_array().map_or(&[][..], Vec::as_slice), old[field].as_array());
@@ -38,7 +39,7 @@ fn kept_values(spec: At, field: &str, what: &str, old: &Value, causes: &mut Caus
     let first = || format!("{}[0]", at.path());
     if old.len() == new.len() {
         for (index, _) in old.iter().zip(new).enumerate().filter(|(_, (old, new))| old != new) {
-            // Kubernetes reports each family with the first one's path.
+            // Kubernetes reports each family with the path of the first.
             let path = if field == "ipFamilies" { first() } else { format!("{}[{index}]", at.path()) };
             causes.push(Cause::invalid(path, at.value, SET_ONCE));
         }
@@ -61,7 +62,7 @@ fn kept_values(spec: At, field: &str, what: &str, old: &Value, causes: &mut Caus
     }
 }
 
-/// The server keeps `clusterIP` and `clusterIPs` in agreement, but one may be absent.
+/// Whether the service is headless. The server keeps `clusterIP` and `clusterIPs` equal, but one of them may be absent.
 pub(super) fn is_headless(spec: &Value) -> bool {
     spec["clusterIPs"] == json!(["None"]) || (spec["clusterIPs"].is_null() && spec["clusterIP"] == "None")
 }

@@ -1,4 +1,4 @@
-//! Volume sources of pods and of persistent volumes, each with its required fields and rules.
+//! Validation of volume sources of pods and of persistent volumes, each with its required fields and rules.
 
 use super::claims::claim_template;
 use super::environment::{FILE_FIELDS, field_reference, resource_reference};
@@ -14,7 +14,7 @@ use holdfast_value::{Value, json};
 pub(super) struct Owner<'a> {
     pub volume: At<'a>,
     pub name: &'a str,
-    /// The pod's name if known, otherwise empty.
+    /// The pod's name; empty if unknown.
     pub pod: &'a str,
     /// Pods have stricter rules than templates.
     pub is_pod: bool,
@@ -22,13 +22,13 @@ pub(super) struct Owner<'a> {
 
 pub(super) struct Source {
     pub field: &'static str,
-    /// Kubernetes' names of the field: in faults of its contents, and in the fault of a second source.
+    /// The names of the field in Kubernetes' messages: in faults of its contents, and in the fault of a second source.
     names: (&'static str, &'static str),
     needs: &'static [&'static str],
     /// The required fields of the source's `secretRef`.
     secret: &'static [&'static str],
     rule: Option<fn(At, &Owner, &mut Causes)>,
-    /// Whether Kubernetes permits this source together with another one.
+    /// Whether Kubernetes permits this source together with another source.
     beside: bool,
 }
 
@@ -180,7 +180,7 @@ fn partition(at: At, _: &Owner, causes: &mut Causes) {
     }
 }
 
-/// Keys of a Secret or ConfigMap as files.
+/// Validates the keys of a Secret or ConfigMap that become files.
 fn files(at: At, _: &Owner, causes: &mut Causes) {
     file_mode(at.get("defaultMode"), causes);
     keys(at.get("items"), causes);
@@ -245,7 +245,8 @@ fn iscsi_names(at: At, wrong_start: &str, causes: &mut Causes) {
     }
 }
 
-/// `iqn.2001-04.com.example:storage`, `eui.` and 16 letters or digits, or `naa.` and 32.
+/// Validates the name of an iSCSI initiator or target: `iqn.2001-04.com.example:storage`, `eui.` and 16 letters or
+/// digits, or `naa.` and 32.
 fn iscsi_name(at: At, wrong_start: &str, causes: &mut Causes) {
     let name = at.text();
     let plain = |text: &str, length| text.len() == length && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -322,7 +323,7 @@ fn downward(at: At, _: &Owner, causes: &mut Causes) {
     downward_files(at, causes);
 }
 
-/// Files with fields of the pod. Kubernetes reports them without their index.
+/// Validates files with fields of the pod. Kubernetes reports the files without their index.
 fn downward_files(at: At, causes: &mut Causes) {
     for item in at.get("items").items() {
         let file = at.holding(item.value);
@@ -395,7 +396,7 @@ fn storage_os(at: At, _: &Owner, causes: &mut Causes) {
     named_if_any(at.get("volumeNamespace"), names::label, causes);
 }
 
-/// Several sources in one directory. Two sources must not write the same file.
+/// Validates a volume with several sources in one directory. Two sources must not write the same file.
 fn projected(at: At, _: &Owner, causes: &mut Causes) {
     const CONFLICT: &str = "conflicting duplicate paths";
     file_mode(at.get("defaultMode"), causes);
@@ -450,13 +451,13 @@ fn token(volume: At, token: At, causes: &mut Causes) {
     if expiration.number_or_zero() > 1 << 32 {
         causes.push(expiration.invalid("may not specify a duration larger than 2^32 seconds"));
     }
-    // Kubernetes reports this path at the volume.
+    // Kubernetes reports the token's path as a field of the volume.
     let path = volume.get("path").holding(&token.value["path"]);
     need(path, causes);
     file_path(path, causes);
 }
 
-/// Trust anchors: a bundle by name, or the bundles of a signer.
+/// Validates trust anchors: a bundle by name, or the bundles of a signer.
 fn trust_bundle(bundle: At, causes: &mut Causes) {
     let (name, signer, labels) = (bundle.get("name"), bundle.get("signerName"), bundle.get("labelSelector"));
     match (name.is_set(), signer.is_set()) {
@@ -491,7 +492,7 @@ fn trust_bundle(bundle: At, causes: &mut Causes) {
     file_path(path, causes);
 }
 
-/// The pod's own certificate, in one file or two.
+/// Validates the files of the pod's own certificate: one file, or two.
 fn certificate(volume: At, certificate: At, paths: &mut Seen, causes: &mut Causes) {
     for field in ["credentialBundlePath", "keyPath", "certificateChainPath"] {
         let path = certificate.get(field);
@@ -511,7 +512,7 @@ fn csi(at: At, _: &Owner, causes: &mut Causes) {
     if reference.is_set() {
         let name = reference.get("name");
         need(name, causes);
-        // Kubernetes omits the reference from this path.
+        // Kubernetes omits the name of the reference from this path.
         named_if_any(at.get("name").holding(name.value), names::subdomain, causes);
     }
 }
@@ -530,7 +531,7 @@ fn persistent_csi(at: At, _: &Owner, causes: &mut Causes) {
     }
 }
 
-/// The name of a CSI driver.
+/// Validates the name of a CSI driver.
 fn driver(at: At, causes: &mut Causes) {
     if at.is_empty() {
         need(at, causes);

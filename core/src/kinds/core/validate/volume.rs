@@ -1,4 +1,4 @@
-//! Volumes of pods.
+//! Validation of the volumes of pods.
 
 use super::source::{OF_PODS, Owner, check};
 use crate::kinds::rules::{At, Seen, need_name};
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The source of each valid volume, by the volume's name.
 pub(super) type Volumes<'a> = BTreeMap<&'a str, &'static str>;
 
-/// Validates volumes and returns those that mounts can refer to. `pod`: the pod's name, empty if unknown.
+/// Validates volumes and returns the volumes that mounts can refer to. `pod` is the pod's name, empty if unknown.
 pub(super) fn volumes<'a>(list: At<'a>, pod: &str, is_pod: bool, causes: &mut Causes) -> Volumes<'a> {
     let created: BTreeSet<String> = list
         .items()
@@ -44,7 +44,7 @@ mod tests {
     use crate::kinds::rules::testing::check_rows;
     use holdfast_value::{Value, json};
 
-    /// A source of the volume `v`, and its fault, if any.
+    /// Each row has a source of the volume `v`, and the source's fault, if any.
     #[test]
     fn each_rule_of_volumes() {
         let good = json!({

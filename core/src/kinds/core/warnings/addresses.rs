@@ -17,7 +17,7 @@ pub(crate) fn of_address(text: &str, at: &str, warnings: &mut Texts) {
     }
 }
 
-/// Warns of bits after the prefix, since the text may mean the network or the address, and of non-standard spellings.
+/// Warns of bits after the prefix, because the text may mean the network or the address, and of non-standard spellings.
 pub(crate) fn of_network(text: &str, at: &str, warnings: &mut Texts) {
     let Some((address, bits)) = network(text) else { return };
     let begin = masked(address, bits);
@@ -59,7 +59,7 @@ fn masked(address: IpAddr, bits: u8) -> IpAddr {
     }
 }
 
-/// An IPv4-mapped network is shown as IPv4.
+/// The text of a network. An IPv4-mapped network is shown as IPv4.
 fn shown(begin: IpAddr, bits: u8) -> String {
     match begin.to_canonical() {
         plain if plain != begin && bits >= 96 => format!("{plain}/{}", bits - 96),

@@ -14,11 +14,11 @@ use base64::Engine as _;
 use holdfast_value::Value;
 pub use template::{job, pod, template, workload};
 
-/// Warnings for the set's template, claims and history.
+/// Warns about the set's template, claims and history.
 pub fn stateful_set(_: &Kind, set: &Document, old: Option<&Document>) -> Texts {
     let mut warnings = template(set, old, "spec.template");
     let spec = part(set, "spec");
-    // As in Kubernetes, the field has this odd name on update, and none on create.
+    // As in Kubernetes, the path has the part `.Spec` on update, and no such part on create.
     let field = if old.is_some() { ".Spec" } else { "" };
     for (index, claim) in list(&spec["volumeClaimTemplates"]).iter().enumerate() {
         of_claim(&claim["spec"], &format!("spec.volumeClaimTemplates[{index}]{field}"), &mut warnings);
@@ -76,7 +76,7 @@ pub fn service(_: &Kind, service: &Document, _: Option<&Document>) -> Texts {
     warnings
 }
 
-/// Warns about addresses that users wrote. The controller's addresses need no check.
+/// Warns about addresses that users wrote. Addresses from the endpoints controller need no check.
 pub fn endpoints(_: &Kind, endpoints: &Document, _: Option<&Document>) -> Texts {
     let mut warnings = Texts::default();
     if label(endpoints, "endpoints.kubernetes.io/managed-by") == Some("endpoint-controller") {
@@ -123,7 +123,7 @@ pub fn secret(_: &Kind, secret: &Document, _: Option<&Document>) -> Texts {
     missing.map(|(_, what)| format!("tls: failed to find any PEM data in {what} input")).into_iter().collect()
 }
 
-/// Volume sources that are deprecated or removed.
+/// Volume sources that are deprecated or removed: the field, the name in the warning, and the warning.
 const SOURCES: [(&str, &str, &str); 6] = [
     ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
     ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
@@ -180,7 +180,7 @@ pub fn node(_: &Kind, node: &Document, _: Option<&Document>) -> Texts {
     warnings
 }
 
-/// Warns only when the annotation is new.
+/// Warns about the annotation `enforce-mountable-secrets` if the write adds it.
 pub fn service_account(_: &Kind, account: &Document, old: Option<&Document>) -> Texts {
     const ENFORCED: &str = "kubernetes.io/enforce-mountable-secrets";
     let mut warnings = Texts::default();
@@ -205,7 +205,7 @@ fn fraction(resources: &Value, name: &str, at: &str, warnings: &mut Texts) {
     }
 }
 
-/// Older node labels: deprecated since which version, and the newer label.
+/// Older node labels: the label, the version that deprecated it, and the newer label.
 const LABELS: [(&str, &str, &str); 5] = [
     ("beta.kubernetes.io/arch", "v1.14", "kubernetes.io/arch"),
     ("beta.kubernetes.io/os", "v1.14", "kubernetes.io/os"),
@@ -220,8 +220,8 @@ pub(crate) fn old_label(key: &str) -> Option<String> {
     Some(format!("deprecated since {since}; use \"{now}\" instead"))
 }
 
-/// Warnings for the expressions of a node selector term. `with_values`: also for the values, where validation ignores
-/// them.
+/// Warns about the expressions of a node selector term. If `with_values` is true, it also warns about the values, for
+/// terms whose values validation does not check.
 pub(crate) fn of_term(term: &Value, at: &str, with_values: bool, warnings: &mut Texts) {
     for (index, expression) in list(&term["matchExpressions"]).iter().enumerate() {
         let at = format!("{at}.matchExpressions[{index}]");

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 /// The maximum number of overlaps that are reported for one volume.
 const TOLD_MAX: usize = 100;
-/// The maximum number of bytes of a name or path that are shown. Each may be shown a hundred times, and real names and
-/// paths are shorter.
+/// The maximum number of bytes of a name or path that are shown. Each name or path may be shown a hundred times, and
+/// real ones are shorter.
 const SHOWN_MAX: usize = 256;
 /// The maximum number of parent folders of a path that are looked up. The limit is needed because the client chooses
 /// the depth.
@@ -81,7 +81,7 @@ fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(SHOWN_MAX)]
 }
 
-/// The files so far: by path, with their numbers and sources. `told`: the overlaps found.
+/// The files found so far, by path, with their numbers and sources. `told` has the overlaps.
 #[derive(Default)]
 struct Files {
     known: BTreeMap<String, Vec<(usize, Rc<str>)>>,

@@ -8,7 +8,7 @@ use crate::refusal::Texts;
 use holdfast_value::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pods are checked only on create: later changes seldom come from people.
+/// Warns about a pod only on create: later changes seldom come from people.
 pub fn pod(_: &Kind, pod: &Document, old: Option<&Document>) -> Texts {
     if old.is_some() {
         return Texts::default();
@@ -19,7 +19,7 @@ pub fn pod(_: &Kind, pod: &Document, old: Option<&Document>) -> Texts {
     warnings
 }
 
-/// Warnings about the template at this path, if the object is new or its spec has changed.
+/// Warns about the template at this path, if the object is new or its spec has changed.
 pub fn template(object: &Document, old: Option<&Document>, path: &'static str) -> Texts {
     // The top-level field of the path: `spec`, or `template` for a PodTemplate.
     let top = path.split('.').next().unwrap_or_default();
@@ -34,14 +34,14 @@ pub fn template(object: &Document, old: Option<&Document>, path: &'static str) -
     warnings
 }
 
-/// Like [`template`]; for a new object also a warning about a name that is not a DNS label.
+/// Like [`template`]. Also warns about the name of a new object if it is not a DNS label.
 pub fn workload(object: &Document, old: Option<&Document>, path: &'static str) -> Texts {
     let mut warnings = if old.is_none() { name(object, "Pod names and hostnames") } else { Texts::default() };
     warnings.append(template(object, old, path));
     warnings
 }
 
-/// Like [`workload`]; also a warning about jobs with more indexes than their status can list.
+/// Like [`workload`]. Also warns about jobs with more indexes than their status can list.
 pub fn job(object: &Document, old: Option<&Document>, spec: &'static str, path: &'static str) -> Texts {
     const COMPLETIONS: i64 = 100_000;
     const PARALLELISM: i64 = 10_000;
@@ -122,7 +122,7 @@ const NULL_SELECTOR: &str = "a null labelSelector results in matching no pod";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// The maximum number of comparisons of ports with equal numbers, and so of warnings.
+/// The maximum number of comparisons of ports with equal numbers, and so the maximum number of warnings.
 const COMPARED_MAX: usize = 100;
 
 impl<'a> Template<'a> {
@@ -187,8 +187,8 @@ impl<'a> Template<'a> {
         }
     }
 
-    /// Security profiles of a container that are in annotations but not in fields. Those of the whole pod have been
-    /// copied to fields by now.
+    /// Warns about security profiles of a container that are in annotations but not in fields. The profiles of the
+    /// whole pod have already been copied to fields.
     fn profiles(&self, container: &Value, warnings: &mut Texts) {
         let name = container["name"].as_str().unwrap_or_default();
         let own = &container["securityContext"];
@@ -228,7 +228,7 @@ impl<'a> Template<'a> {
         }
     }
 
-    /// An absent label selector matches no pods, although many people expect it to match all.
+    /// Warns of an absent label selector, which matches no pods, although many people expect it to match all.
     fn selectors(&self, warnings: &mut Texts) {
         let spec = self.path("spec");
         for kind in ["podAffinity", "podAntiAffinity"] {
@@ -270,7 +270,7 @@ impl<'a> Template<'a> {
         }
     }
 
-    /// Ports that several containers define.
+    /// Warns about ports that several containers define.
     fn ports(&self, warnings: &mut Texts) {
         struct HostPort<'a> {
             at: String,
@@ -313,7 +313,7 @@ impl<'a> Template<'a> {
         }
     }
 
-    /// Port names that two concurrently running containers share.
+    /// Warns about port names that two concurrently running containers share.
     fn port_names(&self, warnings: &mut Texts) {
         let mut known: BTreeMap<&str, String> = BTreeMap::new();
         let is_beside = |container: &Value, at: &str| {

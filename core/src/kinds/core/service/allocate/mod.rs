@@ -1,4 +1,5 @@
-//! Allocation of a service's cluster addresses and node ports. Each is a claim that only one service can hold.
+//! Allocation of a service's cluster addresses and node ports. Each address or port is a claim, which only one service
+//! can hold.
 
 use super::range::ServiceRange;
 use crate::kinds::Allocator;
@@ -14,10 +15,10 @@ use std::net::IpAddr;
 /// Number of random picks before the range is searched from its start.
 const RANDOM_TRIES: u64 = 32;
 
-/// The maximum number of addresses of a range that are searched, because an IPv6 range has too many.
+/// The maximum number of addresses that are searched in a range, because an IPv6 range has too many for a full search.
 const SEARCHED_MAX: usize = 1 << 20;
 
-/// Random stream of second addresses. First addresses use stream 0, and ports the streams after it.
+/// The random stream for second addresses. First addresses use stream 0, and ports use the streams after it.
 const SECOND_ADDRESS: u64 = 1 << 20;
 
 /// The claims that a service holds.
@@ -156,7 +157,7 @@ fn link(spec: &mut Document, old: &Value) {
         _ => None,
     };
     spec.extend(linked.map(|list| ("clusterIPs".to_owned(), list)));
-    // A client that gives up the second family need not remove its address and family itself.
+    // A client that changes the policy to a single family need not remove the second address and family itself.
     let was_dual = old["ipFamilyPolicy"].as_str().is_some_and(|policy| DUAL.contains(&policy));
     if was_dual && text(spec, "ipFamilyPolicy") == "SingleStack" {
         for field in ["clusterIPs", "ipFamilies"] {
@@ -206,7 +207,8 @@ impl Allocation<'_> {
         }
     }
 
-    /// Adds the families of the addresses that the client named. Returns whether all addresses are readable.
+    /// Adds the families of the addresses that the client named. Returns false if an address is invalid, or if its
+    /// family contradicts `ipFamilies` or is missing in the cluster.
     fn infer_families(&self, spec: &mut Document, causes: &mut Causes) -> bool {
         let list: Vec<String> = texts(spec, "clusterIPs").into_iter().map(str::to_owned).collect();
         let mut families: Vec<String> = texts(spec, "ipFamilies").into_iter().map(str::to_owned).collect();
@@ -242,8 +244,8 @@ impl Allocation<'_> {
         true
     }
 
-    /// A headless service without a selector may get endpoints of any family, so it has both families unless it
-    /// chooses.
+    /// Sets both families for a headless service without a selector that chooses no family, because its endpoints may
+    /// have addresses of any family.
     fn any_family(&self, spec: &mut Document) {
         let policy = text(spec, "ipFamilyPolicy").to_owned();
         let families = spec.entry("ipFamilies").or_insert_with(|| json!([self.0.service_ranges.first.family()]));
@@ -331,8 +333,8 @@ impl Allocation<'_> {
         spec.insert("clusterIPs", taken.into());
     }
 
-    /// The ranges to allocate from, in the order in which they are tried: the option's, then those of ServiceCIDRs. A
-    /// range that several ServiceCIDRs list is ready if one of them is.
+    /// The ranges to allocate from, in the order in which they are tried: the ranges of the option, then those of
+    /// ServiceCIDRs. A range that several ServiceCIDRs list is ready if one of these is ready.
     fn ranges(&self) -> Vec<ServiceRange> {
         let (mut ready, mut unready) = (Vec::new(), BTreeSet::new());
         for service_cidr in (self.0.service_cidrs)() {
@@ -344,7 +346,8 @@ impl Allocation<'_> {
             }
         }
         ready.iter().for_each(|range| _ = unready.remove(range));
-        // Without controllers, no ServiceCIDR lists the option's ranges. If one does, its readiness counts.
+        // Without controllers, no ServiceCIDR lists the option's ranges, so they count as ready. If a ServiceCIDR lists
+        // one, its readiness counts.
         let own = self.0.service_ranges.iter().copied().filter(|range| !unready.contains(range));
         let mut seen = BTreeSet::new();
         own.chain(ready).filter(|range| seen.insert(*range)).collect()
@@ -360,8 +363,8 @@ impl Allocation<'_> {
         }
     }
 
-    /// A free address in one of the ranges. Random addresses of all ranges are tried before a range is searched.
-    /// Otherwise every service of a cluster with a full first range would search that range.
+    /// Picks a free address in one of the ranges. Random addresses of all ranges are tried before any range is
+    /// searched: otherwise every service of a cluster with a full first range would search that range.
     fn pick_address(&self, ranges: &[ServiceRange], nth: u64) -> Option<String> {
         let mut stream = self.0.stamp.stream(Purpose::Address, SECOND_ADDRESS * nth);
         let free = |range: &ServiceRange, nth: u128| {
@@ -469,8 +472,8 @@ impl Allocation<'_> {
     }
 }
 
-/// Whether addresses may be allocated from a ServiceCIDR. As in Kubernetes, one without a condition counts as ready:
-/// without controllers nothing sets conditions.
+/// Whether addresses may be allocated from a ServiceCIDR. As in Kubernetes, a ServiceCIDR without a condition counts as
+/// ready, because without controllers nothing sets conditions.
 fn is_ready(service_cidr: &Value) -> bool {
     let mut conditions = service_cidr["status"]["conditions"].as_array().into_iter().flatten();
     let is_told = conditions.find(|condition| condition["type"] == "Ready");

@@ -168,7 +168,7 @@ fn families_come_and_go_with_the_policy() {
     assert_eq!(made(BOTH, kept.clone(), Some(kept)), Ok("PreferDualStack IPv4 10.0.0.5".into()));
 }
 
-/// All addresses with this prefix are taken (`10.0.0.`), besides the two of [`Taken`].
+/// All addresses with this prefix (`10.0.0.`) are taken, and the two of [`Taken`].
 struct Full(&'static str);
 
 impl Claims for Full {
@@ -183,7 +183,7 @@ fn service_cidr(cidrs: &[&str], status: Option<&str>) -> Value {
     json!({"metadata": {"name": "more"}, "spec": {"cidrs": cidrs}, "status": {"conditions": conditions}})
 }
 
-/// The addresses of a service in a cluster with these ServiceCIDRs besides the option's ranges.
+/// The addresses of a service in a cluster with these ServiceCIDRs and the option's ranges.
 fn addresses(
     ranges: &str,
     service_cidrs: &[Value],
@@ -225,7 +225,7 @@ fn an_address_may_be_asked_for_in_any_range_that_is_ready() {
         (vec![ready()], "10.92.0.7", false),
         (vec![ready()], "10.91.0.0", false),
         (vec![ready()], "10.91.0.255", false),
-        // Without a condition, it counts as ready.
+        // A ServiceCIDR without a condition counts as ready.
         (vec![service_cidr(&["10.91.0.0/24"], None)], "10.91.0.7", true),
         (vec![], "10.91.0.7", false),
         (vec![service_cidr(&["10.91.0.0/24"], Some("Unknown"))], "10.91.0.7", false),
@@ -236,7 +236,7 @@ fn an_address_may_be_asked_for_in_any_range_that_is_ready() {
         (vec![unready(), ready()], "10.91.0.7", true),
         (vec![ready(), deleted.clone()], "10.91.0.7", true),
         (vec![deleted, service_cidr(&["10.88.0.0/13"], Some("True"))], "10.91.0.0", true),
-        // A ServiceCIDR that lists the option's range decides for it.
+        // A ServiceCIDR that lists the option's range decides whether the range is ready.
         (vec![own(Some("True"))], "10.0.0.7", true),
         (vec![own(None)], "10.0.0.7", true),
         (vec![own(Some("False"))], "10.0.0.7", false),
@@ -254,7 +254,7 @@ fn an_address_may_be_asked_for_in_any_range_that_is_ready() {
     let spec = json!({"clusterIP": "fd91::7"});
     let told = addresses(V4, &[ready()], &Taken, (Value::Null, spec), 1).expect_err("IPv6");
     assert!(told.contains("IPv6 is not configured on this cluster"), "{told}");
-    // Overlapping ranges share their addresses, however these are written.
+    // Overlapping ranges share their addresses, whichever spelling the client uses.
     let overlapping = [service_cidr(&["10.0.0.0/16"], Some("True"))];
     for taken in ["10.0.0.9", "fd00:0::0009"] {
         let spec = json!({"clusterIP": taken});
