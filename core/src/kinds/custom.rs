@@ -1,7 +1,7 @@
-//! Custom kinds: makes the kind of a CustomResourceDefinition, in the form of built-in kinds.
+//! Custom kinds: makes a kind from a CustomResourceDefinition, in the form of built-in kinds.
 //!
-//! Start at [`kind_of`]. A definition is read once when it changes; the schema of a version is compiled when one of its
-//! objects is first written, since most definitions of a cluster are idle.
+//! Start at [`kind_of`]. A definition is read once when it changes. The schema of a version is compiled when one of its
+//! objects is first written, because most definitions of a cluster are not in use.
 
 use super::apiextensions::columns;
 use super::build::{PART_RESETS, STATUS_RESETS_METADATA};
@@ -18,7 +18,7 @@ use bytes::Bytes;
 use holdfast_value::Value;
 use std::sync::OnceLock;
 
-/// Data of custom kinds only.
+/// The data that only custom kinds have.
 pub struct Custom {
     pub uid: String,
     /// The definition's generation.
@@ -27,13 +27,13 @@ pub struct Custom {
     pub names: Value,
     /// Objects up to this offset may have been written under another schema or version.
     pub since: Offset,
-    /// The definition is being deleted: no new objects may be created.
+    /// Whether the definition is being deleted, so that no new objects may be created.
     pub terminating: bool,
     /// The definition's `spec.conversion.webhook`, if a webhook converts between versions.
     pub webhook: Option<Value>,
 }
 
-/// Data of a custom kind's version only.
+/// The data that only versions of custom kinds have.
 pub struct CustomVersion {
     pub served: bool,
     /// A warning for all clients that use this version.
@@ -65,7 +65,7 @@ impl CustomVersion {
         layout::Custom { schema: self.schema(), prunes: self.prunes }
     }
 
-    /// The schema in the definition; if there is none, everything is allowed.
+    /// The schema in the definition; `None` if the definition has none, so that everything is allowed.
     pub fn openapi(&self) -> Option<Value> {
         let mut definition: Value = serde_json::from_slice(&self.definition).unwrap_or_default();
         let path = format!("/spec/versions/{}/schema/openAPIV3Schema", self.index);
@@ -80,7 +80,7 @@ impl Custom {
     }
 }
 
-/// Whether a storage path may belong to a CustomResourceDefinition: these have a group before the resource.
+/// Whether a storage path may belong to a custom kind. Such a path has a group before the resource.
 pub fn is_storage(resource: &str) -> bool {
     resource.contains('/')
 }
@@ -108,19 +108,20 @@ impl Custom {
 /// An object to be converted to another version of its kind by webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conversion {
-    /// `example.com/v2`.
+    /// The wanted version: `example.com/v2`.
     pub to: String,
     pub object: Value,
 }
 
-/// A stored object under its version's present schema, and the index of that version.
+/// A stored object as the present schema of its version allows it, and the index of that version.
 pub fn as_stored(kind: &Kind, object: Value) -> (usize, Value) {
     let mut object = object;
-    // Kubernetes forbids removing a version in which objects are stored.
+    // The named version may be missing only if the definition no longer has it: Kubernetes forbids removing a version
+    // in which objects are stored.
     let named = object["apiVersion"].as_str().and_then(|version| kind.version_named(version));
     let stored = named.unwrap_or(0);
     if named.is_none() {
-        // The user declared that no objects are stored in the removed version.
+        // By removing the version, the user declared that no objects are stored in it.
         object["apiVersion"] = kind.versions[stored].api_version().into();
     }
     if let Some(custom) = &kind.versions[stored].custom {
@@ -132,8 +133,8 @@ pub fn as_stored(kind: &Kind, object: Value) -> (usize, Value) {
     (stored, object)
 }
 
-/// An object converted without a webhook: the version's name changes, and fields unknown to the new version are
-/// removed.
+/// Converts an object without a webhook: sets the new version's name, and removes fields that the new version does not
+/// know.
 pub fn relabelled(kind: &Kind, from: usize, to: usize, object: Value) -> Value {
     let mut object = object;
     if from != to
@@ -150,7 +151,7 @@ pub fn storage(group: &str, plural: &str) -> String {
     format!("{group}/{plural}")
 }
 
-/// The storage path for the definition with this name, which is `PLURAL.GROUP`.
+/// The storage path for the definition with this name, which has the form `PLURAL.GROUP`; `None` for another form.
 pub fn storage_of(definition: &str) -> Option<String> {
     let (plural, group) = definition.split_once('.')?;
     Some(storage(group, plural))
@@ -176,13 +177,13 @@ pub fn identity(definition: &Value) -> Option<Identity> {
     })
 }
 
-/// The kind that a definition defines; `stored` are its stored bytes, `since` its offset. `None` until it is
-/// established.
+/// Makes the kind that a definition defines; `None` until the definition is established. `stored` has the definition's
+/// stored bytes, and `since` is its offset.
 pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind> {
     let Identity { uid, generation, names: accepted, terminating } = identity(definition)?;
     let spec = &definition["spec"];
     let group = text(spec, "group");
-    // The accepted names; the names wanted now may belong to another definition.
+    // The accepted names count, because the requested names may belong to another definition.
     let names = Some(&accepted).filter(|names| names.is_object()).unwrap_or(&spec["names"]);
     let (kind, plural) = (text(names, "kind"), text(names, "plural"));
     let scope = if text(spec, "scope") == "Cluster" { Scope::Cluster } else { Scope::Namespaced };
@@ -262,7 +263,8 @@ fn message(group: &str, version: &str, kind: &str) -> String {
     format!("{}.{version}.{kind}", labels.join("."))
 }
 
-/// The warning for a deprecated version: the definition's own text, or the best version to use instead.
+/// The warning for a deprecated version: the definition's own text, or a text that names the best version to use
+/// instead.
 fn warning(group: &str, kind: &str, version: &Value, versions: &[Value]) -> Option<String> {
     if version["deprecated"] != true {
         return None;
@@ -323,7 +325,7 @@ mod tests {
                 vec![version("v1beta1", true, false), version("v2", true, false), version("v1", true, false)],
                 "; use g/v2 K",
             ),
-            // Versions that are not served, deprecated themselves, or older are not recommended.
+            // Versions are not recommended if they are not served, are deprecated themselves, or are older.
             (vec![version("v1", false, false), version("v2", true, true), version("v1alpha0", true, false)], ""),
             (Vec::new(), ""),
         ] {

@@ -5,13 +5,13 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deprecation {
     api_version: &'static str,
-    /// The kinds concerned; empty: all kinds of the version not named in earlier rows.
+    /// The kinds that are deprecated. If empty, all kinds of the version that no earlier row names.
     kinds: &'static [&'static str],
-    /// The minor release that deprecated it.
+    /// The minor release that deprecated the version.
     since: u32,
-    /// The first minor release without it; `None`: no removal is planned.
+    /// The first minor release that does not have the version; `None` if no removal is planned.
     until: Option<u32>,
-    /// The replacement: a version, or a version and kind; empty: none.
+    /// The replacement: a version, or a version and kind; empty if there is none.
     instead: &'static str,
 }
 
@@ -106,12 +106,12 @@ impl Deprecation {
     /// The first minor release that sends deprecation warnings.
     pub const TOLD_SINCE: u32 = 19;
 
-    /// Whether a minor release warns of it.
+    /// Whether a minor release warns of this deprecation.
     pub fn is_told_by(&self, release: u32) -> bool {
         release >= self.since.max(Self::TOLD_SINCE)
     }
 
-    /// Kubernetes no longer serves the version: its clients were written for older servers.
+    /// Whether Kubernetes no longer serves the version, so that only clients for older servers use it.
     pub fn is_over(&self) -> bool {
         self.until.is_some_and(|until| until <= RELEASE)
     }

@@ -1,6 +1,6 @@
 //! CEL expressions in admission and device objects: their environments, and their compile errors.
 //!
-//! They are compiled here so that the author of an object sees the errors; admission evaluates them.
+//! Expressions are compiled when an object is validated, so that its author sees the errors. Admission evaluates them.
 
 use super::rules::At;
 use crate::cel::functions::kubernetes::authorizer::{AUTHORIZER, RESOURCE_CHECK};
@@ -25,12 +25,12 @@ impl Admission {
         Self { has_parameters, object: Type::Dyn, variables: None, parameters: Type::Dyn }
     }
 
-    /// Adds `variables`, empty at first.
+    /// Declares `variables`, which has no fields at first.
     pub fn with_variables(self) -> Self {
         Self { variables: Some(Vec::new()), ..self }
     }
 
-    /// An environment for objects of one type, with parameters of one type.
+    /// The environment for objects of one type, with parameters of one type.
     pub fn of_types(object: Type, parameters: Option<Type>) -> Self {
         let has_parameters = parameters.is_some();
         let parameters = parameters.unwrap_or(Type::Dyn);
@@ -62,7 +62,7 @@ impl Admission {
         self.giving(at, types, || self.environment(types == [Type::Bool], false), causes);
     }
 
-    /// Checks an expression that constructs changes of one type.
+    /// Checks an expression that constructs changes, whose result must have this type.
     pub fn change(&self, at: At, ty: Type, causes: &mut Causes) {
         self.giving(at, &[ty], || self.environment(true, true), causes);
     }
@@ -80,7 +80,8 @@ impl Admission {
         causes.push(at.invalid(&format!("must evaluate to {wanted} but got {}", declared_name(found))));
     }
 
-    /// Building the environment takes long, so it is skipped for an empty expression.
+    /// Compiles an expression. `environment` builds the environment only if the expression is not empty, because that
+    /// takes long.
     fn compile(&self, at: At, environment: impl FnOnce() -> Environment, causes: &mut Causes) -> Option<Program> {
         if at.text().trim().is_empty() {
             return None;
@@ -111,7 +112,8 @@ impl Admission {
     }
 }
 
-/// The type of a variable where it is used. Object types and types known to functions only become dynamic.
+/// The type of a variable for expressions that use the variable. Object types, and types that only functions know,
+/// become dynamic.
 fn kept(ty: &Type) -> Type {
     match ty.plain() {
         Type::List(item) => Type::list(kept(item)),
@@ -139,7 +141,7 @@ fn declared_name(ty: &Type) -> String {
     }
 }
 
-/// Checks an expression that selects devices.
+/// Checks a CEL expression that selects devices.
 pub(super) fn device_selector(at: At, causes: &mut Causes) {
     let by_domain = |ty: Type| Type::map(Type::String, Type::map(Type::String, ty));
     let device = Type::object(

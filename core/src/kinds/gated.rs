@@ -1,5 +1,5 @@
-//! Fields and rules that depend on feature gates. While its gate is off, a field cannot be newly set, but objects that
-//! use it keep it. A gated rule adds causes to those of the kind or removes some.
+//! Fields and rules that depend on feature gates. While a field's gate is off, the field cannot be newly set, but
+//! objects that use the field keep it. A gated rule adds causes to the causes of the kind or removes some of them.
 
 use super::core::{POD_GATED, POD_RULES};
 use super::{Kind, registry};
@@ -20,28 +20,28 @@ pub struct Gated {
 
 #[derive(Clone, Copy)]
 enum Fields {
-    /// `spec.ports[].appProtocol`.
+    /// Several fields, each by itself: `spec.ports[].appProtocol`.
     At(&'static [&'static str]),
-    /// Several fields; an object that uses one of them keeps all.
+    /// Several fields; an object that uses one of these fields keeps all of them.
     Together(&'static [&'static str]),
-    /// The same; an object that becomes empty is removed with its last field.
+    /// Like [`Fields::Together`], but an object that becomes empty is removed with its last field.
     Wholly(&'static [&'static str]),
-    /// A function that removes what a new object sets: `(new, old)`.
+    /// A function that removes the fields which a new object sets. Its arguments are the new and the old object.
     By(fn(&mut Value, Option<&Value>)),
 }
 
 impl Gated {
-    /// The fields at these paths, each by itself. `[]` means every item of a list, `{}` every value of a map.
+    /// Declares the fields at these paths, each by itself. `[]` means every item of a list, `{}` every value of a map.
     pub const fn fields(gate: &'static str, at: &'static [&'static str]) -> Gated {
         Gated { gate, fields: Fields::At(at) }
     }
 
-    /// The same for fields that only make sense together.
+    /// Declares fields that only make sense together.
     pub const fn together(gate: &'static str, at: &'static [&'static str]) -> Gated {
         Gated { gate, fields: Fields::Together(at) }
     }
 
-    /// The same for fields that may be an object's only content.
+    /// Declares fields that may be an object's only content, so that the object goes with them.
     pub const fn wholly(gate: &'static str, at: &'static [&'static str]) -> Gated {
         Gated { gate, fields: Fields::Wholly(at) }
     }
@@ -72,7 +72,7 @@ impl Gated {
         places.is_empty() || places.iter().any(|place| is_there(new, place))
     }
 
-    /// Empty if a function removes the fields.
+    /// The paths of the fields; empty if a function removes the fields.
     fn places(&self) -> &'static [&'static str] {
         match self.fields {
             Fields::At(places) | Fields::Together(places) | Fields::Wholly(places) => places,
@@ -102,7 +102,7 @@ impl Judging<'_> {
         !self.off.contains(gate)
     }
 
-    /// The path of a field in causes.
+    /// The path of a field, as causes show it.
     pub fn at(&self, field: &str) -> String {
         if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
     }
@@ -111,7 +111,7 @@ impl Judging<'_> {
 impl Kind {
     /// Removes fields whose gates are off, unless the old object uses them.
     pub fn drop_gated(&self, new: &mut Value, old: Option<&Value>, off: &BTreeSet<&'static str>) {
-        // Most objects contain none of them, and keep sharing parts with the stored object.
+        // Most objects contain no gated field. Leaving them unchanged lets them share parts with the stored object.
         for gated in self.hooks.gated.iter().filter(|gated| off.contains(gated.gate)) {
             if gated.concerns(new) {
                 gated.drop(new, old);
@@ -119,7 +119,7 @@ impl Kind {
         }
         let Some(at) = self.pods_at else { return };
         let old = old.and_then(|old| old.pointer(at));
-        // Pods have many gates, of which few are off.
+        // Pods have many gates and few of them are off, so this goes through the gates that are off.
         for gate in off {
             if let Ok(found) = POD_GATED.binary_search_by_key(gate, |gated| gated.gate)
                 && new.pointer(at).is_some_and(|spec| POD_GATED[found].concerns(spec))
@@ -132,7 +132,7 @@ impl Kind {
 }
 
 impl Kind {
-    /// Lets the gated rules add causes or remove some.
+    /// Lets the gated rules add causes or remove some of them.
     pub fn judge_gated(&self, new: &Value, old: Option<&Value>, off: &BTreeSet<&'static str>, causes: &mut Causes) {
         let whole = Judging { new, old, path: String::new(), off };
         self.hooks.gated_rules.iter().for_each(|rule| (rule.judge)(&whole, causes));
@@ -297,7 +297,7 @@ mod tests {
         }
     }
 
-    /// A path that does not exist would remove nothing.
+    /// Checks that each path leads to a field, because a wrong path would remove nothing.
     #[test]
     fn every_path_leads_to_a_field() {
         for (_, kind) in registry().iter() {
@@ -317,7 +317,7 @@ mod tests {
         }
     }
 
-    /// The causes against an object while some gates are off.
+    /// The causes for an object while some gates are off.
     fn held(kind: &str, off: &[&'static str], new: &Value, old: Option<&Value>) -> Vec<String> {
         let (_, kind) = registry().iter().find(|(_, found)| found.kind == kind).expect("a kind");
         let mut causes = crate::object::validate::metadata(

@@ -1,4 +1,4 @@
-//! The built-in groups, one line each. The rest of a group is in its folder.
+//! The built-in groups, one line for each. The rest of a group is in its folder.
 
 use super::Kind;
 use crate::refusal::{Refusal, TooLarge};
@@ -13,9 +13,9 @@ pub struct ApiGroup {
     pub name: &'static str,
     pub kinds: fn() -> Vec<Kind>,
     pub defaults: fn() -> Vec<Rule>,
-    /// Kinds that are only bodies of subresources: version, kind and message.
+    /// Kinds that are only bodies of subresources: each has version, kind and message.
     pub bodies: &'static [[&'static str; 3]],
-    /// In discovery the group comes after those of custom kinds.
+    /// Whether the group comes after the groups of custom kinds in discovery.
     pub behind_custom: bool,
     /// The group priority of its APIServices: higher comes first in discovery.
     pub group_priority: i64,
@@ -86,12 +86,13 @@ pub fn body_message(group: &str, version: &str, kind: &str) -> Option<&'static s
 
 static BUILT_IN: LazyLock<Defaults> = LazyLock::new(|| Defaults::new(schema(), &default_rules()));
 
-/// Sets all defaults of a built-in message's document. Applying this twice changes nothing more.
+/// Sets all defaults of a built-in message's document. A second call changes nothing.
 pub fn apply_defaults(message: MessageId, document: &mut Value) -> Result<(), Refusal> {
     default_change(message, document, None)
 }
 
-/// Like [`apply_defaults`], for a document derived from a stored one: shared parts have their defaults and are skipped.
+/// Like [`apply_defaults`], for a document derived from a stored document. Parts that both share have their defaults
+/// already and are skipped.
 pub fn default_change(message: MessageId, document: &mut Value, stored: Option<&Value>) -> Result<(), Refusal> {
     BUILT_IN.apply(message, document, stored).map_err(too_large)
 }
@@ -101,7 +102,7 @@ pub fn show_zeros(message: MessageId, document: &mut Value) {
     BUILT_IN.show_all_zeros(message, document);
 }
 
-/// Like [`show_zeros`], for a document that will be stored and may be derived from a stored one.
+/// Like [`show_zeros`], for a document that will be stored and may be derived from a stored document.
 pub fn show_zeros_of_change(message: MessageId, document: &mut Value, stored: Option<&Value>) -> Result<(), Refusal> {
     BUILT_IN.show_zeros(message, document, stored).map_err(too_large)
 }
@@ -114,7 +115,8 @@ pub fn default(layout: Layout, document: &mut Value) -> Result<(), Refusal> {
     }
 }
 
-/// Like [`default`], for a custom object from server-side apply: nulls without a default stay, for validation to judge.
+/// Like [`default`], for a custom object from server-side apply: nulls of fields without a default stay, so that
+/// validation judges them.
 pub fn default_beside_nulls(custom: Custom, document: &mut Value) -> Result<(), Refusal> {
     custom.schema.apply_defaults_beside_nulls(document).map_err(too_large)
 }

@@ -1,4 +1,5 @@
-//! Kinds that the server itself reads or creates, in addition to serving them. They are named only here.
+//! Kinds that the server itself reads or creates, in addition to serving them. Other modules use these names and never
+//! spell them again.
 
 /// The names with which a [`Registry`](super::Registry) finds the kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -6,7 +7,7 @@ pub struct Known {
     pub group: &'static str,
     pub version: &'static str,
     pub kind: &'static str,
-    /// Plural, lower case.
+    /// The plural in lower case.
     pub resource: &'static str,
 }
 
@@ -15,7 +16,7 @@ const fn core(kind: &'static str, resource: &'static str) -> Known {
 }
 
 pub const CONFIG_MAP: Known = core("ConfigMap", "configmaps");
-/// One kind, served by two groups.
+/// Event is one kind that two groups serve.
 pub const EVENT: Known = core("Event", "events");
 pub const LIMIT_RANGE: Known = core("LimitRange", "limitranges");
 pub const PERSISTENT_VOLUME: Known = core("PersistentVolume", "persistentvolumes");
@@ -31,7 +32,7 @@ const POD_PROXY_OPTIONS: Known = core("PodProxyOptions", "");
 const NODE_PROXY_OPTIONS: Known = core("NodeProxyOptions", "");
 const SERVICE_PROXY_OPTIONS: Known = core("ServiceProxyOptions", "");
 
-/// The options kinds of connect requests; no resource has these kinds.
+/// The kinds of the options of connect requests. No resource has these kinds.
 pub fn options(kind: &str) -> Option<Known> {
     const ALL: [Known; 6] = [
         POD_ATTACH_OPTIONS,
@@ -51,7 +52,7 @@ pub const POD: Known = core("Pod", "pods");
 pub const SECRET: Known = core("Secret", "secrets");
 pub const SERVICE: Known = core("Service", "services");
 pub const SERVICE_ACCOUNT: Known = core("ServiceAccount", "serviceaccounts");
-/// Bodies of subresources that are not kinds of their own.
+/// Scale, Eviction and TokenRequest are bodies of subresources. No resource has these kinds.
 pub const SCALE: Known = Known { group: super::autoscaling::GROUP, version: "v1", kind: "Scale", resource: "scales" };
 pub const EVICTION: Known =
     Known { group: super::policy::GROUP, version: "v1", kind: "Eviction", resource: "evictions" };

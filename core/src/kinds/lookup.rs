@@ -25,7 +25,7 @@ impl Kind {
         self.scope == Scope::Namespaced
     }
 
-    /// The kind for quotas, with the group of one of its versions.
+    /// The kind as quotas name it, with the group of one of its versions.
     pub fn counted(&self, version: usize) -> Counted {
         Counted::named(&self.resource, &self.versions[version].group, self.measure)
     }
@@ -44,14 +44,14 @@ impl Kind {
         self.versions[version].custom.as_ref().map_or(&self.shown, |custom| &custom.shown)
     }
 
-    /// Keeps another form of an object, which is packed when it has become old.
+    /// Keeps a converted form of an object. The form is packed when it has become old.
     pub fn keep(&self, made: Bytes) -> Body {
         let body = Body::new(made);
         self.packer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).note(&body);
         body
     }
 
-    /// The placeholder of a kind that is no longer served, for holders of its number.
+    /// A placeholder for a kind that is no longer served, for callers that still have the kind's number.
     pub fn retired(&self) -> Kind {
         let mut retired = Kind::new(&self.kind, &self.resource, self.scope);
         retired.singular.clone_from(&self.singular);
@@ -75,7 +75,7 @@ impl Kind {
         retired
     }
 
-    /// The placeholder for all kinds that were removed long ago.
+    /// One placeholder for all kinds that were removed long ago.
     pub fn gone() -> Arc<Kind> {
         static GONE: LazyLock<Arc<Kind>> = LazyLock::new(|| {
             let mut gone = Kind::cluster("", "").verbs([]);
@@ -88,7 +88,7 @@ impl Kind {
         Arc::clone(&GONE)
     }
 
-    /// The index of the selectable field that requests of a version call `field`.
+    /// The index of the selectable field that has this name in requests of the version.
     pub fn selectable_in(&self, version: usize, field: &str) -> Option<usize> {
         let Version { group, custom, .. } = &self.versions[version];
         if custom.as_ref().is_some_and(|custom| custom.selectable.iter().all(|known| known != field)) {
@@ -102,7 +102,7 @@ impl Kind {
         self.custom.as_ref().is_some_and(|custom| custom.is_stale(offset))
     }
 
-    /// The kind of lists; a CustomResourceDefinition may choose it.
+    /// The kind of lists, which a CustomResourceDefinition may choose.
     pub fn list_kind(&self) -> String {
         let chosen = self.custom.as_ref().and_then(|custom| custom.names["listKind"].as_str());
         chosen.filter(|chosen| !chosen.is_empty()).map_or_else(|| format!("{}List", self.kind), str::to_owned)
@@ -127,12 +127,12 @@ impl Kind {
         self.custom.as_ref().is_some_and(|custom| custom.webhook.is_some())
     }
 
-    /// The offset that identifies this shape of the kind among earlier ones.
+    /// The offset of the definition that this kind was made from; zero for a built-in kind.
     pub fn since(&self) -> Offset {
         self.custom.as_ref().map_or(Offset::ZERO, |custom| custom.since)
     }
 
-    /// The version with this name: `apps/v1`.
+    /// The index of the version with this name: `apps/v1`.
     pub fn version_named(&self, api_version: &str) -> Option<usize> {
         self.versions.iter().position(|version| api_version_is(version, api_version))
     }
@@ -176,7 +176,7 @@ impl Read {
         self.near(object, &mut Near::default())
     }
 
-    /// The same, starting from where the object's last field was found.
+    /// Like [`Read::of`], but starts from the container of the field that was read last in the same object.
     pub fn near<'a>(&'a self, object: &'a Value, near: &mut Near<'a>) -> String {
         let (path, unset) = match self {
             Self::With(read) => return read(object),
@@ -193,7 +193,8 @@ impl Read {
     }
 }
 
-/// The container of the field read last, with its path: a kind's selectable fields are often siblings.
+/// The container of the field that was read last, with the container's path. A kind's selectable fields are often
+/// siblings, so the next field is often in the same container.
 #[derive(Default)]
 pub struct Near<'a>(Option<(&'a [String], Option<&'a Value>)>);
 

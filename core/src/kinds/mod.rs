@@ -1,7 +1,7 @@
 //! The definitions of the kinds, as data: names, versions, schema, subresources, columns, defaults and rules.
 //!
 //! One engine serves all kinds. Each group has a folder with a value for each kind; a CustomResourceDefinition makes
-//! the same value at run time. Nothing here handles requests.
+//! such a value at run time. This module does not handle requests.
 
 pub mod admissionregistration;
 mod allocate;
@@ -89,9 +89,9 @@ use std::sync::{Mutex, OnceLock};
 
 /// A served kind: one stored object type, in any number of groups and versions.
 pub struct Kind {
-    /// `Deployment`.
+    /// The name of the kind: `Deployment`.
     pub kind: String,
-    /// Plural, lower case: `deployments`.
+    /// The plural in lower case: `deployments`.
     pub resource: String,
     pub singular: String,
     pub short_names: Vec<String>,
@@ -107,43 +107,43 @@ pub struct Kind {
     pub stored_as_json: bool,
     /// All group versions of the kind. The first is the hub, in which objects are stored.
     pub versions: Vec<Version>,
-    /// False for kinds that are only ever posted (`SubjectAccessReview`): nothing is stored.
+    /// Whether objects are stored. Objects of some kinds, such as `SubjectAccessReview`, are only posted.
     pub stored: bool,
     /// Discovery verbs of the main resource, ordered by name.
     pub verbs: Vec<&'static str>,
     pub subresources: Vec<Subresource>,
-    /// Fields for field selectors besides `metadata.name` and `metadata.namespace`.
+    /// Fields for field selectors, in addition to `metadata.name` and `metadata.namespace`.
     pub selectable: Vec<Selectable>,
-    /// The error for an unknown selector field names the kind.
+    /// Whether the error for an unknown selector field names the kind.
     pub names_itself_in_selectors: bool,
-    /// The fields that selectors and claims need; loading the log parses only these.
+    /// The fields that selectors and claims need. When the log is loaded, only these fields are parsed.
     pub indexed: Glance,
     pub shown: Shown,
     pub generation: Generation,
-    /// The fields that a write of the object itself resets, so that the writer does not become their owner; `None`: the
-    /// status.
+    /// The fields that a write of the object itself resets, so that the writer does not become their owner. `None`
+    /// means the status.
     pub reset_fields: Option<FieldPaths>,
-    /// A PUT to a name that does not exist creates the object.
+    /// Whether a PUT to a name that does not exist creates the object.
     pub create_on_update: bool,
     /// Whether objects of this kind are deleted first in a terminating namespace.
     pub deleted_first: bool,
-    /// Whether an update may leave out `resourceVersion`. Then it overwrites any version of the object.
+    /// Whether an update may leave out `resourceVersion`. Such an update overwrites any version of the object.
     pub unconditional_update: bool,
-    /// A delete returns the deleted object; otherwise a Status.
+    /// Whether a delete returns the deleted object. Otherwise it returns a Status.
     pub returns_deleted: bool,
-    /// The rule for the names of its objects.
+    /// The rule for the names of objects.
     pub name_rule: NameRule,
     /// Metadata rules beyond those for all objects.
     pub metadata: MetadataRules,
-    /// The warning when a delete orphans dependents by default, without a propagation policy.
+    /// The warning for a delete without a propagation policy that orphans dependents by default.
     pub orphan_warning: Option<&'static str>,
     /// Names of objects that are never deleted.
     pub immortal: &'static [&'static str],
-    /// A description and the names of objects that the system needs: they cannot be deleted by name.
+    /// The objects that the system needs, as a description and names. They cannot be deleted by name.
     pub system: Option<(&'static str, &'static [&'static str])>,
     /// Whether objects are deleted some time after their last change.
     pub expires: bool,
-    /// The server names an object without a name.
+    /// Whether the server names objects that are created without a name.
     pub named_by_server: bool,
     /// Whether objects of this kind never have dependents, so that a deletion adds no finalizers for them.
     pub independent: bool,
@@ -151,28 +151,28 @@ pub struct Kind {
     pub role: Option<RoleKind>,
     /// How the kind's objects determine which nodes may read which objects.
     pub relation: Option<Relation>,
-    /// Set if objects of this kind register webhooks or policies. Webhooks and policies do not get writes of these
-    /// objects.
+    /// Whether, and how, objects of this kind register webhooks or policies. Webhooks and policies do not get writes of
+    /// such objects.
     pub registers: Option<Registers>,
     /// The question that a kind answers if it is never stored.
     pub question: Option<Question>,
-    /// The JSON pointer to the pod spec in its objects.
+    /// The JSON pointer to the pod spec in objects of this kind.
     pub pods_at: Option<&'static str>,
     /// The amounts that quotas count in addition to the number of objects.
     pub measure: &'static Measure,
     pub hooks: Hooks,
     /// Present for a kind that a CustomResourceDefinition makes.
     pub custom: Option<custom::Custom>,
-    /// Packs the converted forms of its objects.
+    /// Packs the converted forms of objects of this kind.
     pub(super) packer: Mutex<Packer>,
 }
 
 /// The changes that `metadata.generation` counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Generation {
-    /// Nothing: the creator's value stays.
+    /// `metadata.generation` counts nothing: the creator's value stays.
     Nothing,
-    /// Changes of the desired state and of these metadata fields, starting at 1.
+    /// Changes of the desired state and of these metadata fields. The count starts at 1.
     Changes { metadata: &'static [&'static str] },
     /// Like [`Generation::Changes`], but a new object has no generation.
     LaterChanges,
@@ -186,25 +186,25 @@ pub struct Asking<'a> {
     pub subresource: &'a str,
 }
 
-/// `apps/v1`, or `v1` for the core group.
+/// The text of a group version: `apps/v1`, or `v1` for the core group.
 pub fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// Metadata rules of a kind beyond those for all objects.
+/// Metadata rules of a kind in addition to the rules for all objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetadataRules {
-    /// Finalizers without a domain must be among Kubernetes' own.
+    /// Whether a finalizer without a domain must be one of Kubernetes' own.
     pub standard_finalizers: bool,
     pub on_update: MetadataOnUpdate,
 }
 
-/// Which metadata rules the kind's own validation repeats on update; clients see both messages.
+/// The metadata rules that the kind's own validation repeats on update. Clients see both messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetadataOnUpdate {
-    /// The rules for updates.
+    /// The rules for updates are repeated.
     Change,
-    /// The rules for new objects.
+    /// The rules for new objects are repeated.
     New,
     Nothing,
 }
@@ -218,23 +218,23 @@ pub enum Scope {
 pub struct Version {
     pub group: String,
     pub version: String,
-    /// Name of the schema message: `io.k8s.api.apps.v1.Deployment`.
+    /// The name of the schema message: `io.k8s.api.apps.v1.Deployment`.
     pub message: String,
-    /// The message with that name, looked up on first use.
+    /// The schema message, looked up on first use.
     pub(super) message_id: OnceLock<Option<MessageId>>,
-    /// How this version differs from the hub beyond `apiVersion`.
+    /// Converts documents between this version and the hub; `None` if they differ only in `apiVersion`.
     pub convert: Option<Convert>,
-    /// The rules for writes through this version, if different from the kind's.
+    /// The rules for writes through this version, if they differ from the kind's rules.
     pub validate: Option<Validate>,
-    /// A delete through this version orphans dependents by default.
+    /// Whether a delete through this version orphans dependents by default.
     pub orphans_dependents: bool,
-    /// Set for a deprecated version of the built-in API.
+    /// The deprecation of a version of the built-in API; `None` if the version is not deprecated.
     pub deprecation: Option<&'static Deprecation>,
-    /// Set for versions of custom kinds.
+    /// The data of a custom kind's version; `None` for built-in kinds.
     pub custom: Option<Box<custom::CustomVersion>>,
 }
 
-/// Conversion of whole documents, in place. `apiVersion` and `kind` are set by the caller.
+/// Converts whole documents in place. The caller sets `apiVersion` and `kind`.
 #[derive(Clone, Copy)]
 pub struct Convert {
     pub to_hub: fn(&mut Map),
@@ -243,24 +243,24 @@ pub struct Convert {
 
 #[derive(Clone)]
 pub struct Subresource {
-    /// `status`, `scale`, `log`, `binding`…
+    /// The name in paths: `status`, `scale`, `log`, `binding`.
     pub name: String,
-    /// The kind of its body if different from the parent: `Scale` in `autoscaling/v1`.
+    /// The group, version and kind of the body, if they differ from the parent's: `Scale` in `autoscaling/v1`.
     pub body: Option<(String, String, String)>,
-    /// Discovery verbs: `get`, `patch`, `update`, `create`.
+    /// The verbs in discovery: `get`, `patch`, `update`, `create`.
     pub verbs: Vec<&'static str>,
-    /// Set for `scale`.
+    /// The fields that `scale` shows; `None` for other subresources.
     pub scale: Option<ScalePaths>,
-    /// The rules for a write through the subresource, if they differ from the rules for a new object: `(new, old)`.
+    /// The rules for a write through the subresource, if they differ from the rules for a new object.
     pub validate: Option<Validate>,
-    /// The fields that a write through it resets, so that the writer does not become their owner.
+    /// The fields that a write through the subresource resets, so that the writer does not become their owner.
     pub reset_fields: FieldPaths,
 }
 
 /// Paths of fields: `&[&["metadata", "labels"]]`.
 pub type FieldPaths = &'static [&'static [&'static str]];
 
-/// The kind of webhooks, policy or binding that an object registers.
+/// The type of webhooks, policies or bindings that an object registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registers {
     MutatingWebhooks,
@@ -274,7 +274,7 @@ pub enum Registers {
 /// The question that a kind answers if it is never stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
-    /// Assigns a pod to a node, posted as a separate object.
+    /// The assignment of a pod to a node, posted as a separate object.
     Binding,
     /// The health of cluster components.
     ComponentStatus,
@@ -284,7 +284,7 @@ pub enum Question {
     SelfSubjectReview,
     /// Whether a user may do something.
     SubjectAccessReview,
-    /// The same within the namespace of the path.
+    /// Whether a user may do something in the namespace of the path.
     LocalSubjectAccessReview,
     /// Whether the requesting user may do something.
     SelfSubjectAccessReview,
@@ -297,22 +297,23 @@ pub enum Question {
 pub struct ScalePaths {
     pub spec_replicas: String,
     pub status_replicas: String,
-    /// The label selector of the status, as an object or a map of labels; `None`: no selector.
+    /// The label selector of the status, as an object or a map of labels; `None` if there is no selector.
     pub selector: Option<String>,
 }
 
 pub struct Selectable {
     /// The name of the field in selectors: `spec.nodeName`.
     pub field: String,
-    /// The only group in whose requests this name is valid; `None`: all. Event has other names in each group.
+    /// The only group whose requests may use this name; `None` for all groups. Each group has its own names for the
+    /// fields of Event.
     pub group: Option<String>,
-    /// Reads the field's value in the hub version, as text; empty if unset.
+    /// Reads the field's value in the hub version, as text. An unset field gives an empty text.
     pub read: Read,
 }
 
 pub enum Read {
     With(fn(&Value) -> String),
-    /// A scalar at a path, and the value if it is unset.
+    /// A scalar at a path, and the value that an unset field has.
     At {
         path: Vec<String>,
         unset: &'static str,
@@ -325,29 +326,29 @@ pub struct Shown {
     pub columns: Vec<Column>,
     /// The fields that the columns read.
     pub glance: Glance,
-    /// Says whether an object is shown as completed: reason and message of the row's condition `Completed`.
+    /// Decides whether an object is shown as completed. Returns reason and message of the row's condition `Completed`.
     pub completed: Option<Completed>,
-    /// An annotation that represents a field of other versions, and is not shown in metadata alone.
+    /// An annotation that represents a field of other versions. It is left out when only metadata is shown.
     pub left_out: Option<&'static str>,
-    /// The message that the columns read, for their descriptions; empty if they describe metadata only.
+    /// The message whose field descriptions the columns use; empty if the columns describe metadata only.
     pub message: String,
-    /// The column definitions as JSON, made with the first table since that takes milliseconds.
+    /// The column definitions as JSON, made with the first table because that takes milliseconds.
     pub definitions: OnceLock<Vec<u8>>,
 }
 
-/// Returns reason and message for a hub document.
+/// The reason and message for a hub document that is completed; `None` for other documents.
 pub type Completed = fn(&Value) -> Option<(&'static str, &'static str)>;
 
 /// One column of the Table form.
 pub struct Column {
     /// The name in the header; if it is empty, rows have the cell but the header does not name it.
     pub name: String,
-    /// `string`, `integer`, `date`, `boolean`, `number`.
+    /// The type of the cells: `string`, `integer`, `date`, `boolean`, `number`.
     pub ty: &'static str,
-    /// `name` for the first column.
+    /// The format of the cells: `name` for the first column.
     pub format: &'static str,
     pub description: Description,
-    /// Columns with priority 0 are always shown, those with 1 only with `-o wide`.
+    /// Columns with priority 0 are always shown, and columns with priority 1 only with `-o wide`.
     pub priority: i32,
     pub cell: Cell,
 }
@@ -366,7 +367,7 @@ impl From<&str> for Description {
 }
 
 pub enum Cell {
-    /// Reads the hub document; the time is the request's stamp, in seconds since the epoch.
+    /// Reads the hub document. The second argument is the time of the request in seconds since the epoch.
     Read(fn(&Value, i64) -> Value),
     /// A JSONPath, for custom resources.
     Path(String),
@@ -375,45 +376,47 @@ pub enum Cell {
 /// Warnings about an object that is written.
 pub type Warnings = fn(&Kind, &Document, Option<&Document>) -> Texts;
 
-/// Rules of one kind: `(new, old on update)`.
+/// The rules of one kind. The arguments are the new object and, on update, the old object.
 pub type Validate = fn(&Value, Option<&Value>) -> Causes;
 
-/// Functions specific to the kind. All work on the hub version.
+/// Functions specific to the kind. All of them work on the hub version.
 #[derive(Default, Clone, Copy)]
 pub struct Hooks {
-    /// After defaults: makes older and newer forms of a field agree.
+    /// Runs after defaults: makes older and newer forms of a field agree.
     pub agree: Option<fn(&mut Value)>,
-    /// Before create: fields that the client may not set are set or cleared (status, phases).
-    /// `None`: `status` is dropped when the kind has a status subresource.
+    /// Runs before a create: sets or clears fields that the client may not set, such as status and phase. `None`: the
+    /// status is dropped if the kind has a status subresource.
     pub prepare_create: Option<fn(&mut Value)>,
-    /// Before update of the main resource: `(new, old)`.
-    /// `None`: `status` is taken from the old object when the kind has a status subresource.
+    /// Runs before an update of the main resource, with the new and the old object. `None`: the status is taken from
+    /// the old object if the kind has a status subresource.
     pub prepare_update: Option<fn(&mut Value, &Value)>,
-    /// After both, and before writes of subresources: records facts about the request in the object, overriding the
-    /// client: `(new, old on update, asking)`.
+    /// Runs after `prepare_create` or `prepare_update`, and before writes of subresources: records facts about the
+    /// request in the object and overrides the client. The arguments are the new object, the old object on update, and
+    /// the request.
     pub note: Option<fn(&mut Value, Option<&Value>, &Asking)>,
-    /// Rules beyond the schema: `(new, old on update)`.
+    /// Rules beyond the schema. The arguments are the new object and, on update, the old object.
     pub validate: Option<Validate>,
     /// Rules for a new object that depend on the labels of its namespace.
     pub in_namespace: Option<fn(&Value, &Value) -> Causes>,
-    /// Permissions that a write needs beyond its verb on the object, in all write paths: `escalate`, `bind`, `approve`.
+    /// Checks permissions that a write needs beyond its verb on the object, in all write paths: `escalate`, `bind`,
+    /// `approve`.
     pub authorize: Option<Authorize>,
     /// Warnings about a valid object on create or update.
     pub warnings: Option<Warnings>,
     /// The claims of an object, as text: `ip/10.0.0.1`.
     pub claims: Option<fn(&Value) -> Vec<String>>,
-    /// Before every write: allocates claims for the object.
+    /// Runs before every write: allocates claims for the object.
     pub allocate: Option<Allocate>,
-    /// The grace period of a delete in seconds, given the requested one. With this hook, every object is first marked
-    /// and then removed; without it, an object without finalizers is removed at once.
+    /// The grace period of a delete in seconds; the second argument is the requested period. With this hook, every
+    /// object is first marked and then removed. Without it, an object without finalizers is removed at once.
     pub grace_period: Option<fn(&Document, Option<i64>) -> i64>,
-    /// Further changes when a deletion begins, at the request's time.
+    /// Makes further changes when a deletion begins, at the request's time.
     pub begin_delete: Option<fn(&mut Document, &str)>,
     /// Whether something other than metadata finalizers keeps an object that is being deleted.
     pub is_held: Option<fn(&Document) -> bool>,
-    /// The destination of subresources answered outside the API server: `proxy`, `log`.
+    /// The destination of subresources that are answered outside the API server: `proxy`, `log`.
     pub leads: Option<Lead>,
-    /// Checks the options of such a subresource before any look-up.
+    /// Checks the options of a subresource that is answered outside the API server, before any look-up.
     pub connect_options: Option<CheckConnect>,
     /// Removes values specific to this cluster from an export.
     pub export: Option<fn(&mut Document)>,
@@ -421,6 +424,6 @@ pub struct Hooks {
     pub gated: &'static [Gated],
     /// Rules that depend on feature gates.
     pub gated_rules: &'static [GatedRule],
-    /// Sets `observedGeneration` after the generation is counted, or removes it while this gate is off.
+    /// Sets `observedGeneration` after the generation is counted. While this gate is off, it removes the field.
     pub observe: Option<(&'static str, Observe)>,
 }

@@ -1,5 +1,5 @@
-//! The versions of built-in kinds offered to clients: all, unless the server emulates an older release or the operator
-//! disables some. Versions that are not offered stay known, since the server itself uses them.
+//! The versions of built-in kinds that the server offers to clients: all versions, unless the server emulates an older
+//! release or the operator disables some. The server itself also uses versions that it does not offer.
 
 use super::{Kind, Registry, Version, compare_versions};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,16 +60,17 @@ const MUTATING: &[&str] = &["MutatingAdmissionPolicy", "MutatingAdmissionPolicyB
 const VALIDATING: &[&str] = &["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
 const NETWORKS: &[&str] = &["IPAddress", "ServiceCIDR"];
 
-/// The operator's settings.
+/// The operator's settings about the offered versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
     /// The minor release that the server emulates.
     pub release: u32,
     /// Whether later, more stable versions of a kind are offered if its beta is offered.
     pub forward: bool,
-    /// Versions enabled by group and version may be newer than the release.
+    /// Whether versions that the operator enables by group and version may be newer than the release.
     pub asked_forward: bool,
-    /// `api/all`, `api/beta`, `apps/v1`, `apps/v1/deployments`: on or off. The more specific entry has precedence.
+    /// The operator's entries, on or off: `api/all`, `api/beta`, `apps/v1`, `apps/v1/deployments`. A more specific
+    /// entry has precedence.
     pub asked: BTreeMap<String, bool>,
 }
 
@@ -110,7 +111,7 @@ fn since(kind: &Kind, version: &Version) -> u32 {
     introduced(kind, version).min(NEWEST)
 }
 
-/// The minor release of Kubernetes that introduced it.
+/// The minor release of Kubernetes that introduced a version of a kind; zero if there is no row.
 fn introduced(kind: &Kind, version: &Version) -> u32 {
     let (api_version, kind) = (version.api_version(), kind.kind.as_str());
     let row = SINCE.iter().find(|(of, kinds, _)| *of == api_version && (kinds.is_empty() || kinds.contains(&kind)));
@@ -119,10 +120,11 @@ fn introduced(kind: &Kind, version: &Version) -> u32 {
 
 impl Kind {
     /// The version in which servers of a minor release store objects in a store shared with Kubernetes: the best
-    /// version of the hub's group that the previous release has too, so that its servers can read them.
+    /// version of the hub's group that the previous release has too, so that servers of that release can read the
+    /// objects.
     pub fn stored_version(&self, release: u32) -> usize {
         if self.custom.is_some() {
-            // The CustomResourceDefinition decides.
+            // The CustomResourceDefinition chooses the version.
             return 0;
         }
         let own = self.versions.iter().enumerate().filter(|(_, version)| version.group == self.hub().group);
@@ -201,7 +203,7 @@ impl Offer {
         since(kind, version) <= self.release || self.forward && kind.versions.iter().any(grew)
     }
 
-    /// The built-in kinds as offered.
+    /// The registry of the built-in kinds with the offered versions.
     pub fn registry(&self, built_in: &Registry) -> Registry {
         let mut registry = built_in.clone();
         if *self != Offer::default() {
@@ -211,7 +213,7 @@ impl Offer {
     }
 }
 
-/// The settings' names for a version of a kind, most specific first.
+/// The settings' names for a version of a kind, with the most specific name first.
 fn names(kind: &Kind, version: &Version) -> [String; 2] {
     let api_version = version.api_version();
     [format!("{api_version}/{}", kind.resource), api_version]
@@ -241,14 +243,14 @@ mod tests {
         for (api_version, kinds, _) in SINCE {
             let (group, version) = api_version.split_once('/').unwrap();
             for kind in *kinds {
-                // The other rows are for versions that this release added or removed.
+                // A row may name a version that this release has removed.
                 let _ = registry().find_kind(group, version, kind);
             }
             assert!(registry().iter().any(|(_, kind)| kind.versions.iter().any(|served| served.group == group)));
         }
     }
 
-    /// From release 1.33 on.
+    /// Covers all releases since 1.33.
     #[test]
     fn objects_are_stored_so_that_the_release_before_can_read_them() {
         for (group, resource, stored) in [
@@ -306,7 +308,7 @@ mod tests {
     fn a_release_tells_what_it_knew_to_be_deprecated() {
         for (release, told) in [(18, [false, false]), (19, [true, false]), (33, [true, true]), (NEWEST, [true, true])] {
             let registry = Offer { release, ..Offer::default() }.registry(registry());
-            // Deprecated in 1.14 and in 1.33.
+            // Ingress of `extensions` is deprecated since 1.14, and Endpoints since 1.33.
             let versions = [("extensions", "v1beta1", "ingresses"), ("", "v1", "endpoints")];
             let warned = versions.map(|(group, version, resource)| {
                 let (id, version) = registry.find(group, version, resource).expect("the server knows it");

@@ -1,7 +1,7 @@
-//! Records that API servers keep in a shared store besides objects: allocated service addresses and ports, and the
-//! servers' endpoints.
+//! Records that API servers keep in a shared store in addition to objects: allocated service addresses and ports, and
+//! the servers' endpoints.
 
-/// One type of these records: a document of an API kind without a resource.
+/// One type of record: a document of an API kind that no resource has.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Record {
     /// The storage path below the prefix: `ranges/servicenodeports`.
@@ -17,13 +17,13 @@ pub struct Record {
 
 /// Allocated service addresses. Servers since release 1.34 use only IPAddress objects.
 pub const SERVICE_ADDRESSES: Record = allocation("ranges/serviceips", "serviceipallocations");
-/// The same for the second address family.
+/// Allocated service addresses of the second address family.
 pub const SECOND_SERVICE_ADDRESSES: Record = allocation("ranges/secondaryserviceips", "serviceipallocations");
 /// Allocated node ports of services.
 pub const NODE_PORTS: Record = allocation("ranges/servicenodeports", "servicenodeportallocations");
-/// The API servers by address.
+/// The addresses of the API servers, one record for each server.
 pub const SERVERS: Record = addresses("masterleases", "apiServerIPInfo");
-/// The addresses at which servers reach each other, by identity.
+/// The addresses at which API servers reach each other, by the server's identity.
 pub const PEERS: Record = addresses("peerserverleases", "apiServerPeerIPInfo");
 
 pub const ALL: [&Record; 5] = [&SERVICE_ADDRESSES, &SECOND_SERVICE_ADDRESSES, &NODE_PORTS, &SERVERS, &PEERS];

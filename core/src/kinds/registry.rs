@@ -14,8 +14,8 @@ pub fn registry() -> &'static Registry {
     &BUILT_IN
 }
 
-/// Identifies one shape of a kind, in a [`Registry`] and those derived from it. A number is never reused. A changed
-/// definition gives its kind a new number, so that holders of the old number notice the change.
+/// Identifies one shape of a kind, in a [`Registry`] and in registries derived from it. A number is never reused. A
+/// changed definition gives its kind a new number, so that holders of the old number notice the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KindId(pub u32);
 
@@ -29,20 +29,20 @@ pub struct Registry {
     /// The kinds that were removed last, the oldest first.
     retired: Vector<KindId>,
     revision: u64,
-    /// Versions of kinds that clients are not offered. The server itself still finds them.
+    /// Versions of kinds that clients are not offered. The server itself still finds these versions.
     withheld: OrdSet<(KindId, usize)>,
     /// The older minor release that the server emulates, if any.
     release: Option<u32>,
 }
 
-/// How many removed kinds can still be read by their numbers.
+/// The number of removed kinds that can still be read by their numbers.
 const RETIRED_MAX: usize = 1024;
 
 /// The served versions of one group.
 #[derive(Clone)]
 pub struct Group {
     name: Arc<str>,
-    /// The preferred version first.
+    /// The versions, with the preferred version first.
     versions: Vec<ServedVersion>,
     /// Changes with each change in the group.
     pub revision: u64,
@@ -58,7 +58,7 @@ struct ServedVersion {
     by_kind: Vec<Name>,
 }
 
-/// One group of the API with its versions, the preferred one first.
+/// One group of the API with its versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupVersions {
     pub group: String,
@@ -70,7 +70,7 @@ pub struct GroupVersions {
 #[derive(Clone)]
 struct Slot {
     kind: Arc<Kind>,
-    /// False after the kind was removed. Its number stays taken.
+    /// Whether the kind is served: false after its removal. Its number is not reused.
     served: bool,
 }
 
@@ -78,7 +78,7 @@ struct Slot {
 struct Name {
     name: String,
     id: KindId,
-    /// Index into the kind's versions.
+    /// The index into the kind's versions.
     version_index: usize,
 }
 
@@ -128,27 +128,27 @@ impl Registry {
         self.by_storage(super::apiextensions::STORAGE)
     }
 
-    /// A recently removed kind is still found by its number.
+    /// The kind with this number. A recently removed kind is still found.
     pub fn get(&self, id: KindId) -> &Kind {
         &self.kinds[id.0 as usize].kind
     }
 
-    /// Like [`Self::get`], for holders that outlive the registry.
+    /// Like [`Self::get`], for callers that keep the kind longer than the registry.
     pub fn share(&self, id: KindId) -> Arc<Kind> {
         Arc::clone(&self.kinds[id.0 as usize].kind)
     }
 
-    /// Whether the number is of a kind that is served now. A number from a newer registry is not.
+    /// Whether a kind with this number is served now. A number from a newer registry is not served.
     pub fn serves(&self, id: KindId) -> bool {
         self.kinds.get(id.0 as usize).is_some_and(|slot| slot.served)
     }
 
-    /// Changes whenever a kind is added, removed or changed.
+    /// A number that changes whenever a kind is added, removed or changed.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Served kinds in the order they were added.
+    /// The served kinds, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = (KindId, &Kind)> {
         let numbered = (0u32..).zip(&self.kinds);
         numbered.filter(|(_, slot)| slot.served).map(|(number, slot)| (KindId(number), &*slot.kind))
@@ -161,10 +161,10 @@ impl Registry {
         named.filter(|(id, version)| self.offers(*id, *version))
     }
 
-    /// Groups in discovery order, each with its preferred version first.
+    /// The groups in discovery order, each with its preferred version first.
     pub fn groups(&self) -> Vec<GroupVersions> {
         let mut groups: Vec<GroupVersions> = self.groups.values().filter_map(|group| self.summary(group)).collect();
-        // Custom groups have the same rank.
+        // All custom groups have the same rank, so they are ordered by name.
         groups.sort_by_cached_key(|group| (groups::rank(&group.group), group.group.clone()));
         groups
     }
@@ -199,7 +199,7 @@ impl Registry {
         self.release.is_none_or(knows).then(|| version.warning(&kind.kind)).flatten()
     }
 
-    /// Emulates a minor release: withholds versions that are not offered.
+    /// Emulates a minor release: withholds versions that the release does not offer.
     pub(super) fn offer(&mut self, release: u32, offers: impl Fn(&Kind, &Version) -> bool) {
         self.release = Some(release);
         let mut withheld = OrdSet::new();
@@ -218,7 +218,7 @@ impl Registry {
         id
     }
 
-    /// Replaces a kind by a changed one with a new number.
+    /// Replaces a kind by a changed kind, which gets a new number.
     pub fn replace(&mut self, id: KindId, kind: Kind) -> KindId {
         self.remove(id);
         self.add(kind)
@@ -300,7 +300,7 @@ fn enter(names: &mut Vec<Name>, name: Name) {
     }
 }
 
-/// Kubernetes' order of versions, best first: stable, beta, alpha, then by descending number; names that are not
+/// Orders versions as Kubernetes does, best first: stable, beta, alpha, then by descending number. Names that are not
 /// versions come last, alphabetically.
 pub(crate) fn compare_versions(a: &str, b: &str) -> Ordering {
     match (version_rank(a), version_rank(b)) {

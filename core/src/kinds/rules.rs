@@ -1,4 +1,4 @@
-//! Validation rules that many kinds share, on places of a document ([`At`]).
+//! Validation rules that many kinds share. Each rule checks one value of a document ([`At`]).
 
 use crate::object::address::{address, network};
 pub(crate) use crate::object::at::At;
@@ -18,35 +18,35 @@ const PORT: &str = "must be between 1 and 65535, inclusive";
 const ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
-/// A required value.
+/// Reports a missing value.
 pub(super) fn need(at: At, causes: &mut Causes) {
     if at.is_empty() {
         causes.push(at.required(""));
     }
 }
 
-/// An enum: a text, if not empty, must be supported.
+/// Reports a value that an enum does not support. An empty text is accepted.
 pub(super) fn one_of(at: At, supported: &[&str], causes: &mut Causes) {
     if !at.text().is_empty() && !supported.contains(&at.text()) {
         causes.push(at.not_supported(supported));
     }
 }
 
-/// An enum: a text, if set, must be supported; an empty text is not.
+/// Reports a value that an enum does not support. An empty text is reported, an unset value is accepted.
 pub(super) fn known(at: At, supported: &[&str], causes: &mut Causes) {
     if at.is_set() && !supported.contains(&at.text()) {
         causes.push(at.not_supported(supported));
     }
 }
 
-/// A number, if set, must not be negative.
+/// Reports a negative number.
 pub(super) fn not_negative(at: At, causes: &mut Causes) {
     if at.number().is_some_and(|number| number < 0) {
         causes.push(at.invalid(NOT_NEGATIVE));
     }
 }
 
-/// Several fields of one object that must not be negative.
+/// Reports the fields of one object that are negative numbers.
 pub(super) fn none_negative(at: At, fields: &[&str], causes: &mut Causes) {
     for field in fields {
         not_negative(at.get(field), causes);
@@ -59,14 +59,14 @@ pub(super) fn between(at: At, first: i64, last: i64, causes: &mut Causes) {
     }
 }
 
-/// A port number, if set.
+/// Validates a port number, if set.
 pub(super) fn port_number(at: At, causes: &mut Causes) {
     if at.number().is_some_and(|number| !(1..=65535).contains(&number)) {
         causes.push(at.invalid(PORT));
     }
 }
 
-/// A port by number or by name.
+/// Validates a port, given by number or by name.
 pub(super) fn port(at: At, causes: &mut Causes) {
     match at.value {
         Value::String(name) => causes.extend(port_name(name).iter().map(|message| at.invalid(message))),
@@ -79,7 +79,7 @@ pub(super) fn named(at: At, check: fn(&str) -> Vec<String>, causes: &mut Causes)
     causes.extend(check(at.text()).iter().map(|message| at.invalid(message)));
 }
 
-/// A required name.
+/// Validates a required name.
 pub(super) fn need_name(at: At, check: fn(&str) -> Vec<String>, causes: &mut Causes) {
     if at.is_empty() { causes.push(at.required("")) } else { named(at, check, causes) }
 }
@@ -131,7 +131,7 @@ pub(super) fn env_name(name: &str) -> Vec<String> {
     vec!["a valid environment variable name must consist only of printable ASCII characters other than '='".into()]
 }
 
-/// A label selector, if set.
+/// Validates a label selector, if set.
 pub(super) fn selector(at: At, causes: &mut Causes) {
     let labels = at.get("matchLabels");
     if let Value::Object(map) = labels.value {
@@ -154,20 +154,21 @@ pub(super) fn selector(at: At, causes: &mut Causes) {
     }
 }
 
-/// Whether a label selector matches a template's labels. An invalid selector is reported elsewhere.
+/// Whether a label selector matches a template's labels. An invalid selector counts as a match, because it is reported
+/// by its own validation.
 pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
     let labels = labels.as_object().cloned().unwrap_or_default();
     LabelSelector::from_object(selector).map_or(true, |selector| selector.matches(&labels))
 }
 
-/// A map of labels, if set.
+/// Validates a map of labels, if set.
 pub(super) fn labels(at: At, causes: &mut Causes) {
     if let Value::Object(map) = at.value {
         validate::labels(map, &at.path(), causes);
     }
 }
 
-/// Quantities by resource, not negative.
+/// Validates quantities by resource: none is negative.
 pub(super) fn quantities(at: At, causes: &mut Causes) {
     for (_, amount) in at.entries() {
         if is_less(amount.value, &Value::from("0")) {
@@ -190,7 +191,7 @@ pub(super) fn compare(a: &Value, b: &Value) -> Option<Ordering> {
     quantity::compare(&text(a)?, &text(b)?)
 }
 
-/// A non-negative number or a percentage.
+/// Validates a non-negative number or a percentage.
 pub(super) fn number_or_percent(at: At, causes: &mut Causes) {
     if at.value.is_string() && percent(at.value).is_none() {
         let rule = "a valid percent string must be a numeric string followed by an ending '%'";
@@ -199,7 +200,7 @@ pub(super) fn number_or_percent(at: At, causes: &mut Causes) {
     not_negative(at, causes);
 }
 
-/// The number before the `%`.
+/// The number before the `%`; `None` if the text is not a percentage.
 pub(super) fn percent(value: &Value) -> Option<i64> {
     let digits = value.as_str()?.strip_suffix('%')?;
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -215,22 +216,22 @@ pub(super) fn twice_on_update(old: Option<&Value>, causes: &mut Causes) {
     }
 }
 
-/// A network such as `10.0.0.0/8`. Bits behind the prefix are ignored.
+/// Validates a network such as `10.0.0.0/8`. Bits after the prefix are ignored.
 pub(super) fn cidr(at: At, causes: &mut Causes) {
     if network(at.text()).is_none() {
         causes.push(at.invalid(CIDR));
     }
 }
 
-/// An immutable field.
+/// Reports a change of an immutable field.
 pub(super) fn immutable(at: At, old: &Value, causes: &mut Causes) {
     if !same(at.value, old) {
         causes.push(at.invalid(IMMUTABLE));
     }
 }
 
-/// Whether two values are equal; empty counts as absent. Equal quantities have the same spelling here
-/// (`schema::spelling`).
+/// Whether two values are equal. An empty value equals an absent value. Equal quantities have the same spelling at this
+/// point, because `schema::spelling` has run.
 pub(crate) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(one), Value::Object(other)) => {
@@ -258,7 +259,7 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// Reports items with a repeated field value.
+/// Reports items of a list that have the same value in a field.
 pub(super) fn distinct(list: At, field: &str, causes: &mut Causes) {
     let mut seen = Seen::default();
     for item in list.items() {
@@ -269,30 +270,30 @@ pub(super) fn distinct(list: At, field: &str, causes: &mut Causes) {
     }
 }
 
-/// Values seen so far.
+/// The values that were seen so far.
 #[derive(Default)]
 pub(super) struct Seen(BTreeSet<String>);
 
 impl Seen {
-    /// Whether the value was seen before; records it.
+    /// Records the value. Returns whether the value was recorded before.
     pub fn again(&mut self, value: &Value) -> bool {
         !self.0.insert(value.to_string())
     }
 }
 
-/// A required enum.
+/// Validates a required enum.
 pub(super) fn need_one_of(at: At, supported: &[&str], causes: &mut Causes) {
     if at.is_empty() { causes.push(at.required("")) } else { one_of(at, supported, causes) }
 }
 
-/// A name, if set.
+/// Validates a name, if set.
 pub(super) fn named_if_any(at: At, check: fn(&str) -> Vec<String>, causes: &mut Causes) {
     if !at.is_empty() {
         named(at, check, causes);
     }
 }
 
-/// An IP address; returns whether it is one.
+/// Validates an IP address. Returns whether the text is an IP address.
 pub(super) fn ip(at: At, causes: &mut Causes) -> bool {
     let found = address(at.text()).is_some();
     if !found {
@@ -301,7 +302,7 @@ pub(super) fn ip(at: At, causes: &mut Causes) -> bool {
     found
 }
 
-/// An address that is valid for endpoints and load balancers: no special meaning.
+/// Validates an address of an endpoint or load balancer, which must have no special meaning.
 pub(super) fn ordinary_ip(at: At, causes: &mut Causes) {
     let text = at.text();
     let Some(address) = address(text) else {
@@ -326,7 +327,7 @@ pub(super) fn ordinary_ip(at: At, causes: &mut Causes) {
     }
 }
 
-/// Whether there is one address or network of each family.
+/// Whether the texts are one address or network of each family.
 pub(super) fn is_dual_stack<'a>(texts: impl Iterator<Item = &'a str>) -> bool {
     let families: Vec<bool> = texts
         .filter_map(|text| address(text.split('/').next().unwrap_or_default()))
@@ -335,7 +336,7 @@ pub(super) fn is_dual_stack<'a>(texts: impl Iterator<Item = &'a str>) -> bool {
     families.contains(&true) && families.contains(&false)
 }
 
-/// A path without `..`.
+/// Reports a path that contains `..`.
 pub(super) fn no_backsteps(at: At, causes: &mut Causes) {
     if has_backsteps(at.text()) {
         causes.push(at.invalid("must not contain '..'"));
@@ -346,7 +347,7 @@ pub(super) fn has_backsteps(path: &str) -> bool {
     path.split('/').any(|part| part == "..")
 }
 
-/// A relative path without `..`.
+/// Validates a relative path without `..`.
 pub(super) fn descending_path(at: At, causes: &mut Causes) {
     if at.text().starts_with('/') {
         causes.push(at.invalid("must be a relative path"));
@@ -354,17 +355,17 @@ pub(super) fn descending_path(at: At, causes: &mut Causes) {
     no_backsteps(at, causes);
 }
 
-/// A descending path without names that kubelets reserve.
+/// Validates a relative path without `..` and without names that kubelets reserve.
 pub(super) fn file_path(at: At, causes: &mut Causes) {
     descending_path(at, causes);
     let text = at.text();
-    // The check for `..` has reported these already.
+    // The part `..` has already been reported by `descending_path`.
     if text.starts_with("..") && text != ".." && !text.starts_with("../") {
         causes.push(at.invalid("must not start with '..'"));
     }
 }
 
-/// A file mode.
+/// Validates a file mode.
 pub(super) fn file_mode(mode: At, causes: &mut Causes) {
     if mode.number().is_some_and(|mode| !(0..=0o777).contains(&mode)) {
         causes.push(mode.invalid("must be a number between 0 and 0777 (octal), both inclusive"));
@@ -473,7 +474,7 @@ pub(crate) mod testing {
         registry().get(registry().find_kind(group, version, kind).expect("a kind").0)
     }
 
-    /// The causes against a new object with all gates on.
+    /// The causes for a new object with all gates on.
     pub fn faults(object: &Value) -> Vec<String> {
         let (mut document, rules) = defaulted(object);
         if document["metadata"]["uid"].is_null() {
@@ -499,13 +500,13 @@ pub(crate) mod testing {
         }
     }
 
-    /// The rows of [`check_rows`] as updates of an existing object.
+    /// Checks the rows of [`check_rows`] as updates of an existing object.
     pub fn check_updates(good: &Value, rows: &[(&str, Value, &str)]) {
         let (_, rules) = defaulted(good);
         check_changes(good, rules.expect("the kind has rules"), rows);
     }
 
-    /// The rows of [`check_rows`] as updates through a subresource.
+    /// Checks the rows of [`check_rows`] as updates through a subresource.
     pub fn check_part(good: &Value, part: &str, rows: &[(&str, Value, &str)]) {
         let rules = kind_of(good).subresource(0, part).and_then(|part| part.validate);
         check_changes(good, rules.expect("the subresource has rules"), rows);

@@ -1,5 +1,5 @@
-//! Validation rules for values common to many kinds: names, paths, URLs, versions, counts and conditions. Like
-//! [`super::rules`], for the groups other than core.
+//! Validation rules for values that many kinds have: names, paths, URLs, versions, counts and conditions. These rules
+//! are for the groups other than core; [`super::rules`] has the rules that the core group uses too.
 
 use crate::kinds::rules::{At, Seen, named, need, need_name, one_of};
 use crate::object::address::network;
@@ -22,13 +22,13 @@ pub(super) fn without_value(at: At, detail: &str) -> Cause {
     Cause::told(CauseReason::Invalid, at.path(), format!("Invalid value: {detail}"))
 }
 
-/// A required enum.
+/// Validates a required enum.
 pub(super) fn need_one_of(at: At, supported: &[&str], causes: &mut Causes) {
     need(at, causes);
     one_of(at, supported, causes);
 }
 
-/// The same, where an empty value counts as unsupported rather than missing.
+/// Like [`need_one_of`], but an empty value is reported as unsupported and not as missing.
 pub(super) fn exactly_one_of(at: At, supported: &[&str], causes: &mut Causes) {
     if !supported.contains(&at.text()) {
         causes.push(at.not_supported(supported));
@@ -47,7 +47,7 @@ pub(super) fn count(at: At) -> usize {
     }
 }
 
-/// Limits a list's length. Returns false if it is too long, so that its items are not checked.
+/// Limits a list's length. Returns false if the list is too long, so that the caller does not check its items.
 pub(super) fn at_most(at: At, count_max: usize, causes: &mut Causes) -> bool {
     let fits = count(at) <= count_max;
     if !fits {
@@ -62,21 +62,21 @@ pub(super) fn not_longer(at: At, bytes_max: usize, causes: &mut Causes) {
     }
 }
 
-/// A lower bound for a number, if set.
+/// Reports a number below the lower bound, if set.
 pub(super) fn at_least(at: At, least: i64, detail: &str, causes: &mut Causes) {
     if at.number().is_some_and(|number| number < least) {
         causes.push(at.invalid(detail));
     }
 }
 
-/// An upper bound for a number, if set.
+/// Reports a number above the upper bound, if set.
 pub(super) fn no_more_than(at: At, most: i64, detail: &str, causes: &mut Causes) {
     if at.number().is_some_and(|number| number > most) {
         causes.push(at.invalid(detail));
     }
 }
 
-/// A number that must be positive; absent counts as zero.
+/// Reports a number that is not positive. An absent number counts as zero.
 pub(super) fn positive(at: At, detail: &str, causes: &mut Causes) {
     let number = at.number().unwrap_or(0);
     if number <= 0 {
@@ -94,7 +94,7 @@ pub(super) fn distinct_items(list: At, causes: &mut Causes) {
     }
 }
 
-/// Status counters that count a part of what `whole` counts.
+/// Reports counters of a status that exceed the counter `whole`, which includes them.
 pub(super) fn parts_of(status: At, whole: &str, parts: &[&str], detail: &str, causes: &mut Causes) {
     let total = status.get(whole).number().unwrap_or(0);
     for part in parts {
@@ -105,7 +105,7 @@ pub(super) fn parts_of(status: At, whole: &str, parts: &[&str], detail: &str, ca
     }
 }
 
-/// A counter that must not decrease or be removed.
+/// Reports a counter that was decreased or removed.
 pub(super) fn not_decremented(at: At, old: &Value, causes: &mut Causes) {
     let number = at.number().unwrap_or(0);
     if old.as_i64().is_some_and(|old| number < old) {
@@ -113,12 +113,12 @@ pub(super) fn not_decremented(at: At, old: &Value, causes: &mut Causes) {
     }
 }
 
-/// The required kind or name of a referenced object.
+/// Validates the required kind or name of a referenced object.
 pub(super) fn need_segment(at: At, causes: &mut Causes) {
     need_name(at, names::path_segment, causes);
 }
 
-/// Group, kind and name of a referenced object; the group is optional.
+/// Validates group, kind and name of a referenced object; the group is optional.
 pub(super) fn local_reference(at: At, causes: &mut Causes) {
     if at.get("apiGroup").is_set() {
         named(at.get("apiGroup"), names::subdomain, causes);
@@ -129,7 +129,7 @@ pub(super) fn local_reference(at: At, causes: &mut Causes) {
     }
 }
 
-/// The name of a storage or device driver.
+/// Validates the name of a storage or device driver.
 pub(super) fn driver_name(at: At, causes: &mut Causes) {
     if at.is_empty() {
         causes.push(at.required(""));
@@ -139,7 +139,7 @@ pub(super) fn driver_name(at: At, causes: &mut Causes) {
     causes.extend(names::subdomain(&at.text().to_lowercase()).iter().map(|message| at.invalid(message)));
 }
 
-/// A domain-prefixed path: `acme.io/foo`.
+/// Validates a domain-prefixed path: `acme.io/foo`.
 pub(super) fn domain_prefixed_path(at: At, causes: &mut Causes) {
     if at.is_empty() {
         causes.push(at.required(""));
@@ -149,7 +149,7 @@ pub(super) fn domain_prefixed_path(at: At, causes: &mut Causes) {
     causes.extend(faults.into_iter().map(|(part, why)| Cause::invalid(at.path(), &Value::from(part), &why)));
 }
 
-/// A name of at least three labels: `policy.example.com`.
+/// Validates a name of at least three labels: `policy.example.com`.
 pub(super) fn fully_qualified_name(at: At, causes: &mut Causes) {
     if at.is_empty() {
         causes.push(at.required(""));
@@ -163,7 +163,7 @@ pub(super) fn fully_qualified_name(at: At, causes: &mut Causes) {
     }
 }
 
-/// A domain name of at least two labels, possibly with a trailing dot.
+/// Validates a domain name of at least two labels, possibly with a trailing dot.
 pub(super) fn domain_name(at: At, causes: &mut Causes) {
     let name = at.text().strip_suffix('.').unwrap_or(at.text());
     if at.is_empty() {
@@ -183,7 +183,7 @@ pub(super) fn domain_name(at: At, causes: &mut Causes) {
     }
 }
 
-/// A host, or a wildcard for a domain: `*.example.com`.
+/// Validates a host, or a wildcard for a domain: `*.example.com`.
 pub(super) fn host(at: At, causes: &mut Causes) {
     if at.text().contains('*') { named(at, wildcard, causes) } else { named(at, names::subdomain, causes) }
 }
@@ -204,7 +204,7 @@ fn wildcard(name: &str) -> Vec<String> {
     messages
 }
 
-/// A signer's name: a domain, a slash and a path.
+/// Validates a signer's name: a domain, a slash and a path.
 pub(super) fn signer_name(at: At, causes: &mut Causes) {
     let name = at.text();
     if name.is_empty() {
@@ -235,7 +235,7 @@ pub(super) fn signer_name(at: At, causes: &mut Causes) {
     not_longer(at, 2 * SUBDOMAIN_BYTES_MAX + LABEL_BYTES_MAX + 2, causes);
 }
 
-/// Standard status conditions.
+/// Validates standard status conditions.
 pub(super) fn conditions(list: At, causes: &mut Causes) {
     super::rules::distinct(list, "type", causes);
     for condition in list.items() {
@@ -277,7 +277,7 @@ pub(super) fn is_condition_true(status: At, ty: &str) -> bool {
     found.any(|condition| condition.get("status").text() == "True")
 }
 
-/// A driver's parameters: a map of strings.
+/// Validates a driver's parameters, a map of strings.
 pub(super) fn parameters(at: At, causes: &mut Causes) {
     if count(at) > ENTRIES_MAX {
         causes.push(Cause::too_long(at.path(), ENTRIES_MAX));
@@ -296,7 +296,7 @@ pub(super) fn entries_fit(at: At, causes: &mut Causes) {
     }
 }
 
-/// A network in canonical form.
+/// Validates a network, which must be in canonical form.
 pub(super) fn canonical_cidr(at: At, causes: &mut Causes) {
     let is_plain = at.text().split_once('/').is_some_and(|(begin, _)| begin.parse::<IpAddr>().is_ok());
     let Some((address, bits)) = network(at.text()).filter(|_| is_plain) else {
@@ -314,7 +314,7 @@ pub(super) fn canonical_cidr(at: At, causes: &mut Causes) {
     }
 }
 
-/// The first address of the network that contains an address.
+/// The first address of the network to which an address belongs.
 pub(super) fn first_of(address: IpAddr, bits: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => {
@@ -328,7 +328,7 @@ pub(super) fn first_of(address: IpAddr, bits: u8) -> IpAddr {
     }
 }
 
-/// Parses a semantic version; returns the numbers for comparison.
+/// Parses a semantic version. Returns its numbers for comparison.
 pub(crate) fn semantic_version(text: &str) -> Option<[u64; 3]> {
     let (rest, build) = text.split_once('+').map_or((text, None), |(rest, build)| (rest, Some(build)));
     let (numbers, pre) = rest.split_once('-').map_or((rest, None), |(numbers, pre)| (numbers, Some(pre)));
@@ -348,7 +348,7 @@ pub(crate) fn semantic_version(text: &str) -> Option<[u64; 3]> {
     Some([major.parse().ok()?, minor.parse().ok()?, patch.parse().ok()?])
 }
 
-/// The violations of an identifier as in programming languages.
+/// The violations of a name that must be an identifier as in programming languages.
 pub(super) fn identifier(text: &str) -> Vec<String> {
     let starts = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
     if starts && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
@@ -359,7 +359,7 @@ pub(super) fn identifier(text: &str) -> Vec<String> {
     vec![names::pattern(rule, &["my_name", "MY_NAME", "MyName"], "[A-Za-z_][A-Za-z0-9_]*")]
 }
 
-/// A webhook's URL.
+/// Validates a webhook's URL.
 pub(super) fn webhook_url(at: At, causes: &mut Causes) {
     const FORM: &str = "; desired format: https://host[/path]";
     let text = at.text();
@@ -415,7 +415,7 @@ pub(super) fn webhook_service(at: At, causes: &mut Causes) {
     if !text.starts_with('/') {
         causes.push(path.invalid("must start with a '/'"));
     }
-    // The first character is the required slash.
+    // The first character is the required slash, so the steps begin after it.
     let inner: String = text.chars().skip(1).collect();
     for (index, step) in inner.strip_suffix('/').unwrap_or(&inner).split('/').enumerate() {
         if step.is_empty() {

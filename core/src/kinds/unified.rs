@@ -1,4 +1,4 @@
-//! The difference of two texts in the format of `diff -u`: Kubernetes shows it for a struct that must not change.
+//! The difference of two texts in the format of `diff -u`. Kubernetes shows it for a struct that must not change.
 //!
 //! Lines are matched as difflib does: first the longest common run, then recursively the lines before and after it.
 
@@ -9,10 +9,10 @@ use std::fmt::Write as _;
 const CONTEXT: usize = 3;
 /// If a text has at least this many lines, frequent lines are ignored when matching.
 const LONG: usize = 200;
-/// The work grows with the square of the number of lines.
+/// The maximum number of lines of a text. The work grows with the square of this number.
 const LINES_MAX: usize = 4000;
 
-/// Returns an empty text for equal texts, and for texts that are too long to compare.
+/// The difference of two texts; empty if the texts are equal or too long to compare.
 pub fn difference(old: &str, new: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let mut out = String::new();
@@ -75,7 +75,7 @@ impl<'a> Texts<'a> {
         Self { old, new, places }
     }
 
-    /// All common runs in order; the last one is empty, at the end of both texts.
+    /// All common runs in order. The last run is empty, at the end of both texts.
     fn matches(&self) -> Vec<Match> {
         let mut found = BTreeSet::new();
         let mut parts = vec![((0, self.old.len()), (0, self.new.len()))];
@@ -103,7 +103,7 @@ impl<'a> Texts<'a> {
 
     fn longest(&self, old: (usize, usize), new: (usize, usize)) -> Match {
         let mut best = Match { old: old.0, new: new.0, count: 0 };
-        // The length of the common run ending at each line of the new text.
+        // For each line of the new text, the length of the common run that ends there.
         let mut ending: BTreeMap<usize, usize> = BTreeMap::new();
         for at in old.0..old.1 {
             let mut next = BTreeMap::new();
@@ -121,7 +121,7 @@ impl<'a> Texts<'a> {
         self.widened(best, old, new)
     }
 
-    /// Frequent lines next to a run extend it.
+    /// Extends a run by equal lines next to it, which were ignored because they are frequent.
     fn widened(&self, found: Match, old: (usize, usize), new: (usize, usize)) -> Match {
         let mut run = found;
         while run.old > old.0 && run.new > new.0 && self.old[run.old - 1] == self.new[run.new - 1] {
@@ -137,7 +137,7 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// Alternating equal and changed runs.
+/// The runs of equal and changed lines, which alternate.
 fn changes(matches: &[Match]) -> Vec<Run> {
     let (mut runs, mut old, mut new) = (Vec::new(), 0, 0);
     for found in matches {
@@ -152,7 +152,7 @@ fn changes(matches: &[Match]) -> Vec<Run> {
     runs
 }
 
-/// Groups of nearby changes with their context lines.
+/// Groups nearby changes, with their context lines.
 fn hunks(runs: &[Run]) -> Vec<Vec<Run>> {
     let (mut hunks, mut hunk) = (Vec::new(), Vec::new());
     for (at, run) in runs.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Conversion between the versions of a built-in kind, by way of the hub.
+//! Conversion between the versions of a built-in kind. Each conversion goes through the hub version.
 
 use super::{Kind, Version, default_change, show_zeros};
 use crate::object::meta::{self, Document};
@@ -52,7 +52,7 @@ impl Kind {
         self.to_hub(version, meta::fields_mut(document));
         let hub = self.message(0)?;
         if self.versions[version].convert.is_some() {
-            // Conversion reads annotations, which are not validated.
+            // A conversion reads annotations, which are not validated, so its result may not fit the schema.
             check_change(schema(), hub, document, stored).map_err(|error| {
                 Refusal::BadRequest(BadRequest::Unconvertible {
                     kind: self.kind.clone(),

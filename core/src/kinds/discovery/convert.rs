@@ -1,4 +1,5 @@
-//! An endpoint of `v1beta1` keeps zone and node in its topology; `v1` has fields for them.
+//! Conversion of endpoint slices. An endpoint of `v1beta1` keeps zone and node in its topology; `v1` has fields for
+//! them.
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, ensure, items, within};
@@ -15,7 +16,7 @@ fn to_hub(slice: &mut Fields) {
         if let Some(zone) = topology.remove(ZONE) {
             endpoint.insert("zone", zone);
         }
-        // A topology may name another host than `nodeName`; then both are kept.
+        // The topology may name another host than `nodeName`. Then both names are kept.
         match (topology.get(HOSTNAME), endpoint.get("nodeName")) {
             (Some(host), None) => {
                 endpoint.insert("nodeName", host.clone());

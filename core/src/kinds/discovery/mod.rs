@@ -31,7 +31,8 @@ pub fn kinds() -> Vec<Kind> {
     ]
 }
 
-/// Only `v1beta1` clients may set a topology. An existing one stays until the endpoints change.
+/// Removes topologies that `v1` clients set; only `v1beta1` clients may set them. An existing topology stays until the
+/// endpoints change.
 fn drop_topology(slice: &mut Value, old: Option<&Value>, asking: &Asking) {
     if asking.version.version != "v1" || old.is_some_and(|old| old.get("endpoints") == slice.get("endpoints")) {
         return;

@@ -72,7 +72,7 @@ fn one(endpoint: At, ty: &str, causes: &mut Causes) {
     }
 }
 
-/// Kubernetes reports an address of the wrong family at the list.
+/// Validates an address. Kubernetes reports an address of the wrong family at the path of the list.
 fn ip(at: At, list: At, v4: bool, causes: &mut Causes) {
     let Some(address) = address(at.text()) else {
         causes.push(at.invalid("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
@@ -88,7 +88,7 @@ fn ip(at: At, list: At, v4: bool, causes: &mut Causes) {
     }
 }
 
-/// Why an address cannot be an endpoint's: it has a special meaning.
+/// The reason why an endpoint cannot have the address: the address has a special meaning.
 fn special(address: IpAddr) -> Option<String> {
     let (link_local, multicast) = match address {
         IpAddr::V4(address) => (address.is_link_local(), address.octets()[..3] == [224, 0, 0]),
@@ -120,7 +120,7 @@ fn ports(list: At, causes: &mut Causes) {
         if !name.is_empty() {
             named(name, names::label, causes);
         }
-        // A port without a name has the name "".
+        // The name of a port without a name is the empty text, which must be unique too.
         if seen.again(&Value::from(name.text())) {
             causes.push(Cause::duplicate(name.path(), &Value::from(name.text())));
         }

@@ -1,4 +1,4 @@
-//! `events.k8s.io` renamed most fields of an Event; nothing else differs.
+//! Conversion of Events. `events.k8s.io` renamed most fields of an Event and changed nothing else.
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Renamed, rename_from_hub, rename_to_hub};

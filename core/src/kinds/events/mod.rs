@@ -1,4 +1,4 @@
-//! `events.k8s.io`: how its versions of Event differ from the core group, which defines the kind.
+//! `events.k8s.io`: the differences of this group's Event from the core group, which defines the kind.
 
 pub mod columns;
 pub mod convert;
@@ -11,7 +11,7 @@ use super::{ApiGroup, Kind};
 pub const API_GROUP: ApiGroup =
     ApiGroup::new("events.k8s.io", kinds, defaults::rules).prioritized(17_750, &[("v1", 15), ("v1beta1", 5)]);
 
-/// None: Event is the core group's kind.
+/// This group defines no kinds: the core group defines Event.
 pub fn kinds() -> Vec<Kind> {
     Vec::new()
 }

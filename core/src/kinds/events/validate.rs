@@ -1,4 +1,4 @@
-//! Validation of events, in both groups.
+//! Validation of Events, in both groups.
 
 use crate::kinds::rules::{At, immutable, named, same};
 use crate::kinds::shapes::qualified;
@@ -26,12 +26,12 @@ const FIXED: [&str; 12] = [
     "reportingInstance",
 ];
 
-/// Only newer events, which have an `eventTime`, have required fields.
+/// Validates an Event of the core group. Only newer Events, which have an `eventTime`, have required fields.
 pub fn event(new: &Value, _: Option<&Value>) -> Causes {
     of_any_version(new, "reportingComponent")
 }
 
-/// Events written through `events.k8s.io`. This group has no fields for the data of older clients.
+/// Validates an Event written through `events.k8s.io`. This group has no fields for the data of older clients.
 pub fn newer_event(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = of_any_version(new, "reportingController");
     let root = At::root(new);
@@ -51,7 +51,7 @@ pub fn newer_event(new: &Value, old: Option<&Value>) -> Causes {
     for field in FIXED {
         immutable(root.get(field), &old[field], &mut causes);
     }
-    // As in Kubernetes, this field is checked twice.
+    // As in Kubernetes, `reason` is checked twice.
     immutable(root.get("reason"), &old["reason"], &mut causes);
     let reporter = root.get("reportingController");
     immutable(reporter.holding(&new["reportingComponent"]), &old["reportingComponent"], &mut causes);

@@ -12,7 +12,7 @@ pub const API_GROUP: ApiGroup = ApiGroup {
     ..ApiGroup::new("extensions", kinds, defaults::rules).prioritized(1, &[("v1beta1", 1)])
 };
 
-/// None: the later groups define these kinds.
+/// This group defines no kinds: newer groups define them.
 pub fn kinds() -> Vec<Kind> {
     Vec::new()
 }

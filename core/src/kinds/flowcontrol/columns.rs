@@ -59,7 +59,7 @@ fn queuing(doc: &Value, field: &str) -> Value {
     number_below(doc, "spec.limited.limitResponse.queuing", field)
 }
 
-/// A number inside an object that may be absent.
+/// A number inside an object, which may be absent.
 fn number_below(doc: &Value, part: &str, field: &str) -> Value {
     at(doc, part).map_or_else(|| NONE.into(), |part| number(part, field).into())
 }

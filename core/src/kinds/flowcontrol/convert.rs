@@ -1,12 +1,12 @@
-//! Concurrency shares of a priority level: the field's older name, and the meaning of zero.
+//! Conversion of the concurrency shares of a priority level: the field's older name, and the meaning of zero.
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, Renamed, put_annotation, rename_from_hub, rename_to_hub, take_annotation, within};
 
-/// `v1beta1` and `v1beta2` have `assuredConcurrencyShares`.
+/// `v1beta1` and `v1beta2` name the field `assuredConcurrencyShares`.
 pub const ASSURED_SHARES: Convert = Convert { to_hub: assured_to_hub, from_hub: assured_from_hub };
 
-/// In `v1beta3` zero shares mean the default; an annotation marks a real zero.
+/// In `v1beta3` zero shares mean the default; an annotation marks a priority level that really has zero shares.
 pub const ZERO_SHARES: Convert = Convert { to_hub: zero_to_hub, from_hub: zero_from_hub };
 
 const NAMES: [Renamed; 1] = [("assuredConcurrencyShares", "nominalConcurrencyShares")];

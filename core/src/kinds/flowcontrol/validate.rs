@@ -1,4 +1,4 @@
-//! Validation of flow schemas and priority levels. The mandatory objects have a fixed spec.
+//! Validation of flow schemas and priority levels. Clients cannot change the spec of the mandatory objects.
 
 use crate::authz::bootstrap_objects::bootstrap_objects;
 use crate::kinds::rules::{At, Seen, named, need, need_name, same};
@@ -99,7 +99,7 @@ fn wildcard(list: At, missing: &str, what: &str, causes: &mut Causes) {
     all_or_some(list, what, causes);
 }
 
-/// Returns whether the list is without `*`; `*` must be the only item.
+/// Checks that `*`, if present, is the only item of the list. Returns whether the list has no `*`.
 fn all_or_some(list: At, what: &str, causes: &mut Causes) -> bool {
     let all = texts(list).contains("*");
     if all && count(list) > 1 {
@@ -232,12 +232,12 @@ fn queues(queuing: At, causes: &mut Causes) {
     }
 }
 
-/// An upper bound for the number of different hands; `None` if it overflows.
+/// An upper bound for the number of different hands of queues that can be dealt; `None` if it overflows.
 fn deals(deck: i64, hand: i64) -> Option<u128> {
     u128::try_from(deck).ok()?.checked_pow(u32::try_from(hand).ok()?)
 }
 
-/// The status of both kinds.
+/// Validates the status of a flow schema or a priority level.
 pub fn status(new: &Value, _: Option<&Value>) -> Causes {
     let mut causes = Causes::default();
     let root = At::root(new);
@@ -255,7 +255,8 @@ pub fn status(new: &Value, _: Option<&Value>) -> Causes {
     causes
 }
 
-/// The mandatory objects have a fixed spec, except for how much the exempt level lends.
+/// Reports a mandatory object whose spec differs from the fixed one, except for the field `exempt` of the level
+/// `exempt`.
 fn fixed(root: At, kind: &str, causes: &mut Causes) {
     static OBJECTS: LazyLock<Vec<Value>> = LazyLock::new(|| {
         let mandatory =

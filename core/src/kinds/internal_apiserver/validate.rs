@@ -90,7 +90,7 @@ fn of_server(server: At, causes: &mut Causes) {
     }
 }
 
-/// The common version must be set exactly if all servers agree on one.
+/// Validates the common version, which must be set if all servers have the same version, and only then.
 fn common(status: At, causes: &mut Causes) {
     let said = status.get("commonEncodingVersion");
     let servers = status.get("storageVersions");

@@ -78,7 +78,7 @@ pub fn service_cidr(new: &Value, old: Option<&Value>) -> Causes {
         checked(ranges, &mut causes);
         return causes;
     };
-    // A second address family may be added; the first one stays.
+    // A second address family may be added, and the first family stays.
     let before = old["spec"]["cidrs"].as_array().map_or(&[][..], Vec::as_slice);
     if count(ranges) != before.len() && (before.len(), count(ranges)) != (1, 2) {
         causes.push(ranges.invalid(IMMUTABLE));

@@ -52,7 +52,7 @@ pub fn of(kind: &str) -> Vec<Column> {
             column("ParentRef", "string", 0, field("spec.parentRef"), |doc, _| {
                 at(doc, "spec.parentRef").map_or_else(|| NONE.into(), parent).into()
             }),
-            // Kubernetes sends the age in every row without a name in the header.
+            // Kubernetes sends the age in every row, but without a name in the header.
             Column { name: String::new(), ..age_column() },
         ],
         _ => Vec::new(),
@@ -67,7 +67,7 @@ fn hosts(doc: &Value) -> String {
     let shown: Vec<_> = named.by_ref().take(MOST).collect();
     let list = shown.iter().map(|(_, host)| *host).collect::<Vec<_>>().join(",");
     match shown.get(MOST - 1) {
-        // All rules count here, even without a host.
+        // The number of further rules includes rules without a host.
         Some((last, _)) if last + 1 < rules.len() => format!("{list} + {} more...", rules.len() - MOST),
         _ if list.is_empty() => "*".into(),
         _ => list,

@@ -1,4 +1,5 @@
-//! A backend of a `v1beta1` Ingress names its service in flat fields, in `networking.k8s.io` and in `extensions`.
+//! Conversion of Ingresses. In `v1beta1` of `networking.k8s.io` and of `extensions`, a backend names its service in
+//! flat fields.
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, items, rename, within};
@@ -11,7 +12,7 @@ fn to_hub(ingress: &mut Fields) {
     rename(spec, "backend", "defaultBackend");
     each_backend(spec, nest_service);
     for path in paths(spec) {
-        // The hub version requires a type. In older versions an absent type means this one.
+        // The hub version requires a path type. In older versions an absent type means `ImplementationSpecific`.
         path.entry("pathType").or_insert_with(|| "ImplementationSpecific".into());
     }
 }

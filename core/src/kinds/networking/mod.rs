@@ -68,7 +68,7 @@ pub fn kinds() -> Vec<Kind> {
     ]
 }
 
-/// Warns of a new ingress with its class only in the older annotation.
+/// Warns of a new ingress that names its class only in the older annotation.
 fn ingress_warnings(_: &Kind, ingress: &Document, old: Option<&Document>) -> Texts {
     let annotations = metadata(ingress).get("annotations");
     let has_class = ingress.get("spec").is_some_and(|spec| !spec["ingressClassName"].is_null());
@@ -80,7 +80,7 @@ fn ingress_warnings(_: &Kind, ingress: &Document, old: Option<&Document>) -> Tex
     told.to_owned().into()
 }
 
-/// Warns of peer networks in non-standard form.
+/// Warns of peer networks in a non-standard form.
 fn policy_warnings(_: &Kind, policy: &Document, _: Option<&Document>) -> Texts {
     let mut warnings = Texts::default();
     let spec = policy.get("spec").unwrap_or(&Value::Null);

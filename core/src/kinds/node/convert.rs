@@ -1,4 +1,4 @@
-//! A RuntimeClass of `v1alpha1` has a spec; later versions keep its fields at the top.
+//! Conversion of RuntimeClasses. `v1alpha1` has a spec; later versions have its fields at the top.
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, Renamed};

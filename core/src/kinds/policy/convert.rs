@@ -1,4 +1,5 @@
-//! An empty selector of a `v1beta1` budget matches no pod; in `v1` it matches every pod of the namespace.
+//! Conversion of disruption budgets. An empty selector of a `v1beta1` budget matches no pod; in `v1` it matches every
+//! pod of the namespace.
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, within};
@@ -6,7 +7,8 @@ use holdfast_value::{Value, json};
 
 pub const EMPTY_SELECTOR: Convert = Convert { to_hub, from_hub };
 
-/// No pod has this label. Selectors on it express "all" and "none" in the version where `{}` has the other meaning.
+/// No pod has this label. Selectors on this label mean "all pods" or "no pods" in the version where `{}` means the
+/// opposite.
 const NEVER_SET: &str = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match";
 
 fn to_hub(budget: &mut Fields) {
@@ -17,7 +19,8 @@ fn from_hub(budget: &mut Fields) {
     swap(budget, &selects_all(), &selects_none());
 }
 
-/// Replaces `{}` by its meaning in the other version, and the other version's spelling of that by `{}`.
+/// Replaces `{}` by `meaning`, the selector with the same meaning in the other version. A selector that equals
+/// `other_meaning` becomes `{}`.
 fn swap(budget: &mut Fields, meaning: &Value, other_meaning: &Value) {
     let Some(selector) = within(budget, &["spec"]).and_then(|spec| spec.get_mut("selector")) else { return };
     if *selector == json!({}) {

@@ -1,4 +1,4 @@
-//! `policy`: disruption budgets. An Eviction is only the body of a pod's subresource.
+//! `policy`: disruption budgets. Eviction is only the body of a pod's subresource.
 
 pub mod columns;
 mod convert;

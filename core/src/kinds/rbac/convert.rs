@@ -1,4 +1,4 @@
-//! A subject of `v1alpha1` has a whole `apiVersion` where later versions have only its group.
+//! Conversion of role bindings. A subject of `v1alpha1` has a whole `apiVersion`; later versions have only its group.
 
 use super::GROUP;
 use crate::kinds::Convert;
@@ -16,7 +16,7 @@ fn to_hub(binding: &mut Fields) {
             "User" | "Group" => GROUP,
             _ => api_version.as_ref().and_then(Value::as_str).and_then(|v| v.split_once('/')).map_or("", |(g, _)| g),
         };
-        // In `v1alpha1`, "*" means all authenticated users, not anonymous ones.
+        // In `v1alpha1`, the user "*" means all authenticated users, but no anonymous users.
         if kind == "User" && subject.get("name").is_some_and(|name| name == "*") {
             subject.insert("kind", "Group".into());
             subject.insert("name", "system:authenticated".into());
@@ -35,7 +35,7 @@ fn from_hub(binding: &mut Fields) {
             ("ServiceAccount", "") => "v1".into(),
             ("User" | "Group", GROUP) => format!("{GROUP}/v1alpha1"),
             (_, "") => continue,
-            // The version of a foreign group is unknown.
+            // The version of a group outside RBAC is unknown.
             _ => format!("{group}/"),
         };
         subject.insert("apiVersion", api_version.into());

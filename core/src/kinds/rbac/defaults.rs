@@ -19,7 +19,7 @@ fn subject_group(subject: &mut Map) {
     }
 }
 
-/// `v1alpha1` has a group with its version here.
+/// Sets the default `apiVersion` of a `v1alpha1` subject, which contains the group and a version.
 fn subject_version(subject: &mut Map) {
     match text(subject, "kind") {
         "ServiceAccount" => set_empty(subject, "apiVersion", "v1"),

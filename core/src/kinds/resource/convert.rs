@@ -1,4 +1,5 @@
-//! `v1beta1` differs in two nestings: the requests of a claim, and the devices of a slice.
+//! Conversion of claims and slices. `v1beta1` differs in two nestings: the requests of a claim, and the devices of a
+//! slice.
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, items, within};

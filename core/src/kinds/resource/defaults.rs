@@ -13,7 +13,7 @@ pub fn rules() -> Vec<Rule> {
     ]
 }
 
-/// A request without a count is for one device.
+/// Makes a request without a count a request for one device.
 fn one_device(request: &mut Map) {
     set_empty(request, "allocationMode", "ExactCount");
     if text(request, "allocationMode") == "ExactCount" {

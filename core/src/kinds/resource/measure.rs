@@ -16,7 +16,7 @@ pub(super) const CLAIM: Measure = Measure {
     ..NOTHING_BUT_ITS_NUMBER
 };
 
-/// The devices of a claim. Of alternatives, the largest number for each class counts.
+/// The number of devices that a claim uses. If a request has alternatives, the largest number for each class counts.
 fn usage(claim: &Value) -> Usage {
     let mut usage = Usage::default();
     for request in claim["spec"]["devices"]["requests"].as_array().into_iter().flatten() {

@@ -24,7 +24,7 @@ const PACKAGE: &str = "io.k8s.api.resource";
 pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules)
     .prioritized(16_200, &[("v1", 20), ("v1beta2", 15), ("v1beta1", 9), ("v1alpha3", 1)]);
 
-/// Warns of driver names in upper case: they are DNS names.
+/// Warns of a driver name with upper-case letters, because driver names are DNS names.
 fn driver_warnings(_: &Kind, slice: &Document, _: Option<&Document>) -> Texts {
     let driver = slice.get("spec").and_then(|spec| spec["driver"].as_str()).unwrap_or_default();
     if driver.to_lowercase() == driver {

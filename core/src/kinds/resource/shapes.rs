@@ -14,7 +14,7 @@ const POOL_BYTES_MAX: usize = 253;
 const IDENTIFIER_BYTES_MAX: usize = 32;
 const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 
-/// A required name. An absent name is reported as invalid.
+/// Checks a required name. Kubernetes reports an absent name as invalid.
 fn must(at: At, check: fn(&str) -> Vec<String>, causes: &mut Causes) {
     let text = Value::from(at.text());
     named(at.holding(&text), check, causes);
@@ -28,7 +28,7 @@ pub(super) fn device_class(at: At, causes: &mut Causes) {
     if at.is_empty() { causes.push(at.required("")) } else { named(at, names::subdomain, causes) }
 }
 
-/// DNS names separated by slashes.
+/// Validates the name of a pool: DNS names separated by slashes.
 pub(super) fn pool_name(at: At, causes: &mut Causes) {
     if at.is_empty() {
         causes.push(at.required(""));
@@ -41,7 +41,7 @@ pub(super) fn pool_name(at: At, causes: &mut Causes) {
     }
 }
 
-/// The name of an attribute, optionally with a domain.
+/// Validates the name of an attribute, which may have a domain.
 pub(super) fn attribute_name(at: At, causes: &mut Causes) {
     let part = |text: &str| Value::from(text);
     match at.text().split('/').collect::<Vec<_>>()[..] {
@@ -87,7 +87,7 @@ pub(super) fn cel_selectors(list: At, causes: &mut Causes) {
     at_most(list, LIST_MAX, causes);
 }
 
-/// The driver's own configuration, which is not interpreted.
+/// Validates a driver's own configuration, whose content is not interpreted.
 pub(super) fn configuration(config: At, causes: &mut Causes) {
     let opaque = config.get("opaque");
     if !opaque.is_set() {

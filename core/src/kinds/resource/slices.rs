@@ -9,7 +9,7 @@ use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
 const DEVICES_MAX: usize = 128;
-/// The limit is lower for devices with taints or counters, because they are larger.
+/// The limit is lower for devices with taints or counters, because such devices are larger.
 const RICH_DEVICES_MAX: usize = 64;
 const ATTRIBUTES_MAX: usize = 32;
 const VALUE_BYTES_MAX: usize = 64;
@@ -19,7 +19,7 @@ const COUNTERS_MAX: usize = 32;
 const CONSUMED_MAX: usize = 2;
 const CONDITIONS_MAX: usize = 4;
 
-/// Exactly one field selects the nodes that can use the devices.
+/// Validates that exactly one field selects the nodes that can use the devices.
 pub(super) fn nodes(spec: At, causes: &mut Causes) {
     let selector = spec.get("nodeSelector");
     let mut set = Vec::new();

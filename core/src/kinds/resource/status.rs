@@ -1,4 +1,4 @@
-//! Validation of a claim's status: its allocation, the users of it, and the devices' state.
+//! Validation of a claim's status: the claim's allocation, the allocation's users, and the devices' state.
 
 use super::shapes::LIST_MAX;
 use super::shapes::{configuration, device_name, parameters, pool_name};

@@ -22,7 +22,7 @@ pub fn claim(new: &Value, old: Option<&Value>) -> Causes {
     let root = At::root(new);
     let spec = root.get("spec");
     match old {
-        // An immutable spec is validated only once.
+        // The spec is immutable, so it is validated only once.
         Some(old) => immutable(spec, &old["spec"], &mut causes),
         None => claim_spec(spec, &mut causes),
     }
@@ -56,7 +56,7 @@ fn claim_spec(spec: At, causes: &mut Causes) {
     for constraint in constraints.items() {
         references(constraint.get("requests"), &known, causes);
         let (same, apart) = (constraint.get("matchAttribute"), constraint.get("distinctAttribute"));
-        // Kubernetes validates the second only if the first is absent.
+        // As in Kubernetes, `distinctAttribute` is validated only if `matchAttribute` is absent.
         match [same, apart].into_iter().find(At::is_set) {
             Some(attribute) => full_name(attribute, causes),
             None => causes.push(constraint.required(
@@ -80,7 +80,7 @@ pub(super) fn requests(devices: &Value) -> Requests {
     all.iter().map(|one| (name(one), list(&one["firstAvailable"]).iter().map(name).collect())).collect()
 }
 
-/// Access to devices in use requires a labelled namespace, which only administrators can provide.
+/// Refuses admin access to devices in use, except in a labelled namespace, which only administrators can provide.
 pub fn claim_in_namespace(new: &Value, labels: &Value) -> Causes {
     admin_access(&new["spec"]["devices"], labels)
 }
@@ -94,7 +94,7 @@ fn admin_access(devices: &Value, labels: &Value) -> Causes {
     let requests = devices["requests"].as_array().map_or(&[][..], Vec::as_slice);
     let asking = requests.iter().enumerate().filter(|(_, request)| request["exactly"]["adminAccess"] == true);
     let detail = format!("admin access to devices requires the `{LABEL}: true` label on the containing namespace");
-    // Kubernetes' path is that of the `v1beta1` field.
+    // Kubernetes reports the path of the `v1beta1` field.
     let cause =
         |(index, _): (usize, &Value)| Cause::forbidden(format!("spec.devices.requests[{index}].adminAccess"), &detail);
     if labels[LABEL] == "true" { Causes::default() } else { asking.map(cause).collect() }

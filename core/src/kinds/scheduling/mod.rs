@@ -14,7 +14,7 @@ const PACKAGE: &str = "io.k8s.api.scheduling";
 pub const API_GROUP: ApiGroup =
     ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_600, &[("v1", 15), ("v1beta1", 12), ("v1alpha1", 9)]);
 
-/// While the gate is off, all classes preempt, except existing classes that do not preempt.
+/// While the gate is off, all priority classes preempt, except existing classes that do not preempt.
 fn always_preempt(class: &mut Value, old: Option<&Value>) {
     let policy = old.map_or(Value::Null, |old| old["preemptionPolicy"].clone());
     class["preemptionPolicy"] = if policy.is_null() { "PreemptLowerPriority".into() } else { policy };
@@ -30,7 +30,7 @@ pub fn kinds() -> Vec<Kind> {
             .gated(const { &[Gated::by("NonPreemptingPriority", always_preempt)] })
             .validate(validate::priority_class)
             .system("system priority class", &["system-node-critical", "system-cluster-critical"])
-            // As in Kubernetes, the generation is always 1: a class's value never changes.
+            // As in Kubernetes, the generation is always 1, because the value of a class never changes.
             .prepare_create(|class| class["metadata"]["generation"] = 1.into()),
         Kind::namespaced("Workload", "workloads")
             .versions(GROUP, PACKAGE, ["v1alpha1"])

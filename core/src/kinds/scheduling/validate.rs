@@ -8,7 +8,7 @@ use holdfast_value::Value;
 
 const SYSTEM: &str = "system-";
 const USER_PRIORITY_MAX: i64 = 1_000_000_000;
-/// The system's own classes; only these values are valid for them.
+/// The system's own classes, each with its only valid value.
 const SYSTEM_CLASSES: &[(&str, i64)] =
     &[("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 const POD_GROUPS_MAX: usize = 8;

@@ -91,7 +91,7 @@ fn attributes_class_name(doc: &Value, _now: i64) -> Value {
     marked_name(doc, &["volumeattributesclass.alpha.kubernetes.io/is-default-class"])
 }
 
-/// The name, marked if an annotation makes this class the default.
+/// The name; a mark follows it if an annotation makes this class the default.
 fn marked_name(doc: &Value, marks: &[&str]) -> Value {
     let name = text(doc, "metadata.name");
     let is_default = marks.iter().any(|mark| annotation(doc, mark) == Some("true"));

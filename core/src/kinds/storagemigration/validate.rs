@@ -19,7 +19,7 @@ pub fn migration(new: &Value, old: Option<&Value>) -> Causes {
         causes.push(name.required("resource is required"));
     }
     if let Some(old) = old {
-        // Kubernetes omits the parents of these fields.
+        // Kubernetes omits the parents of these fields from the paths.
         for field in ["group", "resource"] {
             let (text, before) = (resource.get(field).text(), &old["spec"]["resource"][field]);
             if text != before.as_str().unwrap_or("") {

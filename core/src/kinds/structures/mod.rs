@@ -1,7 +1,8 @@
 //! Values in refusals, as Kubernetes prints them.
 //!
 //! Kubernetes prints the Go struct that a document was decoded into: with Go field names in order of declaration, and
-//! unset fields empty. A rule reports a value as JSON, and this module rewrites it by the schema's type of the field.
+//! with unset fields as empty values. A rule reports a value as JSON. This module rewrites the value by the schema's
+//! type of the field.
 
 mod orders;
 
@@ -11,7 +12,7 @@ use crate::schema::{Field, Message, MessageId, Shape, Type, Zero, schema};
 use holdfast_value::{CompactString, Map, Value};
 use std::borrow::Cow;
 
-/// Rewrites the values of causes whose fields are in the message.
+/// Rewrites the values in causes whose fields belong to the message.
 pub fn show(root: MessageId, causes: &mut [Cause]) {
     for cause in causes {
         let path = told_elsewhere(&cause.field).into_owned();
@@ -26,7 +27,7 @@ pub fn show(root: MessageId, causes: &mut [Cause]) {
     }
 }
 
-/// Output up to a size limit that is checked while writing: a list of many `{}` becomes a hundred times as long.
+/// Output with a size limit that is checked while writing, because a list of many `{}` becomes a hundred times as long.
 struct Out {
     text: String,
     bytes_max: usize,
@@ -103,7 +104,7 @@ fn indented(json: &str) -> String {
     out
 }
 
-/// The real path of a field that Kubernetes reports at another path.
+/// The field's path in the document; Kubernetes reports some fields at another path.
 fn told_elsewhere(path: &str) -> Cow<'_, str> {
     const NAMES: [(&str, &str); 3] =
         [("metadata.taints", "spec.taints"), ("nodeAffinity", "spec.nodeAffinity"), ("volumeMode", "spec.volumeMode")];
@@ -111,22 +112,22 @@ fn told_elsewhere(path: &str) -> Cow<'_, str> {
     found.map_or(Cow::Borrowed(path), Cow::Owned)
 }
 
-/// The type of a value.
+/// The type of a value, and how Kubernetes prints it.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     ty: Type,
     shape: Shape,
-    /// Whether the field is a pointer in Go: Kubernetes then distinguishes unset from zero.
+    /// Whether the field is a pointer in Go. For pointers, Kubernetes distinguishes unset from zero.
     is_pointer: bool,
     /// Whether the type is in apimachinery's meta package, which is printed as JSON.
     is_plain: bool,
     field: Option<&'a Field>,
-    /// Print only the fields of the embedded struct, such as a volume's source.
+    /// Whether to print only the fields of the embedded struct, such as a volume's source.
     only_sources: bool,
 }
 
 impl Place<'static> {
-    /// The type at a path. A struct may be reported at one of its own fields.
+    /// The type at a path. Kubernetes may report a struct at one of the struct's own fields.
     fn of(root: MessageId, path: &str, value: &Value) -> Option<Self> {
         let (mut parent, mut place) = (None, Self::structure(root));
         for step in (Steps { rest: path }) {
@@ -142,7 +143,7 @@ impl Place<'static> {
         }
         let is_scalar = matches!(place.ty, Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double);
         match value {
-            // An item may also be reported at its list's path.
+            // Kubernetes may also report an item at the path of its list.
             Value::Object(fields) if place.shape == Shape::List && place.item().has_all(fields) => Some(place.item()),
             Value::Object(_) if place.shape == Shape::List || (is_scalar && place.shape == Shape::Single) => parent,
             _ => Some(place),
@@ -256,11 +257,11 @@ impl Fields<'_> {
             let inner = &value[field.json.as_str()];
             let place = Place::field(message, field);
             match field.ty {
-                // Embedded: its fields are written as the struct's own.
+                // The field is embedded: its fields are written as fields of the struct itself.
                 Type::Message(id) if field.json == "metadata" && is_plain(schema().message(id)) => {
                     self.of(schema().message(id), inner);
                 }
-                // The pod's host namespace fields are printed inside its security context.
+                // Kubernetes prints the pod's host namespace fields inside its security context.
                 Type::Message(id) if field.json == "securityContext" && short(message) == "PodSpec" => {
                     self.one("SecurityContext", |out| pod_security(message, value, schema().message(id), inner, out));
                 }
@@ -294,7 +295,7 @@ fn pod_security(pod: &Message, spec: &Value, message: &Message, value: &Value, o
     out.push('}');
 }
 
-/// Fields in order of declaration: by Protobuf number, except for a few structs.
+/// The fields in order of declaration. That is the order of the Protobuf numbers, except for a few structs.
 pub(crate) fn in_order(message: &Message) -> Vec<&Field> {
     if let Some((_, order)) = orders::ORDERS.iter().find(|(name, _)| *name == short(message)) {
         return order.iter().filter_map(|name| message.field(name)).collect();
@@ -309,7 +310,7 @@ fn short(message: &Message) -> &str {
     message.name.rsplit('.').next().unwrap_or_default()
 }
 
-/// Types of apimachinery's meta package are printed as JSON, in one form for all versions.
+/// Whether the type is in apimachinery's meta package. Such types are printed as JSON, in one form for all versions.
 fn is_plain(message: &Message) -> bool {
     message.name.contains(".apimachinery.pkg.apis.meta.")
 }
@@ -319,7 +320,7 @@ fn is_pointer(message: &Message, field: &Field) -> bool {
     if field.shape != Shape::Single {
         return true;
     }
-    // The schema table lacks this for the two types.
+    // The schema table does not record that `apiGroup` of these two types is a pointer.
     if field.json == "apiGroup" && matches!(short(message), "TypedLocalObjectReference" | "TypedObjectReference") {
         return true;
     }
@@ -396,7 +397,7 @@ fn list<T>(
     out.push(close);
 }
 
-/// JSON as Go writes it, with HTML characters escaped.
+/// Writes JSON as Go does, with HTML characters escaped.
 fn json(value: &Value, out: &mut Out) {
     for c in value.to_string().chars() {
         match c {
@@ -469,7 +470,7 @@ mod tests {
                 json!({"port": 80, "protocol": "TCP"}),
                 r#"{"Name":"","Protocol":"TCP","AppProtocol":null,"Port":80,"TargetPort":0,"NodePort":0}"#,
             ),
-            // Meta types are printed as in JSON, and metadata inside the struct that has it.
+            // Meta types are printed as JSON, and metadata is printed inside its struct.
             (
                 "apps.v1.Deployment",
                 "spec.selector",
@@ -482,7 +483,7 @@ mod tests {
                 json!([{"uid": "u", "kind": "K", "controller": true}]),
                 r#"[{"apiVersion":"","kind":"K","name":"","uid":"u","controller":true}]"#,
             ),
-            // The struct is reported at one of its fields, or under another name.
+            // Kubernetes reports the struct at one of its fields, or under another name.
             ("flowcontrol.v1.FlowSchema", "spec.distinguisherMethod.type", json!({"type": "x"}), r#"{"Type":"x"}"#),
             (
                 "core.v1.Node",
@@ -496,7 +497,7 @@ mod tests {
                 json!({"name": "d", "nodeID": "n", "allocatable": null}),
                 r#"{"Name":"d","NodeID":"n","TopologyKeys":null,"Allocatable":null}"#,
             ),
-            // A null is printed as its type's zero.
+            // A null is printed as the zero of its type.
             ("core.v1.Pod", "spec.containers[0].image", json!(null), r#""""#),
             ("core.v1.Pod", "spec.priority", json!(null), "null"),
             ("core.v1.Pod", "spec.nosuch", json!({"a": 1}), r#"{"a":1}"#),

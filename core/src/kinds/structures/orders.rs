@@ -1,6 +1,6 @@
-//! Structs whose fields Go declares in another order than that of the Protobuf numbers.
+//! Structs whose fields Go declares in another order than the order of the Protobuf numbers.
 
-/// The name of each such struct, and its JSON field names in order of declaration.
+/// The name of each struct, and its JSON field names in order of declaration.
 pub const ORDERS: &[(&str, &[&str])] = &[
     (
         "JobSpec",

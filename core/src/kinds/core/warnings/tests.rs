@@ -67,7 +67,7 @@ fn what_stands_twice_in_a_pod() {
     let expected =
         ["spec.hostAliases[1].ip: duplicate ip \"1.1.1.1\"", "spec.imagePullSecrets[1].name: duplicate name \"s\""];
     assert_eq!(repeated, expected);
-    // A variable that hides another is reported, unless it extends the other's value.
+    // A variable that hides another variable is reported, unless its value extends the other's value.
     for (second, is_hiding) in [
         (json!({"name": "X", "value": "$(X)"}), true),
         (json!({"name": "X", "value": "$(X)-b"}), false),
