@@ -26,7 +26,7 @@ pub struct Registry {
     /// A hash map, since every request looks up its kind several times.
     groups: HashMap<Arc<str>, Arc<Group>>,
     by_storage: OrdMap<Arc<str>, KindId>,
-    /// The kinds that were removed last, the oldest first.
+    /// The kinds that were removed last, with the oldest removal first.
     retired: Vector<KindId>,
     revision: u64,
     /// Versions of kinds that clients are not offered. The server itself still finds these versions.
@@ -58,7 +58,7 @@ struct ServedVersion {
     by_kind: Vec<Name>,
 }
 
-/// One group of the API with its versions.
+/// One group of the API with its versions, the preferred version first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupVersions {
     pub group: String,
