@@ -22,7 +22,7 @@ impl Amount {
         Amount { nanos: i128::from(number) * UNIT, notation: Notation::Decimal }
     }
 
-    /// `None` if the text is not a quantity.
+    /// Parses a quantity; `None` if the text is not a quantity.
     pub fn parse(text: &str) -> Option<Amount> {
         quantity::read(text).map(|(nanos, notation)| Amount { nanos, notation })
     }
@@ -44,7 +44,7 @@ impl Amount {
         self.nanos < 0
     }
 
-    /// A sum has the notation of its first part that is not zero.
+    /// The sum. It has the notation of the first of the two amounts that is not zero.
     pub fn plus(self, other: Amount) -> Amount {
         let notation = if self.is_zero() { other.notation } else { self.notation };
         Amount { nanos: self.nanos.saturating_add(other.nanos), notation }
@@ -55,8 +55,8 @@ impl Amount {
         Amount { nanos: self.nanos.saturating_sub(other.nanos), notation }
     }
 
-    /// The amount, limited so that sums over any number of objects stay exact: every amount added can be subtracted
-    /// again.
+    /// The amount, limited so that sums over any number of objects stay exact. Each amount that is added to a sum can
+    /// then be subtracted again.
     pub fn countable(self) -> Amount {
         const MOST: i128 = i128::MAX >> 32;
         Amount { nanos: self.nanos.clamp(-MOST, MOST), ..self }
@@ -66,7 +66,7 @@ impl Amount {
         if other.nanos > self.nanos { other } else { self }
     }
 
-    /// The quotient, for display and for comparisons that round as Kubernetes does.
+    /// The quotient, for display, and for comparisons that round as Kubernetes does.
     pub fn ratio(self, other: Amount) -> f64 {
         self.nanos as f64 / other.nanos as f64
     }
@@ -105,7 +105,7 @@ impl Ord for Amount {
     }
 }
 
-/// In Kubernetes' form: with the largest suffix that leaves a whole number.
+/// Prints the amount in Kubernetes' form: with the largest suffix that leaves a whole number.
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = self.rounded_up().nanos / UNIT;

@@ -1,7 +1,7 @@
-//! Checks a document against its message: checks types as Go's decoder would, and removes unknown fields.
+//! Checks a document against its message: checks types as Go's decoder does, and removes unknown fields.
 //!
-//! A single walk in place. A valid document needs no allocation: the path of the walk is a chain of borrowed segments
-//! on the stack, printed only for errors.
+//! The check is a single walk that changes the document in place. A valid document needs no allocation: the path of the
+//! walk is a chain of borrowed segments on the stack, and is printed only for errors.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ pub fn check(schema: &Schema, message: MessageId, document: &mut Value) -> Resul
     check_change(schema, message, document, None)
 }
 
-/// Like [`check`], for a document that was derived from a checked one: shared parts are skipped.
+/// Like [`check`], for a document that was derived from a checked document. Parts that both share are skipped.
 pub fn check_change(
     schema: &Schema,
     message: MessageId,
@@ -58,11 +58,12 @@ pub fn check_change(
 struct Walk<'a> {
     schema: &'a Schema,
     unknown: Texts,
-    /// The number of enclosing values that Kubernetes decodes separately, without looking for unknown fields.
+    /// The number of enclosing values that Kubernetes decodes separately. Inside such values it does not look for
+    /// unknown fields.
     lenient: usize,
 }
 
-/// The current place of the walk.
+/// The path of the value that the walk checks.
 #[derive(Clone, Copy)]
 struct Path<'a> {
     parent: Option<&'a Path<'a>>,
@@ -133,7 +134,8 @@ impl<'a> Walk<'a> {
                 }
             };
             failure = result.err();
-            // A value that Kubernetes reads as empty was replaced by null, and is removed like a null from the client.
+            // A value that Kubernetes reads as empty has been replaced by null. It is removed like a null from the
+            // client.
             let gone = value.is_null() || message.field(key).is_some_and(|field| vanishes(field, value));
             failure.is_some() || !gone
         });
@@ -248,7 +250,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Only JSONSchemaProps has such fields, and they contain JSONSchemaProps.
+    /// Checks a field that contains a JSON schema or a simpler value. Only JSONSchemaProps has such fields.
     fn schema_or(&mut self, ty: Type, owner: Owner<'a>, value: &mut Value, path: &Path) -> Result<(), TypeError> {
         match (ty, value) {
             (_, Value::Object(object)) => self.message(owner.message, object, None, Some(path)),
@@ -360,7 +362,7 @@ fn add_name(path: &mut Cut, name: &str) {
     path.add(name);
 }
 
-/// Rewrites a quantity, which may be sent as a number, into its canonical form: `0.5` becomes `500m`.
+/// Rewrites a quantity into its canonical form: `0.5` becomes `500m`. A client may send a quantity as a number.
 fn check_quantity(value: &mut Value) -> Result<(), TypeError> {
     let problem = |problem: quantity::Problem| TypeError(problem.to_string());
     let sent = match value {
@@ -390,7 +392,7 @@ pub fn raise_to_thousandths(value: &mut Value) {
     *value = Value::from(quantity::canonical(&raised).unwrap_or(raised));
 }
 
-/// Replaces a text by the canonical form that a check returned, if any.
+/// Replaces a text by the canonical form that a check returned, if it returned one.
 fn rewrite(result: Result<Option<String>, String>, text: &mut CompactString) -> Result<(), TypeError> {
     if let Some(better) = result.map_err(TypeError)? {
         *text = better.into();
@@ -398,8 +400,8 @@ fn rewrite(result: Result<Option<String>, String>, text: &mut CompactString) -> 
     Ok(())
 }
 
-/// Whether an empty value counts as absent because Go omits it: a list, a map, or a scalar that is not a pointer.
-/// Exceptions: an empty `managedFields` is a request to reset them, and some lists must not be empty.
+/// Whether an empty value counts as absent because Go omits it: a list, a map, or a scalar that is not a pointer. Two
+/// kinds of lists are kept: an empty `managedFields` is a request to reset them, and some lists must not be empty.
 fn vanishes(field: &Field, value: &Value) -> bool {
     match (field.shape, value) {
         (Shape::List, Value::Array(items)) => {
@@ -420,7 +422,7 @@ fn is_plain_zero(ty: Type, value: &Value) -> bool {
     }
 }
 
-/// Go's value for a null item.
+/// The value that Go's decoder makes of a null item.
 fn zero(ty: Type) -> Value {
     match ty {
         Type::String | Type::Bytes | Type::Duration => Value::from(""),
@@ -455,7 +457,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The type as Go prints it, with its package: `v1.Deployment`.
+/// The name of the type as Go prints it, with the package: `v1.Deployment`.
 fn go_name(message: &Message) -> String {
     let mut parts = message.name.rsplit('.');
     let (name, package) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());

@@ -1,8 +1,9 @@
-//! Sets unset fields: to defaults, and to the zeros that Kubernetes always writes.
+//! Sets unset fields to their defaults, and to the zeros that Kubernetes always writes.
 //!
 //! Rules belong to messages, so that a container gets the same defaults in a Pod and in a CronJob's template. A
-//! document is walked along its schema, outer messages before inner ones: a rule may create an object that then gets
-//! its own defaults. Which messages lead to a rule is computed once; other parts of a document are not visited.
+//! document is walked along its schema, with outer messages before inner messages, because a rule may create an object
+//! that then gets its own defaults. The messages that lead to a rule are computed once; other parts of a document are
+//! not visited.
 
 use super::{Field, Message, MessageId, Schema, Shape, Type, Zero};
 use holdfast_value::{Map, Value};
@@ -13,11 +14,11 @@ pub const ADDED_BYTES_MAX: usize = 8 << 20;
 /// The assumed bytes of each field that a rule's function adds.
 const FIELD_BYTES: usize = 64;
 
-/// Defaults would make the document too large. Filling stopped at that point.
+/// Defaults would make the document too large. Setting defaults stopped at that point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Swollen;
 
-/// The bytes that may still be added.
+/// The number of bytes that may still be added.
 pub(crate) struct Room(pub usize);
 
 impl Room {
@@ -29,45 +30,45 @@ impl Room {
 
 /// The defaults of one message, or of one message in several versions.
 pub struct Rule {
-    /// Message names after `io.k8s.`.
+    /// The names of the messages, without the prefix `io.k8s.`.
     messages: Vec<String>,
     fields: Vec<(&'static str, Value)>,
     run: Option<fn(&mut Map)>,
 }
 
 impl Rule {
-    /// For one message, by its name after `io.k8s.`.
+    /// Makes a rule for one message, by its name without `io.k8s.`.
     pub fn of(message: &str) -> Self {
         Self { messages: vec![message.to_owned()], fields: Vec::new(), run: None }
     }
 
-    /// For a message with the same defaults in several versions of a package.
+    /// Makes a rule for a message that has the same defaults in several versions of a package.
     pub fn in_versions(package: &str, versions: &[&str], message: &str) -> Self {
         let messages = versions.iter().map(|version| format!("{package}.{version}.{message}")).collect();
         Self { messages, fields: Vec::new(), run: None }
     }
 
     /// Sets a field to a value if it is unset. The schema decides whether an empty value counts as unset: it does if
-    /// Kubernetes cannot distinguish the two.
+    /// Kubernetes cannot distinguish an empty value from an absent one.
     pub fn set(mut self, field: &'static str, value: impl Into<Value>) -> Self {
         self.fields.push((field, value.into()));
         self
     }
 
-    /// Like [`Self::set`], with an empty object.
+    /// Like [`Self::set`], but the value is an empty object.
     pub fn set_object(self, field: &'static str) -> Self {
         self.set(field, Map::new())
     }
 
-    /// A function for defaults that depend on other fields. It runs after the constant fields are set and before inner
-    /// messages.
+    /// Adds a function for defaults that depend on other fields. It runs after the constant fields are set and before
+    /// inner messages get their defaults.
     pub fn run(mut self, run: fn(&mut Map)) -> Self {
         self.run = Some(run);
         self
     }
 }
 
-/// The work for each message of a schema.
+/// The defaults of all messages of a schema.
 pub struct Defaults {
     /// The plans, indexed by [`MessageId`].
     plans: Vec<Plan>,
@@ -77,20 +78,20 @@ pub struct Defaults {
 struct Plan {
     fills: Vec<Fill>,
     runs: Vec<fn(&mut Map)>,
-    /// Fields that are shown even if unset, with their zero: `containers: null`, `replicas: 0`. A struct among them is
-    /// filled when it is visited.
+    /// Fields that are shown even if unset, with their zero: `containers: null`, `replicas: 0`. If the field is a
+    /// struct, its own fields are filled when the walk visits it.
     zeros: Vec<Shown>,
-    /// Fields that lead to further work, by name.
+    /// The fields that contain messages with defaults or zeros, ordered by name.
     descend: Vec<Inner>,
 }
 
-/// A field that is always shown.
+/// A field that is always shown, with its zero.
 struct Shown {
     field: String,
     zero: Value,
-    /// The bytes of the entry in JSON.
+    /// The size of the entry in JSON, in bytes.
     bytes: usize,
-    /// A list or map, which may be empty without being null.
+    /// Whether the field is a list or map, which may be empty without being null.
     is_container: bool,
 }
 
@@ -138,7 +139,7 @@ impl Defaults {
         Self { plans }
     }
 
-    /// Finds the fields that lead to messages with work.
+    /// Finds the fields that contain messages with defaults or zeros, at any depth.
     fn connect(schema: &Schema, plans: &mut [Plan]) {
         let has_work = |plan: &Plan| !plan.fills.is_empty() || !plan.runs.is_empty() || !plan.zeros.is_empty();
         let mut active: Vec<bool> = plans.iter().map(has_work).collect();
@@ -146,7 +147,7 @@ impl Defaults {
             Type::Message(id) => Some(id),
             _ => None,
         };
-        // Messages may contain themselves: repeat until no more messages are reached.
+        // Messages may contain themselves, so the search repeats until it finds no more messages.
         loop {
             let mut grown = false;
             for (at, message) in schema.messages.iter().enumerate() {
@@ -172,23 +173,23 @@ impl Defaults {
         }
     }
 
-    /// Sets all defaults. Applying this twice changes nothing more.
+    /// Sets all defaults. A second call changes nothing.
     ///
-    /// Parts that the document shares with a stored one have their defaults, and are skipped.
+    /// Parts that the document shares with a stored document have their defaults already, and are skipped.
     ///
-    /// The added bytes are counted and limited to [`ADDED_BYTES_MAX`]: three megabytes of empty items could become
-    /// gigabytes.
+    /// The added bytes are counted and limited to [`ADDED_BYTES_MAX`], because three megabytes of empty items could
+    /// become gigabytes.
     pub fn apply(&self, message: MessageId, document: &mut Value, stored: Option<&Value>) -> Result<(), Swollen> {
         self.fill(message, document, stored, false, &mut Room(ADDED_BYTES_MAX))
     }
 
-    /// Sets only the zeros that Kubernetes always writes, and writes empty lists and maps like Kubernetes. This does
-    /// not change the meaning.
+    /// Sets only the zeros that Kubernetes always writes, and writes empty lists and maps as Kubernetes does. The
+    /// meaning of the document stays the same.
     pub fn show_zeros(&self, message: MessageId, document: &mut Value, stored: Option<&Value>) -> Result<(), Swollen> {
         self.fill(message, document, stored, true, &mut Room(ADDED_BYTES_MAX))
     }
 
-    /// Like [`Self::show_zeros`], for a stored object, whose size was checked before.
+    /// Like [`Self::show_zeros`], for a stored object, whose size was checked when it was stored.
     pub fn show_all_zeros(&self, message: MessageId, document: &mut Value) {
         let _ = self.fill(message, document, None, true, &mut Room(usize::MAX));
     }
@@ -218,7 +219,7 @@ impl Defaults {
         }
         for Shown { field, zero, bytes, is_container } in &plan.zeros {
             match map.get_mut(field) {
-                // Kubernetes' stores do not distinguish an empty list from an absent one, although a client that sends
+                // Kubernetes' stores do not distinguish an empty list from an absent list, although a client that sends
                 // an empty list becomes its owner.
                 Some(value) if zeros_only && *is_container && is_empty_container(value) => *value = Value::Null,
                 Some(_) => {}
@@ -232,7 +233,7 @@ impl Defaults {
             let stored = stored.and_then(|stored| stored.get(&inner.field));
             inner.each(value, stored, |message, value, stored| self.fill(message, value, stored, zeros_only, room))
         };
-        // Most maps have far fewer fields than their message, so the shorter side is iterated.
+        // Most maps have far fewer fields than their message, so the loop goes over the shorter of the two.
         if map.len() < plan.descend.len() {
             for (field, value) in map.iter_mut() {
                 if let Ok(found) = plan.descend.binary_search_by(|inner| inner.field.as_str().cmp(field)) {
@@ -307,7 +308,7 @@ impl Fill {
     }
 }
 
-/// The bytes of an entry in JSON: `"field":value,`.
+/// The size of an entry in JSON, in bytes: `"field":value,`.
 fn entry_bytes(field: &str, value: &Value) -> usize {
     field.len() + value.to_string().len() + 4
 }
@@ -316,15 +317,15 @@ fn entry_bytes(field: &str, value: &Value) -> usize {
 fn schema_default(field: &Field) -> Option<Value> {
     if let Some(text) = &field.default {
         let value: Value = serde_json::from_str(text).ok()?;
-        // An empty default that would not be shown when set need not be set.
+        // An empty default need not be set if the field is not shown with this value.
         return (!is_empty(&value) || field.zero == Zero::Kept).then_some(value);
     }
-    // Structs that are always present are created, so that rules can look inside.
+    // Structs that are always present are created, so that rules can set fields inside them.
     let is_struct = field.shape == Shape::Single && matches!(field.ty, Type::Message(_));
     (is_struct && field.zero == Zero::Always).then(|| Value::Object(Map::new()))
 }
 
-/// The zero of a field that is always shown. Lists, maps and pointers are null.
+/// The zero of a field that is always shown. The zero of lists, maps and pointers is null.
 fn zero(field: &Field) -> Value {
     if field.shape != Shape::Single || field.zero == Zero::Null {
         return Value::Null;
@@ -353,7 +354,7 @@ fn is_own_metadata(message: &Message, field: &Field) -> bool {
     message.typed && field.json == "metadata"
 }
 
-/// Whether Kubernetes reads the value as absent if the field is not a pointer.
+/// Whether the value is the zero of its type. If the field is not a pointer, Kubernetes reads such a value as absent.
 pub(crate) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -361,7 +362,7 @@ pub(crate) fn is_empty(value: &Value) -> bool {
         Value::Number(number) => number.as_i64() == Some(0),
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
-        // An empty object is a value: `emptyDir: {}`.
+        // An empty object is not a zero: `emptyDir: {}` chooses a volume source.
         Value::Object(_) => false,
     }
 }
@@ -413,7 +414,7 @@ pub(crate) mod testing {
     use crate::schema::schema;
     use expect_test::Expect;
 
-    /// Compares the lines that defaulting adds to, changes in, and removes from a document.
+    /// Compares the lines that setting defaults adds to, changes in, and removes from a document.
     pub(crate) fn check(message: &str, document: Value, expected: Expect) {
         let id = schema().id(&format!("io.k8s.{message}")).unwrap_or_else(|| panic!("no message {message}"));
         let mut filled = document.clone();
@@ -584,7 +585,7 @@ mod tests {
             for at in 0..messages {
                 let mut value = wrong.clone();
                 apply(MessageId(at as u32), &mut value).expect("few defaults");
-                // Each field of each message in turn.
+                // Sets each field of each message, one at a time, to a value of the wrong type.
                 for field in &schema().messages[at].fields {
                     let mut value = json!({ (field.json.clone()): wrong });
                     apply(MessageId(at as u32), &mut value).expect("few defaults");

@@ -1,12 +1,12 @@
-//! Go's names for types and fields in decoder errors, as far as the schema table lacks them: named string types, and
-//! structs embedded without a JSON name.
+//! Go's names for types and fields in decoder errors that the schema table lacks: named string types, and structs
+//! embedded without a JSON name.
 //!
-//! Only error messages need these, so lookups may be slow.
+//! Only error messages need these names, so a look-up may be slow.
 
 use super::{Field, Message};
 use std::sync::LazyLock;
 
-/// The subject of a row of the table, by its first word.
+/// The meaning of the name in a row, given by the row's first word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Named {
     /// The struct that contains an inlined field.
@@ -19,7 +19,7 @@ enum Named {
     Whole,
 }
 
-/// A line of `core/data/go-names.txt`; the head of that file explains the format.
+/// A row of `core/data/go-names.txt`. The head of that file explains the format.
 struct Row {
     named: Named,
     messages: Vec<&'static str>,
@@ -82,7 +82,7 @@ pub fn is_text(name: &str) -> bool {
     ROWS.iter().any(|row| row.named == Named::Item && bare(row.name) == bare(name))
 }
 
-/// The Go structs that the field is embedded in: `VolumeSource`. Empty for the message's own fields.
+/// The Go structs that embed the field, such as `VolumeSource`. Empty for the message's own fields.
 pub(super) fn embedded(message: &Message, field: &Field) -> Vec<&'static str> {
     let mut names = Vec::new();
     let mut within = message.name.rsplit('.').next().unwrap_or_default();

@@ -36,13 +36,13 @@ impl Layout<'static> {
 }
 
 impl Layout<'_> {
-    /// Checks the types that decoding depends on, and returns the paths of the unknown fields that it removed. For a
-    /// custom object this covers only the metadata; its schema validates the rest later.
+    /// Checks the types that decoding depends on. Returns the paths of the unknown fields that it removed. For a custom
+    /// object this covers only the metadata; the object's schema validates the rest later.
     pub fn check(self, document: &mut Value) -> Result<Texts, TypeError> {
         self.check_change(document, None)
     }
 
-    /// Like [`Self::check`], for a document that was derived from a checked one.
+    /// Like [`Self::check`], for a document that was derived from a checked document.
     pub fn check_change(self, document: &mut Value, checked: Option<&Value>) -> Result<Texts, TypeError> {
         match self {
             Layout::Table(schema, message) => check_change(schema, message, document, checked),
@@ -50,7 +50,7 @@ impl Layout<'_> {
         }
     }
 
-    /// The message, for features that only built-in kinds have.
+    /// The message of a built-in kind; `None` for a custom kind. Some features exist for built-in kinds only.
     pub fn message(self) -> Option<MessageId> {
         match self {
             Layout::Table(_, message) => Some(message),
@@ -84,7 +84,7 @@ impl Custom<'_> {
         Ok(unknown)
     }
 
-    /// Removes unknown fields if the definition asks for it.
+    /// Removes unknown fields, unless the definition preserves them.
     pub fn prune(self, document: &mut Value) {
         if self.prunes {
             self.schema.prune(document);

@@ -1,7 +1,7 @@
 //! The table of field types: the layout of every message of the built-in API.
 //!
-//! Type checks, pruning, merge keys, list types, Protobuf numbers and OpenAPI all read it. It is parsed once, from the
-//! text that `cargo xtask schema` writes (`core/schema/table.txt`).
+//! Type checks, pruning, merge keys, list types, Protobuf numbers and OpenAPI all use this table. It is parsed once,
+//! from the text that `cargo xtask schema` writes (`core/schema/table.txt`).
 
 pub mod amount;
 mod check;
@@ -23,7 +23,7 @@ pub use crate::object::duration::nanos as duration_nanos;
 pub use check::{TypeError, check, check_change, raise_to_thousandths};
 pub use parse::ParseError;
 
-/// Index of a message in [`Schema::messages`].
+/// The index of a message in [`Schema::messages`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MessageId(pub u32);
 
@@ -40,16 +40,17 @@ pub struct Schema {
 pub struct Message {
     /// The OpenAPI definition's name: `io.k8s.api.apps.v1.Deployment`.
     pub name: String,
-    /// The fields as in JSON, ordered by JSON name. Fields of an inlined struct are included; their `inline` has their
-    /// Protobuf path.
+    /// The fields as in JSON, ordered by JSON name. The fields of an inlined struct are included; `inline` of such a
+    /// field has its Protobuf path.
     pub fields: Vec<Field>,
-    /// `+structType=atomic` on the type itself.
+    /// Whether the type itself has `+structType=atomic`.
     pub atomic: bool,
-    /// JSON has `apiVersion` and `kind`, which are not among the fields because Protobuf has them in the envelope.
+    /// Whether JSON has `apiVersion` and `kind`. They are not among the fields, because Protobuf has them in the
+    /// envelope.
     pub typed: bool,
 }
 
-/// A resource as named in the table's sources. Resources of older versions are not listed.
+/// A resource as named in the table's sources, which do not list resources of older versions.
 #[derive(Debug)]
 pub struct Resource {
     /// The group; empty for the core group.
@@ -63,11 +64,11 @@ pub struct Resource {
 
 #[derive(Debug, Clone)]
 pub struct Field {
-    /// Name in JSON.
+    /// The name in JSON.
     pub json: String,
-    /// Protobuf field number.
+    /// The Protobuf field number.
     pub number: u32,
-    /// Protobuf numbers of the nested messages that JSON inlines, outermost first. Empty for most fields.
+    /// The Protobuf numbers of the nested messages that JSON inlines, outermost first. Empty for most fields.
     pub inline: Vec<u32>,
     pub ty: Type,
     pub shape: Shape,
@@ -75,14 +76,14 @@ pub struct Field {
     pub zero: Zero,
     pub list_type: ListType,
     pub list_map_keys: Vec<String>,
-    /// `mapType` or `structType` is atomic.
+    /// Whether `mapType` or `structType` is atomic.
     pub atomic: bool,
-    /// `structType` is granular: the field is not atomic, even if its type is.
+    /// Whether `structType` is granular, so that the field is not atomic even if its type is.
     pub granular: bool,
     pub patch_merge: bool,
     pub patch_retain_keys: bool,
     pub patch_merge_key: Option<String>,
-    /// `+default=…`, as JSON text.
+    /// The value of `+default=…`, as JSON text.
     pub default: Option<String>,
 }
 
@@ -90,7 +91,7 @@ pub struct Field {
 pub enum Shape {
     Single,
     List,
-    /// Keys are strings.
+    /// A map whose keys are strings.
     Map,
 }
 
@@ -101,18 +102,18 @@ pub enum Type {
     Int32,
     Int64,
     Double,
-    /// Base64 in JSON.
+    /// Bytes, which are base64 in JSON.
     Bytes,
     Message(MessageId),
     IntOrString,
     Quantity,
-    /// RFC 3339 with seconds.
+    /// A time in RFC 3339 with seconds.
     Time,
-    /// RFC 3339 with six digits.
+    /// A time in RFC 3339 with six digits of fraction.
     MicroTime,
-    /// Go duration string.
+    /// A duration as Go writes it.
     Duration,
-    /// Any JSON object; in Protobuf bytes.
+    /// Any JSON object, which is bytes in Protobuf.
     RawExtension,
     FieldsV1,
     /// Any JSON value (apiextensions).
@@ -130,9 +131,9 @@ pub enum Zero {
     /// The rule for the field's type applies.
     #[default]
     Plain,
-    /// A zero on the wire is explicit: it is kept.
+    /// A zero from Protobuf is explicit and is kept.
     Kept,
-    /// Like `Kept`; an absent value is shown as null.
+    /// Like `Kept`, and an absent value is shown as null.
     Null,
     /// A zero value is not shown.
     Dropped,
@@ -172,14 +173,14 @@ impl Zero {
         matches!(self, Zero::Kept | Zero::Null)
     }
 
-    /// Whether the field is shown even if unset.
+    /// Whether the field is shown even if it is unset.
     pub fn is_shown(self) -> bool {
         matches!(self, Zero::Always | Zero::Null)
     }
 }
 
 impl Field {
-    /// The zero of a scalar that is always shown.
+    /// The zero of this field if it is a scalar that is always shown.
     pub fn always(&self) -> Option<Value> {
         let is_always = self.zero == Zero::Always && self.shape == Shape::Single;
         match self.ty {
@@ -193,8 +194,8 @@ impl Field {
 }
 
 impl Message {
-    /// A linear search: lists are short, and names of another length are rejected without comparing text. A binary
-    /// search would compare text.
+    /// The field with this JSON name. The search is linear, because lists are short and names of another length are
+    /// rejected without comparing text. A binary search would compare text.
     pub fn field(&self, json: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.json == json)
     }

@@ -1,4 +1,4 @@
-//! Reads the table's text. Its header explains the lines; `tools/xtask/src/schema/text.rs` writes them.
+//! Reads the table's text. The text's header explains the lines; `tools/xtask/src/schema/text.rs` writes them.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -6,7 +6,7 @@ use super::{Field, ListType, Message, MessageId, Resource, Schema, Shape, Type, 
 
 const PREFIX: &str = "io.k8s.";
 
-/// An error in the table, with its line.
+/// An error in the table, with the number of its line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ParseError {
     pub line: usize,
@@ -65,7 +65,7 @@ impl Schema {
     }
 }
 
-/// Fields refer to messages further down, so names are collected first.
+/// The names of all messages. They are collected first, because fields may refer to messages that come later.
 fn names(text: &str) -> Result<BTreeMap<String, MessageId>, ParseError> {
     let mut names: BTreeMap<String, MessageId> = BTreeMap::new();
     for (line, content) in lines(text) {

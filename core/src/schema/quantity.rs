@@ -24,14 +24,14 @@ pub fn check(text: &str) -> Result<(), Problem> {
     parse(text).map(|_| ())
 }
 
-/// Kubernetes' canonical form: the largest suffix that leaves a whole number, nothing finer than nano. Quantities of
-/// more than 38 digits or with huge exponents are returned unchanged.
+/// Kubernetes' canonical form: the largest suffix that leaves a whole number, and no amount finer than nano. Quantities
+/// of more than 38 digits or with huge exponents are returned unchanged.
 pub fn canonical(text: &str) -> Result<String, Problem> {
     let parts = parse(text)?;
     Ok(parts.canonical().unwrap_or_else(|| text.trim().to_string()))
 }
 
-/// Compares two quantities by amount; `None` if one is not a quantity.
+/// Compares two quantities by amount; `None` if one of the texts is not a quantity.
 pub fn compare(a: &str, b: &str) -> Option<std::cmp::Ordering> {
     Some(nanos(a)?.cmp(&nanos(b)?))
 }
@@ -41,14 +41,14 @@ pub fn nanos(text: &str) -> Option<i128> {
     Some(parse(text).ok()?.nanos())
 }
 
-/// The amount in whole units, rounded up; `None` as for [`nanos`].
+/// The amount in whole units, rounded up; `None` if the text is not a quantity.
 pub fn whole(text: &str) -> Option<i128> {
     const UNIT: i128 = 1_000_000_000;
-    // Dividing first cannot overflow; adding before the division could.
+    // Dividing first cannot overflow. Adding before the division could.
     nanos(text).map(|nanos| nanos.div_euclid(UNIT) + i128::from(nanos.rem_euclid(UNIT) != 0))
 }
 
-/// How a quantity was written; sums are shown in the same notation.
+/// The notation in which a quantity was written. Sums are shown in the same notation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notation {
     Decimal,
@@ -56,7 +56,7 @@ pub enum Notation {
     Binary,
 }
 
-/// The amount in billionths, rounded up, and its notation; `None` as for [`nanos`].
+/// The amount in billionths, rounded up, and its notation; `None` if the text is not a quantity.
 pub fn read(text: &str) -> Option<(i128, Notation)> {
     let parts = parse(text).ok()?;
     let notation = match parts.suffix {
@@ -91,9 +91,10 @@ const DECIMAL: [(&str, i32); 10] =
 const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 /// The finest unit is nano.
 const FINEST: i32 = -9;
-/// Larger amounts are cut to this whole number of units, so that a huge request counts as huge and not as nothing.
+/// The maximum amount in billionths, a whole number of units. Larger amounts are cut to it, so that a huge request
+/// counts as huge and not as nothing.
 const MOST: i128 = i128::MAX / 1_000_000_000 * 1_000_000_000;
-/// Larger powers of ten are not computed.
+/// The limit of powers of ten that are computed.
 const POWER_MAX: u32 = 1_000;
 
 fn parse(text: &str) -> Result<Parts<'_>, Problem> {
@@ -152,7 +153,7 @@ impl Parts<'_> {
         if self.negative { -number } else { number }
     }
 
-    /// `None` if there are too many digits.
+    /// The exact amount in billionths, rounded up; `None` if there are too many digits.
     fn exact_nanos(&self) -> Option<i128> {
         let fraction = self.fraction.trim_end_matches('0');
         let digits = format!("{}{fraction}", self.whole);
@@ -170,7 +171,7 @@ impl Parts<'_> {
         Some(if self.negative { -number } else { number })
     }
 
-    /// `None` if the number is too long to compute with.
+    /// The canonical form; `None` if the number is too long to compute with.
     fn canonical(&self) -> Option<String> {
         let digits = format!("{}{}", self.whole, self.fraction);
         let digits = digits.trim_start_matches('0');
@@ -226,7 +227,7 @@ impl Parts<'_> {
     }
 }
 
-/// `number / 10^power`, rounded up; for numbers that are not negative.
+/// `number / 10^power`, rounded up. The number must not be negative.
 fn divide_up(number: i128, power: u32) -> i128 {
     match 10_i128.checked_pow(power) {
         Some(divisor) => number / divisor + i128::from(number % divisor != 0),
@@ -282,7 +283,7 @@ mod tests {
         }
     }
 
-    /// Amounts near the largest of 128 bits are computed correctly, or left alone.
+    /// Amounts near the largest of 128 bits are computed correctly, or returned unchanged.
     #[test]
     fn amounts_near_the_limits_do_not_overflow() {
         let largest = i128::MAX.to_string();
@@ -319,7 +320,8 @@ mod tests {
         #[test]
         fn canonical_is_stable(text in "[+-]?[0-9]{1,12}(\\.[0-9]{0,12})?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|e[+-]?[0-9]{1,2})?") {
             if let Ok(once) = canonical(&text) {
-                // A binary number that no suffix divides is written without suffix, and parsed again as decimal.
+                // A binary number that no suffix divides is written without a suffix, and the second call parses it as
+                // decimal.
                 let twice = canonical(&once).expect("a quantity");
                 proptest::prop_assert_eq!(compare(&once, &twice).unwrap_or(Ordering::Equal), Ordering::Equal);
                 proptest::prop_assert_eq!(canonical(&twice), Ok(twice));

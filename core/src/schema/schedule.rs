@@ -19,17 +19,17 @@ const DESCRIPTORS: [(&str, &str); 7] = [
 ];
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-/// How many years after the current year are searched for the next time.
+/// The number of years after the current year in which the next time is searched.
 const YEARS_MAX: i16 = 5;
 
 struct Field {
     first: u32,
     last: u32,
-    /// Names of the values, starting with the first value.
+    /// Names of the values; the first name belongs to the first value.
     names: &'static [&'static str],
 }
 
-/// Minute, hour, day of the month, month, day of the week.
+/// The fields of a schedule: minute, hour, day of the month, month, day of the week.
 const FIELDS: [Field; 5] = [
     Field { first: 0, last: 59, names: &[] },
     Field { first: 0, last: 23, names: &[] },
@@ -48,7 +48,7 @@ pub struct Schedule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Times {
     At([Values; 5]),
-    /// This many seconds after the previous time.
+    /// A time that is this many seconds after the previous time.
     Every(i64),
 }
 
@@ -66,7 +66,7 @@ impl Values {
     }
 }
 
-/// The names of time zones; case matters.
+/// The names of time zones, which are case-sensitive.
 static ZONES: LazyLock<BTreeSet<&str>> =
     LazyLock::new(|| include_str!("../../data/time-zones.txt").lines().filter(|line| !line.starts_with('#')).collect());
 
@@ -87,12 +87,12 @@ pub fn zone(name: &str) -> Option<TimeZone> {
 }
 
 impl Schedule {
-    /// Errors have Kubernetes' wording.
+    /// Parses a schedule. Errors have Kubernetes' wording.
     pub fn parse(text: &str) -> Result<Schedule, String> {
-        // Older clients put the time zone here, before the schedule.
+        // Older clients write the time zone before the schedule.
         let (zone, text) = match text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) {
             Some(zoned) => {
-                // A bug of the Go parser, whose panic message Kubernetes reports.
+                // The Go parser has a bug here, and Kubernetes reports the message of its panic.
                 let nothing_else = "invalid schedule format: runtime error: slice bounds out of range [:-1]";
                 let (zone, rest) = zoned.split_once(' ').ok_or(nothing_else)?;
                 check_zone(zone).map_err(|why| format!("provided bad location {zone}: {why}"))?;
@@ -109,7 +109,7 @@ impl Schedule {
         self.zone.as_deref()
     }
 
-    /// The first time after `after` within five years.
+    /// The first time after `after`; `None` if there is no such time within five years.
     ///
     /// A local time that clocks skip when they go forward is skipped. A local time that occurs twice fires twice.
     pub fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
@@ -263,7 +263,7 @@ mod tests {
             ("30 6 * jan,jul *", "2026-02-10T00:00:00Z", "2026-07-01T06:30:00"),
             ("0 0 29 2 *", "2026-01-01T00:00:00Z", "2028-02-29T00:00:00"),
             ("0 0 31 2 *", "2026-01-01T00:00:00Z", "never"),
-            // If both day fields are restricted, either suffices. A step other than one restricts the field, a star
+            // If both day fields are restricted, either suffices. A step other than one restricts the field; a star
             // does not.
             ("0 0 13 * fri", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00"),
             ("0 0 * * fri", "2026-01-02T00:00:00Z", "2026-01-09T00:00:00"),

@@ -1,14 +1,14 @@
-//! Quantities that two documents spell differently: `1Gi` and `1073741824`.
+//! Quantities that two documents spell differently, such as `1Gi` and `1073741824`.
 //!
-//! Kubernetes compares quantities by amount when it checks whether a field has changed. Documents here are compared as
-//! written; so for such a check the new document first gets the old spelling of equal amounts.
+//! Kubernetes compares quantities by amount when it checks whether a field has changed. This server compares documents
+//! as written, so for such a check the new document first gets the old spelling of each equal amount.
 
 use super::{Field, MessageId, Schema, Shape, Type, quantity, schema};
 use holdfast_value::{Map, Value};
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
-/// `new` with the spelling of `old` for each equal amount; `None` if all are spelled the same.
+/// The document `new` with the spelling of `old` for each equal amount; `None` if all amounts have the same spelling.
 pub fn respelled(message: MessageId, new: &Value, old: &Value) -> Option<Value> {
     match (new, old) {
         (Value::Object(new), Value::Object(old)) => object(message, new, old).map(Value::Object),
@@ -88,7 +88,7 @@ fn has_amounts(message: MessageId) -> bool {
 
 fn with_amounts(schema: &Schema) -> Vec<bool> {
     let mut found = vec![false; schema.messages.len()];
-    // Messages may contain themselves: repeat until no more messages are reached.
+    // Messages may contain themselves, so the search repeats until it finds no more messages.
     loop {
         let mut grown = false;
         for (at, message) in schema.messages.iter().enumerate() {
@@ -113,7 +113,8 @@ mod tests {
     use super::*;
     use holdfast_value::json;
 
-    /// A document of the message with its first quantity set, at any depth. Messages already met are not entered again.
+    /// A document of the message with its first quantity set, at any depth. A message that was entered before is not
+    /// entered again.
     fn with_amount(message: MessageId, field: &Field, amount: &str, met: &mut Vec<MessageId>) -> Option<Value> {
         let inner = match field.ty {
             Type::Quantity => Value::from(amount),
@@ -134,7 +135,7 @@ mod tests {
         })
     }
 
-    /// This holds for every field of the table that is or leads to a quantity.
+    /// Covers every field of the table that is a quantity or contains one.
     #[test]
     fn every_amount_is_compared_by_what_it_comes_to() {
         let mut amounts = 0;

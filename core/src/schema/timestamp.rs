@@ -1,4 +1,4 @@
-//! Times in documents: RFC 3339 as Go's `time.Parse` reads it, with Go's errors.
+//! Times in documents: RFC 3339 as Go's `time.Parse` reads it, and Go's errors.
 
 use jiff::{
     SignedDuration,
@@ -10,22 +10,23 @@ use crate::object::duration::quoted;
 const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
 const MICROS: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// Checks a `Time`: a fraction is accepted and dropped. `Ok(Some(text))` is Kubernetes' form if it differs.
+/// Checks a `Time`. A fraction is accepted and dropped. `Ok(Some(text))` is Kubernetes' form if it differs from the
+/// text.
 pub fn seconds(text: &str) -> Result<Option<String>, String> {
     let time = parse(text, SECONDS)?;
-    // No other valid spelling has this length: a one-digit hour or a fraction would change it.
+    // No other valid spelling has this length, because a one-digit hour or a fraction would change it.
     let canonical = text.len() == "2006-01-02T15:04:05Z".len() && text.ends_with('Z');
     Ok((!canonical).then(|| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
 }
 
-/// Checks a `MicroTime`: exactly six digits of fraction are required.
+/// Checks a `MicroTime`, which must have exactly six digits of fraction.
 pub fn micros(text: &str) -> Result<Option<String>, String> {
     let time = parse(text, MICROS)?;
     let canonical = text.len() == "2006-01-02T15:04:05.000000Z".len() && text.ends_with('Z') && !text.contains(',');
     Ok((!canonical).then(|| time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()))
 }
 
-/// Parses into UTC.
+/// Parses a time and converts it to UTC.
 fn parse(text: &str, layout: &'static str) -> Result<DateTime, String> {
     let mut reader = Reader { text, rest: text, layout };
     let year = reader.number("2006", 4, 4)?;
@@ -98,7 +99,7 @@ impl<'a> Reader<'a> {
         Ok(number.bytes().fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0')))
     }
 
-    /// Skips the fraction, which a `Time` does not show.
+    /// Skips the fraction, which is not part of a `Time` in a document.
     fn skip_fraction(&mut self) {
         if let Some(fraction) = self.rest.strip_prefix(['.', ',']) {
             let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
@@ -108,7 +109,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Six digits of fraction, in nanoseconds.
+    /// Reads six digits of fraction. The result is in nanoseconds.
     fn six_digits(&mut self) -> Result<i32, String> {
         let digits = self.rest.strip_prefix(['.', ',']).and_then(|fraction| fraction.as_bytes().get(..6));
         match digits {
@@ -120,7 +121,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The offset in seconds east of UTC.
+    /// Reads the offset in seconds east of UTC.
     fn zone(&mut self) -> Result<i64, String> {
         if let Some(rest) = self.rest.strip_prefix('Z') {
             self.rest = rest;
@@ -134,7 +135,7 @@ impl<'a> Reader<'a> {
         }
         let two = |tens: &u8, ones: &u8| i64::from(tens - b'0') * 10 + i64::from(ones - b'0');
         let (hours, minutes) = (two(h1, h2), two(m1, m2));
-        // As in Go, the limits themselves are accepted, since offsets of a whole day occur.
+        // As in Go, the limits themselves are accepted, because offsets of a whole day occur.
         self.range("time zone offset hour", hours <= 24)?;
         self.range("time zone offset minute", minutes <= 60)?;
         self.rest = &self.rest[6..];

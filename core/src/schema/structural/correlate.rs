@@ -1,10 +1,10 @@
-//! Finds the old value for a new one, and compares the two.
+//! Finds the old value that belongs to a new value, and compares the two.
 
 use super::{ListType, Structural, invariants};
 use holdfast_value::{CompactString, Value};
 use std::collections::BTreeMap;
 
-/// The old list's items, for comparison with new ones.
+/// The items of the old list, for comparison with new items.
 pub(super) enum OldItems<'a> {
     None,
     ByKeys(BTreeMap<String, &'a Value>, &'a [String]),
@@ -17,7 +17,7 @@ impl<'a> OldItems<'a> {
             Some(ListType::Map(keys)) => {
                 OldItems::ByKeys(items.iter().map(|item| (key_text(item, keys), item)).collect(), keys)
             }
-            // Items of these lists have no identity.
+            // Items of these lists have no identity, so a new item has no old item.
             None | Some(ListType::Atomic | ListType::Set) => OldItems::None,
         }
     }

@@ -6,12 +6,13 @@ use holdfast_value::Value;
 
 impl Structural {
     /// Sets absent fields that have a default. A null that the schema does not allow counts as absent and is removed.
-    /// Copies of defaults stop when the object would become too large: the client chooses how many there are.
+    /// The copies of defaults have a size limit, because the client chooses how many copies there are.
     pub fn apply_defaults(&self, object: &mut Value) -> Result<(), Swollen> {
         walk(self, object, true, &mut Room(ADDED_BYTES_MAX))
     }
 
-    /// The same for the result of server-side apply: a null without a default stays, so that validation reports it.
+    /// Like [`Self::apply_defaults`], for the result of server-side apply: a null without a default stays, so that
+    /// validation reports it.
     pub fn apply_defaults_beside_nulls(&self, object: &mut Value) -> Result<(), Swollen> {
         walk(self, object, false, &mut Room(ADDED_BYTES_MAX))
     }
@@ -23,7 +24,7 @@ impl Structural {
     }
 }
 
-/// The bytes of an entry in JSON besides its name and value.
+/// The bytes of an entry in JSON in addition to its name and value.
 const ENTRY_BYTES: usize = 4;
 
 fn walk(schema: &Structural, value: &mut Value, nulls_go: bool, room: &mut Room) -> Result<(), Swollen> {
@@ -59,7 +60,7 @@ fn walk(schema: &Structural, value: &mut Value, nulls_go: bool, room: &mut Room)
         Value::Array(items) => {
             let Some(schema) = schema.items.as_deref() else { return Ok(()) };
             for item in items {
-                // A null item without a default stays, since removing it would move the items behind it.
+                // A null item without a default stays, because removing it would move the items after it.
                 if item.is_null()
                     && !schema.nullable
                     && let Some(default) = schema.copy_default("", room)?

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 pub(crate) struct Format {
     /// The name as spelled in the schema.
     pub name: Box<str>,
-    /// The check; `None` for number formats, which require only the type.
+    /// The check of a text; `None` for number formats, which require only the type.
     check: Option<Check>,
 }
 
@@ -132,14 +132,14 @@ fn is_date_time(text: &str) -> bool {
     is_date(date) && clock.len() == 3 && clock.iter().zip(limits).all(in_range) && is_zone
 }
 
-/// A Go duration, or numbers with named units: `3 weeks`.
+/// Whether the text is a Go duration, or numbers with named units: `3 weeks`.
 fn is_duration(text: &str) -> bool {
     check_duration(text).is_ok() || worded_duration(text).is_some()
 }
 
 const SECOND: i64 = 1_000_000_000;
 const HOUR: i64 = 3_600 * SECOND;
-/// Units by exact spellings, and by the beginning of the word; in nanoseconds.
+/// Units by exact spellings, and by the beginning of the word. The sizes are in nanoseconds.
 const UNITS: &[(&[&str], &str, i64)] = &[
     (&["ns"], "nano", 1),
     (&["us", "µs"], "micro", 1_000),
@@ -151,8 +151,8 @@ const UNITS: &[(&[&str], &str, i64)] = &[
     (&["w", "wk"], "week", 7 * 24 * HOUR),
 ];
 
-/// A duration in words, `2 days 3hours`, in nanoseconds. Numbers with units count anywhere in the text, as in `PT1H`.
-/// If there is any known unit, unknown ones are ignored.
+/// A duration in words, such as `2 days 3hours`, in nanoseconds. Numbers with units count anywhere in the text, as in
+/// `PT1H`. If there is any known unit, unknown units are ignored.
 pub(crate) fn worded_duration(text: &str) -> Option<i64> {
     let mut nanos: Option<i64> = None;
     let mut rest = text;
@@ -177,7 +177,7 @@ pub(crate) fn worded_duration(text: &str) -> Option<i64> {
     nanos
 }
 
-/// `a@b`, or with a name: `Jo <a@b>`.
+/// Whether the text is an email address: `a@b`, or with a name: `Jo <a@b>`.
 fn is_email(text: &str) -> bool {
     let text = text.trim_matches([' ', '\t']);
     let address = match text.strip_suffix('>').and_then(|text| text.rsplit_once('<')) {
@@ -224,7 +224,8 @@ fn is_hex_color(text: &str) -> bool {
     matches!(digits.len(), 3 | 6) && all(digits, |byte| byte.is_ascii_hexdigit())
 }
 
-/// Labels of letters, digits, symbols and inner dashes; the last of several has at least two characters.
+/// Whether the text is a host name: labels of letters, digits, symbols and inner dashes. If there are several labels,
+/// the last has at least two characters.
 fn is_hostname(text: &str) -> bool {
     let labels: Vec<&str> = text.split('.').collect();
     let is_letter = |c: char| c.is_ascii_alphanumeric() || (!c.is_ascii() && !c.is_numeric() && !c.is_whitespace());
@@ -260,7 +261,7 @@ fn is_isbn(text: &str, digits: usize) -> bool {
     }
 }
 
-/// Groups of two or four hexadecimal digits, for 6, 8 or 20 bytes.
+/// Whether the text is a MAC address: groups of two or four hexadecimal digits, for 6, 8 or 20 bytes.
 fn is_mac(text: &str) -> bool {
     let groups = |separator: char, digits: usize, counts: [usize; 3]| {
         let mut count = 0;
@@ -292,7 +293,7 @@ fn is_social_security_number(text: &str) -> bool {
         && matches!(separators.as_slice(), [] | [3] | [5] | [3, 6])
 }
 
-/// A path, or a scheme and the rest, as Go parses a request URI.
+/// Whether Go parses the text as a request URI: a path, or a scheme and the rest.
 fn is_uri(text: &str) -> bool {
     if text.is_empty() || !all(text, |byte| byte >= b' ' && byte != 0x7f) {
         return false;
@@ -349,7 +350,7 @@ fn has_good_escapes(text: &str) -> bool {
     text.split('%').skip(1).all(|part| part.len() >= 2 && part.bytes().take(2).all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Each dash is optional.
+/// Whether the text is a UUID. Each dash is optional.
 fn is_uuid(text: &str, version: Option<u8>) -> bool {
     let mut plain = Vec::with_capacity(32);
     let mut dashed = false;

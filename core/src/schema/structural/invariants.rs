@@ -11,7 +11,7 @@ use holdfast_value::{Map, Value};
 use std::collections::BTreeMap;
 
 impl Structural {
-    /// The violations in embedded resources.
+    /// The violations of the rules for embedded resources.
     pub(super) fn embedded_causes(&self, object: &Value, prefix: &str) -> Causes {
         let mut causes = Causes::default();
         walk(self, At::root(object), &mut |schema, at| {
@@ -25,7 +25,7 @@ impl Structural {
         causes
     }
 
-    /// Duplicate items of sets and keyed lists; each second occurrence is reported.
+    /// The duplicate items of sets and keyed lists. Each repeated occurrence is reported.
     pub(super) fn duplicates(&self, object: &Value) -> Causes {
         let mut causes = Causes::default();
         walk(self, At::root(object), &mut |schema, list| {
@@ -54,14 +54,14 @@ impl Structural {
     }
 }
 
-/// The violations of the rules for all resources.
+/// The violations of the rules that all resources must follow.
 pub(super) fn resource_causes(object: &Value) -> Causes {
     let mut causes = Causes::default();
     embedded(At::root(object), &mut causes);
     causes
 }
 
-/// The fields of an item that identify it, as far as they are set.
+/// The fields that identify an item in a keyed list, as far as the item sets them.
 pub(super) fn key_of(item: &Value, keys: &[String]) -> Value {
     keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone()))).collect::<Map>().into()
 }

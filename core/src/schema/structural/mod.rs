@@ -1,10 +1,11 @@
 //! Structural schemas: the schema of a version of a custom resource, from its CustomResourceDefinition.
 //!
 //! [`Structural::parse`] compiles the definition's JSON once. Custom objects are pruned, defaulted and validated by the
-//! result. `well_formed` validates the definition itself, on its JSON, because only the JSON has the paths for
-//! messages.
+//! result. `well_formed` validates the definition itself. It works on the definition's JSON, because only the JSON has
+//! the paths that messages show.
 //!
-//! Schemas inside `allOf`, `anyOf`, `oneOf` or `not` have the same type, but use fewer of its fields.
+//! Schemas inside the junctors `allOf`, `anyOf`, `oneOf` and `not` have the same Rust type, but use fewer of its
+//! fields.
 
 mod correlate;
 pub(super) mod default;
@@ -50,9 +51,9 @@ pub struct Structural {
     /// Whether this schema or a schema below it has validation rules, so that other schemas are skipped quickly.
     has_rules: bool,
     checks: Option<Box<Checks>>,
-    /// The size of the default in JSON.
+    /// The bytes of the default in JSON.
     default_bytes: usize,
-    /// The properties with a default; each item, even an empty one, is visited only for these.
+    /// The properties with a default. Setting defaults visits each item, even an empty one, only for these properties.
     defaulted: Vec<String>,
 }
 
@@ -78,11 +79,11 @@ pub enum Additional {
 pub enum ListType {
     Atomic,
     Set,
-    /// The list is keyed by these fields of its items.
+    /// A list whose items are identified by these fields.
     Map(Vec<String>),
 }
 
-/// The checks of a value besides its type.
+/// The checks of a value in addition to the check of its type.
 #[derive(Debug, Clone, Default)]
 struct Checks {
     format: Option<Format>,
@@ -114,7 +115,7 @@ struct Limits {
     max: Option<i64>,
 }
 
-/// The values of an `enum`: as shown, and as keys for lookup.
+/// The values of an `enum`, as texts for messages and as keys for look-up.
 #[derive(Debug, Clone)]
 struct Members {
     shown: Vec<String>,
@@ -151,7 +152,7 @@ impl Structural {
         Structural { preserve_unknown_fields: true, ..Structural::default() }
     }
 
-    /// The schema of an object's field.
+    /// The schema of a field of an object; `None` if the schema does not describe the field.
     pub fn field(&self, name: &str) -> Option<&Structural> {
         self.properties.get(name).or_else(|| self.additional_properties.as_ref()?.schema())
     }
@@ -162,14 +163,15 @@ impl Structural {
     }
 }
 
-/// Fields of every resource, independent of its schema.
+/// The fields that every resource has, whatever its schema.
 const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 fn is_meta(field: &str) -> bool {
     META_FIELDS.contains(&field)
 }
 
-/// Complaints up to a limit: many complaints with a long path could take far more memory than the document.
+/// Complaints up to a size limit, because many complaints with a long path could take far more memory than the
+/// document.
 #[derive(Debug)]
 struct Complaints<T> {
     all: Vec<T>,

@@ -1,4 +1,5 @@
-//! Compiles a definition's `openAPIV3Schema`. Values of the wrong type count as unset: the schema table checks types.
+//! Compiles a definition's `openAPIV3Schema`. A keyword value of the wrong type counts as unset, because the schema
+//! table has checked the types before.
 
 use super::default::whole_numbers;
 use super::formats::Format;
@@ -37,7 +38,7 @@ fn parse(at: At, depth: usize, causes: &mut Causes) -> Structural {
     let additional = at.get("additionalProperties");
     let items = at.get("items");
     let mut default = at.get("default").value.clone();
-    // A default is normalized like a value that was sent.
+    // A default is normalized in the same way as a value from a client.
     whole_numbers(&mut default);
     let ty = at.get("type").text();
     let mut schema = Structural {
@@ -76,7 +77,7 @@ fn parse(at: At, depth: usize, causes: &mut Causes) -> Structural {
     schema
 }
 
-/// Whether the schema can be compiled; faults in its keywords are recorded.
+/// Whether the schema can be compiled. Records the faults in its keywords.
 fn is_supported(at: At, depth: usize, causes: &mut Causes) -> bool {
     let mut refuse = |detail: &str| causes.push_with(|| at.invalid_as("", detail));
     if depth > DEPTH_MAX {
@@ -100,7 +101,7 @@ fn is_supported(at: At, depth: usize, causes: &mut Causes) -> bool {
     true
 }
 
-/// The checks; `None` for a schema without checks. Most schemas have none.
+/// The checks of a schema; `None` if it has none, as most schemas.
 fn checks(at: At, one: &mut impl FnMut(At) -> Structural) -> Option<Box<Checks>> {
     const WORDS: [&str; 19] = [
         "allOf",

@@ -1,4 +1,4 @@
-//! The place of a walk in an object: a chain on the stack, printed only for a message.
+//! The path of a walk through an object: a chain on the stack, which is printed only for a message.
 
 use crate::refusal::{Cut, PATH_BYTES_MAX};
 
@@ -14,7 +14,7 @@ pub(super) enum Step<'a> {
     Field(&'a str),
     /// A field outside `properties`, whose dot is printed even at the beginning of the path.
     Extra(&'a str),
-    /// The same as rules print it: in brackets.
+    /// A field outside `properties`, as messages of rules print it: in brackets.
     Key(&'a str),
     Index(usize),
 }
@@ -26,7 +26,7 @@ impl Path<'_> {
         Path { parent: Some(self), step }
     }
 
-    /// `spec.containers[0].image`.
+    /// The path as text: `spec.containers[0].image`.
     pub fn text(&self) -> String {
         let mut path = Cut::at(PATH_BYTES_MAX);
         self.write(&mut path);

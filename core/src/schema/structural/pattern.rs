@@ -1,7 +1,7 @@
 //! Patterns: Go's regular expressions, run by the `regex` crate.
 //!
-//! The two dialects differ in a few details, silently: Go's `\d` means ASCII digits only, and `[` inside a class is an
-//! ordinary character. Each pattern is rewritten once. A pattern that Go refuses is refused with Go's message.
+//! The two dialects differ in details, without an error: Go's `\d` means ASCII digits only, and `[` inside a class is
+//! an ordinary character. Each pattern is rewritten once. A pattern that Go refuses is refused with Go's message.
 
 use regex::Regex;
 use regex_syntax::ast::{Ast, RepetitionKind, RepetitionRange};
@@ -20,7 +20,7 @@ impl Pattern {
         Self { source: source.into(), compiled: OnceLock::new() }
     }
 
-    /// Whether the pattern matches anywhere in `text`; an error if it cannot be compiled.
+    /// Whether the pattern matches anywhere in `text`; the error says why the pattern cannot be compiled.
     pub fn is_match(&self, text: &str) -> Result<bool, &str> {
         self.compiled
             .get_or_init(|| compile(&self.source))
@@ -30,12 +30,12 @@ impl Pattern {
     }
 }
 
-/// Compiles a pattern; the error is Go's.
+/// Compiles a pattern. The error is Go's.
 pub(crate) fn compile(source: &str) -> Result<Regex, String> {
     Regex::new(&check(source)?).map_err(|error| error.to_string())
 }
 
-/// The pattern in the `regex` crate's syntax; the error is Go's.
+/// The pattern in the syntax of the `regex` crate. The error is Go's.
 pub(crate) fn check(source: &str) -> Result<String, String> {
     let fail = |text: String| format!("error parsing regexp: {text}");
     let rewritten = rewrite(source).map_err(fail)?;
@@ -52,14 +52,14 @@ fn rewrite(source: &str) -> Result<String, String> {
     Rewriter { rest: source, out: String::with_capacity(source.len()), posix_ends }.run()
 }
 
-/// The cost of compiling a pattern: roughly its number of automaton states. Zero for an invalid pattern.
+/// The cost of compiling a pattern, roughly its number of automaton states. An invalid pattern costs zero.
 pub(crate) fn weight(source: &str) -> u64 {
     let Ok(rewritten) = rewrite(source) else { return 0 };
     regex_syntax::Parser::new().parse(&rewritten).map_or(0, |tree| states(&tree))
 }
 
 fn states(tree: &Hir) -> u64 {
-    /// A range of characters becomes a few ranges of bytes in sequence.
+    /// A range of characters becomes a few ranges of bytes, one after another.
     const RANGE_STATES: u64 = 4;
     let sum = |trees: &[Hir]| trees.iter().map(states).fold(trees.len() as u64, u64::saturating_add);
     match tree.kind() {
@@ -91,10 +91,10 @@ fn go_words(error: &regex_syntax::Error) -> String {
     }
 }
 
-/// Go's limit on repetitions, including nested ones multiplied.
+/// Go's limit for repetitions. Nested repetitions are multiplied.
 const REPEAT_MAX: u64 = 1000;
 
-/// The names allowed in `[:alpha:]`.
+/// The class names that are allowed in `[:alpha:]`.
 const POSIX_CLASSES: [&str; 14] = [
     "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "word",
     "xdigit",
@@ -133,14 +133,14 @@ fn repeats(tree: &Ast, source: &str) -> Result<u64, String> {
 struct Rewriter<'a> {
     rest: &'a str,
     out: String,
-    /// The remaining length at the last `:]`. Behind it no `[:` is looked up; otherwise each `[:` would scan the whole
-    /// rest.
+    /// The number of bytes that remained at the last `:]`. After this point no `[:` is looked up, because each `[:`
+    /// would scan the whole rest.
     posix_ends: usize,
 }
 
 impl<'a> Rewriter<'a> {
     fn run(mut self) -> Result<String, String> {
-        // The remaining text at the last operator, if nothing is behind it.
+        // The remaining text at the last operator, if nothing has followed the operator.
         let mut last: Option<&'a str> = None;
         let mut repeatable = false;
         while let Some(c) = self.rest.chars().next() {
@@ -179,7 +179,7 @@ impl<'a> Rewriter<'a> {
         Ok(self.out)
     }
 
-    /// The length of a `{2}`, `{2,}` or `{2,3}`; Go reads anything else in braces as text.
+    /// The length of a `{2}`, `{2,}` or `{2,3}`. Go reads any other content of braces as text.
     fn repetition(&self) -> Result<Option<usize>, String> {
         let Some((min, after)) = number(&self.rest[1..]) else { return Ok(None) };
         let (max, after) = match after.strip_prefix(',') {
@@ -204,7 +204,7 @@ impl<'a> Rewriter<'a> {
         Some(c)
     }
 
-    /// Handles a backslash outside classes; returns whether it was a special escape.
+    /// Handles a backslash outside classes. Returns whether the result can be repeated: an empty `\Q\E` cannot.
     fn escape(&mut self) -> Result<bool, String> {
         let after = &self.rest[1..];
         match after.chars().next() {
@@ -233,7 +233,7 @@ impl<'a> Rewriter<'a> {
         Ok(true)
     }
 
-    /// A Unicode class: `\pL`, `\p{Greek}`.
+    /// Handles a Unicode class: `\pL`, `\p{Greek}`. Returns whether the text begins with one.
     fn unicode_class(&mut self) -> Result<bool, String> {
         let whole = self.rest;
         let Some(after) = whole.strip_prefix("\\p").or_else(|| whole.strip_prefix("\\P")) else { return Ok(false) };
@@ -256,7 +256,7 @@ impl<'a> Rewriter<'a> {
         Ok(true)
     }
 
-    /// An escape for a single character.
+    /// Reads an escape for a single character.
     fn character_escape(&mut self) -> Result<u32, String> {
         let whole = self.rest;
         self.take();
@@ -270,7 +270,7 @@ impl<'a> Rewriter<'a> {
             't' => Some(9),
             'v' => Some(11),
             'x' => self.hexadecimal(),
-            // A single digit would be a back-reference, which Go lacks.
+            // A single digit would be a back-reference, which Go does not have.
             '1'..='7' if !is_octal(self.rest) => None,
             '0'..='7' => {
                 let mut value = c.to_digit(8).unwrap_or_default();
@@ -287,7 +287,7 @@ impl<'a> Rewriter<'a> {
         read.ok_or_else(|| format!("invalid escape sequence: `{}`", up_to(whole, self.rest)))
     }
 
-    /// The digits after `\x`: two, or any number in braces.
+    /// Reads the digits after `\x`: two digits, or any number of digits in braces.
     fn hexadecimal(&mut self) -> Option<u32> {
         let first = self.take()?;
         if first != '{' {
@@ -351,7 +351,7 @@ impl<'a> Rewriter<'a> {
         Err(format!("invalid or unsupported Perl syntax: `{}`", up_to(whole, self.rest)))
     }
 
-    /// A bracketed class. Rust's set operators are escaped, since Go reads them as text.
+    /// Handles a bracketed class. Rust's set operators are escaped, because Go reads them as text.
     fn class(&mut self) -> Result<(), String> {
         let whole = self.rest;
         self.take();
@@ -401,7 +401,7 @@ impl<'a> Rewriter<'a> {
         self.take().map(u32::from).ok_or_else(|| format!("missing closing ]: `{class}`"))
     }
 
-    /// `[:alpha:]` inside a class.
+    /// Handles `[:alpha:]` inside a class. Returns whether the text begins with such a class.
     fn posix_class(&mut self) -> Result<bool, String> {
         let whole = self.rest;
         if whole.len() < self.posix_ends || self.posix_ends == 0 {
@@ -430,7 +430,7 @@ fn up_to<'a>(text: &'a str, rest: &str) -> &'a str {
     &text[..text.len() - rest.len()]
 }
 
-/// A number without leading zeros, and the rest. A number with too many digits counts as too large.
+/// A number without leading zeros, and the text after it. A number with too many digits counts as too large.
 fn number(text: &str) -> Option<(u64, &str)> {
     let (digits, after) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
     if digits.is_empty() || (digits.len() > 1 && digits.starts_with('0')) {

@@ -31,7 +31,7 @@ fn object() -> impl Strategy<Value = Value> {
     fields(value)
 }
 
-/// A valid schema, at least in its keywords. A default fits its type.
+/// A schema that is valid, at least in its keywords. Each default fits the schema's type.
 fn schema() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(json!({"type": "string"})),
@@ -66,7 +66,7 @@ fn schema() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Root properties without `kind` and `metadata`: a valid definition restricts them only as Kubernetes allows.
+/// Root properties without `kind` and `metadata`, because a valid definition may restrict these two only in a few ways.
 fn root() -> impl Strategy<Value = Value> {
     fields(schema()).prop_map(|mut properties| {
         if let Value::Object(properties) = &mut properties {
@@ -179,7 +179,7 @@ proptest! {
     }
 }
 
-/// Nesting as deep as documents can be, on a test's stack.
+/// Objects that are nested as deeply as documents can be do not overflow the stack.
 #[test]
 fn depth_does_no_harm() {
     for word in ["not", "items", "additionalProperties", "default", "definitions", "anyOf"] {
@@ -200,7 +200,7 @@ fn depth_does_no_harm() {
     }
 }
 
-/// Many rules with objects of many shapes finish soon.
+/// Validation by many rules of objects with many shapes ends soon.
 #[test]
 fn many_rules_end_soon() {
     let rules: Vec<Value> = (0..500).map(|n| json!({"rule": format!("!has(self.f{n}) || self.f{n} != 'x'")})).collect();
@@ -214,7 +214,8 @@ fn many_rules_end_soon() {
     assert!(schema.validate(&object, None).is_empty());
 }
 
-/// Each level validates everything below it twice: silently, then with messages.
+/// Alternatives inside alternatives end soon. Each level validates everything below it twice: first without messages,
+/// then with messages.
 #[test]
 fn alternatives_within_alternatives_end_soon() {
     let mut schema = json!({"required": ["b"]});

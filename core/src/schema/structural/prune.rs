@@ -8,8 +8,8 @@ use crate::schema::{check, schema};
 use holdfast_value::Value;
 
 impl Structural {
-    /// Removes unknown fields and returns their paths, up to a limit of text. The fields of every resource are kept at
-    /// the root and in embedded resources.
+    /// Removes unknown fields. Returns their paths, up to a limit of text. The fields that every resource has are not
+    /// removed, at the root and in embedded resources.
     pub fn prune(&self, object: &mut Value) -> Texts {
         self.prune_value(object, true)
     }
@@ -24,7 +24,7 @@ impl Structural {
     }
 }
 
-/// `keeps` is set where unknown fields are preserved.
+/// Walks a value. `keeps` is set where unknown fields are preserved.
 fn walk(
     schema: Option<&Structural>,
     value: &mut Value,
@@ -59,7 +59,7 @@ fn walk(
             }
             true
         }),
-        // If unknown fields are preserved and there is no item schema, items stay as they are.
+        // If unknown fields are preserved and there is no item schema, the items stay unchanged.
         Value::Array(items) => {
             let schema = schema.and_then(|schema| schema.items.as_deref());
             if schema.is_none() && keeps {
@@ -73,8 +73,8 @@ fn walk(
     }
 }
 
-/// Checks and prunes the metadata of an embedded resource by the schema of all metadata. A value that cannot be
-/// metadata stays, and validation reports it. The object's own metadata was checked when it was decoded.
+/// Checks and prunes the metadata of an embedded resource by the schema that all metadata has. A value that cannot be
+/// metadata stays, and validation reports it. The object's own metadata was checked when the object was decoded.
 fn fit_metadata(metadata: &mut Value, path: &Path, pruned: &mut Texts) {
     let mut fitted = metadata.clone();
     if let Ok(unknown) = check(schema(), object_meta(), &mut fitted) {

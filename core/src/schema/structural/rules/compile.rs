@@ -17,11 +17,11 @@ pub struct Compiled {
 
 #[derive(Debug)]
 pub struct CompiledRule {
-    /// The program, or the error; `None` for an empty rule.
+    /// The program, or the compile error; `None` for an empty rule.
     pub program: Option<Result<Program, String>>,
     pub uses_old_self: bool,
-    /// The program of the message, or its error; `None` for a rule without a message expression, or if the rule's
-    /// program failed.
+    /// The program of the message expression, or its compile error; `None` if the rule has no message expression or if
+    /// the rule's program failed to compile.
     pub message: Option<Result<Program, String>>,
     /// The path at which failures are reported, relative to the value.
     pub field: String,
@@ -29,7 +29,7 @@ pub struct CompiledRule {
 
 pub const OLD_SELF: &str = "oldSelf";
 
-/// `None` for a schema that expressions cannot access.
+/// Compiles the rules of a schema; `None` for a schema that expressions cannot access.
 pub fn compile(schema: &Structural, is_resource: bool) -> Option<Compiled> {
     let sized = declared(schema, is_resource)?;
     let this = Environment::kubernetes().variable("self", sized.ty.clone()).computed_like(sized.ty.clone());

@@ -7,7 +7,7 @@ use crate::schema::structural::{Additional, ListType, Structural, Type};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The size limit of requests, and so of any value in a request.
+/// The size limit of requests, which is also the limit of any value in a request.
 pub const REQUEST_BYTES_MAX: u64 = 3 << 20;
 /// As in Kubernetes, objects, map keys and values without a length have size zero in cost estimates.
 const NO_SIZE: u64 = 0;
@@ -24,16 +24,18 @@ pub struct Sized {
     pub bytes_min: u64,
 }
 
-/// The CEL type of a schema. `None` if expressions cannot access it. These are schemas without a type, and lists and
-/// maps of such schemas.
+/// The CEL type of a schema. `None` if expressions cannot access the schema: it has no type, or it is a list or map of
+/// such schemas.
 pub fn declared(schema: &Structural, is_resource: bool) -> Option<Sized> {
     one(schema, is_resource, &mut Names { path: ROOT.to_owned(), count: 0 })
 }
 
-/// Types are equal by name; an object type's name is its path: `selfType.spec.ports.@idx`.
+/// Makes names for object types, because types are equal by name. A name is the type's path:
+/// `selfType.spec.ports.@idx`.
 struct Names {
     path: String,
-    /// The number of object types so far. It replaces a path that becomes too long: field names may be long.
+    /// The number of object types so far. The number replaces a path that becomes too long, because field names may be
+    /// long.
     count: u32,
 }
 
@@ -148,7 +150,7 @@ fn object(schema: &Structural, is_resource: bool, names: &mut Names) -> (Seen, u
     (Seen::Object(Arc::new(ObjectType::new(names.next(), fields))), bytes_min, Some(NO_SIZE))
 }
 
-/// Whether a resource's schema declares all fields that expressions can access in every resource.
+/// Whether a resource's schema declares all the fields that expressions can access in every resource.
 fn says_own_names(schema: &Structural) -> bool {
     let is = |schema: &Structural, field: &str, ty: Type| {
         schema.properties.get(field).is_some_and(|property| property.ty == Some(ty))

@@ -25,8 +25,8 @@ impl Structural {
 #[derive(Debug, Clone)]
 pub struct Rules {
     all: Vec<Rule>,
-    /// The rules, compiled when an object is first validated: there may be thousands of definitions, and most have few
-    /// objects. `None` if expressions cannot access the schema.
+    /// The compiled rules. They are compiled when an object is first validated, because there may be thousands of
+    /// definitions and most have few objects. `None` if expressions cannot access the schema.
     compiled: OnceLock<Option<Arc<Compiled>>>,
 }
 
@@ -42,7 +42,7 @@ pub struct Rule {
 }
 
 impl Rules {
-    /// `None` without rules.
+    /// Reads the rules of a schema; `None` if it has none.
     pub(super) fn parse(list: At) -> Option<Box<Rules>> {
         let all: Vec<Rule> = list.items().map(Rule::parse).collect();
         (!all.is_empty()).then(|| Box::new(Rules { all, compiled: OnceLock::new() }))

@@ -10,13 +10,13 @@ use crate::schema::structural::validate::NOWHERE;
 use crate::schema::structural::{Additional, Judged, Structural};
 use holdfast_value::Value;
 
-/// The cost limits of one evaluation, and of all evaluations for an object.
+/// The cost limits: of one evaluation, and of all evaluations for an object.
 const CALL_COST_MAX: u64 = 1_000_000;
 pub(in super::super) const OBJECT_COST_MAX: u64 = 10_000_000;
 const MESSAGE_BYTES_MAX: usize = 5 << 10;
 
 impl Structural {
-    /// The rules that the object violates. A violation in a value that an update leaves unchanged becomes a warning,
+    /// The rules that the object violates. If an update leaves a value unchanged, a violation in it becomes a warning,
     /// unless the rule is about the change.
     pub(in super::super) fn judge_by_rules(&self, object: &Value, old: Option<&Value>) -> Judged {
         let mut run = Run::new(Some(OBJECT_COST_MAX));
@@ -29,14 +29,14 @@ impl Structural {
 
 pub(in super::super) struct Run<'p> {
     pub causes: Causes,
-    /// Violations that existed before.
+    /// The violations that existed before the update.
     old_news: Causes,
     /// The path of the value if it is not a whole object.
     prefix: Option<&'p str>,
     /// The remaining cost budget; `None` after it is spent.
     pub left: Option<u64>,
-    /// The value that was last compared with its old value, and the result. All items of a list share the list's
-    /// comparison.
+    /// The value that was last compared with its old value, and the result. All items of a list share the comparison of
+    /// the list.
     compared: Option<(*const Value, bool)>,
 }
 
@@ -44,7 +44,7 @@ pub(in super::super) struct Run<'p> {
 #[derive(Clone, Copy)]
 struct Place<'a, 'p> {
     value: &'a Value,
-    /// The old value, if rules may use it.
+    /// The old value, if rules may refer to it.
     old: Option<&'a Value>,
     kept: Kept<'a>,
     path: &'p Path<'p>,
@@ -54,9 +54,9 @@ struct Place<'a, 'p> {
 /// Decides whether a violation existed before.
 #[derive(Clone, Copy)]
 struct Kept<'a> {
-    /// The nearest value, at the place or around it, that has an old value.
+    /// The nearest value with an old value: the value itself or one that contains it.
     pair: Option<(&'a Structural, &'a Value, &'a Value)>,
-    /// Whether that value is at the place itself.
+    /// Whether `pair` is about the value itself.
     is_own: bool,
 }
 
@@ -94,7 +94,7 @@ impl<'p> Run<'p> {
         self.walk(schema, Place { value: object, old, kept, path: &Path::ROOT, is_resource: true });
     }
 
-    /// A default is compared with itself, so that it counts as unchanged.
+    /// Evaluates the rules on a default. The default is compared with itself, so that it counts as unchanged.
     pub fn default_value(&mut self, schema: &Structural, value: &Value, prefix: &'p str, is_resource: bool) {
         self.prefix = Some(prefix);
         self.walk(schema, Place { value, old: Some(value), kept: Kept::NOTHING, path: &Path::ROOT, is_resource });
@@ -165,7 +165,7 @@ struct Node<'n, 'r, 'p, 'm> {
     run: &'m mut Run<'r>,
     compiled: &'n Compiled,
     place: Place<'n, 'p>,
-    /// The value shown by Kubernetes: its type.
+    /// The type of the value, which Kubernetes shows instead of the value.
     ty: &'static str,
 }
 
@@ -217,7 +217,7 @@ impl<'n> Node<'n, '_, '_, '_> {
             _ => None,
         };
         let detail = message.unwrap_or_else(|| rule.default_message());
-        // Lists and objects are not repeated in messages.
+        // Messages do not repeat lists and objects.
         let value = Some(self.place.value).filter(|value| !value.is_array() && !value.is_object());
         self.tell(compiled, |field| match (rule.reason, value) {
             (CauseReason::Forbidden, _) => Cause::forbidden(field, &detail),
@@ -257,7 +257,7 @@ impl<'n> Node<'n, '_, '_, '_> {
         self.add("", false, |field| Cause::invalid(field, &ty, detail));
     }
 
-    /// Stops the evaluation of rules.
+    /// Stops the evaluation of rules for the object.
     fn end(&mut self, detail: &str) {
         self.fail(detail);
         self.run.left = None;
@@ -278,7 +278,7 @@ impl<'n> Node<'n, '_, '_, '_> {
 }
 
 enum Stop {
-    /// The object's cost budget is spent.
+    /// The cost budget of the object is spent.
     Budget,
     Error(EvalError),
 }
@@ -295,7 +295,7 @@ fn words(stop: &Stop, source: &str) -> String {
     }
 }
 
-/// `None` if the text cannot be a message.
+/// The message that an expression computed; `None` if the text cannot be a message.
 fn as_message(text: &str) -> Option<String> {
     let text = text.trim();
     let fits = !text.is_empty() && text.len() <= MESSAGE_BYTES_MAX && !text.contains('\n');

@@ -1,7 +1,7 @@
 //! Validates an object by its schema, with Kubernetes' messages.
 //!
-//! The first pass only counts failures. If there are any, a second pass makes the messages; it skips parts that an
-//! update leaves unchanged, and of alternatives that all fail it reports the best match.
+//! The first pass only counts failures. If there are any, a second pass makes the messages. It skips parts that an
+//! update leaves unchanged. If all alternatives fail, it reports the alternative that matches best.
 
 use super::correlate::{OldItems, unchanged};
 use super::path::{Path, Step};
@@ -11,7 +11,7 @@ use holdfast_value::{Number, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-/// The violations of an object, and warnings for old violations that may stay.
+/// The violations of an object, and warnings for old violations that an update may keep.
 #[derive(Debug, Default)]
 pub struct Judged {
     pub causes: Causes,
@@ -30,8 +30,8 @@ impl Structural {
         self.judge(object, old, Causes::default()).causes
     }
 
-    /// Like `validate`, with warnings for rules that `old` already violated. The causes in `beside` come before the
-    /// causes of rules.
+    /// Like [`Self::validate`], with warnings for rules that `old` already violated. The causes in `beside` come before
+    /// the causes of rules.
     pub fn judge(&self, object: &Value, old: Option<&Value>, beside: Causes) -> Judged {
         let mut causes = self.validate_value(object, old, None);
         causes.append(beside);
@@ -52,7 +52,7 @@ impl Structural {
         causes.into()
     }
 
-    /// The same for a value at `prefix`, without the rules for whole objects.
+    /// Like [`Self::validate`], for a value at `prefix`, without the rules for whole objects.
     pub(super) fn validate_value(&self, value: &Value, old: Option<&Value>, prefix: Option<&str>) -> Causes {
         let mut walk = Walk { causes: Causes::default(), prefix, loud: false };
         if walk.value(self, value, None, &Path::ROOT).failures == 0 {
@@ -66,7 +66,7 @@ impl Structural {
     }
 }
 
-/// Whether the cause prevents rules from running: they may assume that a value has its schema's shape.
+/// Whether the cause prevents rules from running, because rules may assume that a value has its schema's shape.
 fn hides_rules(cause: &Cause) -> bool {
     use CauseReason::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
     matches!(cause.reason, NotSupported | Required | TooLong | TooMany | TypeInvalid)
@@ -82,7 +82,8 @@ struct Walk<'p> {
     loud: bool,
 }
 
-/// How well a value matches: failures, and successful checks. Alternatives are compared by these numbers.
+/// How well a value matches a schema: the numbers of failures and of successful checks. Alternatives are compared by
+/// these numbers.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     failures: usize,
@@ -133,7 +134,7 @@ impl Walk<'_> {
         tally
     }
 
-    /// Records a failure; `cause` gets the field's path, and the path for texts.
+    /// Records a failure. `cause` gets the path of the field, and the path as texts show it.
     fn fail(&mut self, path: &Path, tally: &mut Tally, cause: impl FnOnce(String, &str) -> Cause) {
         tally.failures += 1;
         if !self.loud {
@@ -159,7 +160,7 @@ impl Walk<'_> {
         });
     }
 
-    /// Records a failure that Kubernetes reports without a field.
+    /// Records a failure that Kubernetes reports without a field path.
     fn fail_nowhere(&mut self, path: &Path, tally: &mut Tally, rest: &str) {
         let field = self.prefix.unwrap_or(NOWHERE).to_owned();
         self.fail(path, tally, |_, name| Cause::invalid(field, &"".into(), &format!("{} {rest}", quoted(name))));
@@ -205,8 +206,8 @@ impl Walk<'_> {
         tally.matches += 1;
     }
 
-    /// Records that a value, or a limit such as `multipleOf`, is outside the range of the schema's type; `what` names
-    /// it.
+    /// Records that a value, or a limit such as `multipleOf`, is outside the range of the schema's type. `what` is the
+    /// name of the value or limit in the message.
     fn fail_range(&mut self, what: &str, schema: &Structural, path: &Path, tally: &mut Tally) {
         let ty = schema.ty.map_or("", Type::as_str);
         let kind = format_of(schema).map_or("(default format)".to_owned(), |format| format!("with format {format}"));
@@ -223,7 +224,8 @@ impl Walk<'_> {
         });
     }
 
-    /// Unchanged parts count in full here: otherwise an alternative could match because parts of it were skipped.
+    /// Checks the junctors. Unchanged parts are checked too: an alternative could match only because parts of it were
+    /// skipped.
     fn junctors(&mut self, checks: &Checks, value: &Value, path: &Path, tally: &mut Tally) {
         self.alternatives(&checks.any_of, false, value, path, tally);
         self.alternatives(&checks.one_of, true, value, path, tally);
@@ -244,7 +246,7 @@ impl Walk<'_> {
         }
     }
 
-    /// `anyOf`, or `oneOf` if only one schema may match.
+    /// Checks `anyOf`, or `oneOf` if only one schema may match.
     fn alternatives(&mut self, schemas: &[Structural], only_one: bool, value: &Value, path: &Path, tally: &mut Tally) {
         if schemas.is_empty() {
             return;
@@ -314,7 +316,7 @@ impl Walk<'_> {
     fn number(&mut self, schema: &Structural, checks: &Checks, number: &Number, path: &Path, tally: &mut Tally) {
         let value = Value::Number(number.clone());
         let float = number.as_f64().unwrap_or_default();
-        // As in Kubernetes, an integer is compared with the integral part of a limit, if the limit fits the schema's
+        // As in Kubernetes, an integer is compared with the integral part of a limit if the limit fits the schema's
         // type.
         let whole = |limit: f64| number.as_i64().filter(|_| has_room(schema, None, limit));
         if let Some(factor) = checks.multiple_of {
@@ -428,7 +430,7 @@ impl Walk<'_> {
     }
 }
 
-/// Kubernetes' text for a missing path.
+/// Kubernetes' text for an absent path.
 pub(super) const NOWHERE: &str = "<nil>";
 const ONLY_ONE: &str = "must validate one and only one schema (oneOf).";
 
@@ -482,7 +484,7 @@ fn shown_limit(number: f64) -> String {
     format!("{number}")
 }
 
-/// The key by which a value is looked up in an `enum`: numbers are equal by amount.
+/// The key by which a value is looked up in an `enum`. Numbers of the same amount have the same key.
 pub(super) fn enum_key(value: &Value) -> String {
     plain(value).to_string()
 }

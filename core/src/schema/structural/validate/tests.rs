@@ -266,7 +266,7 @@ fn updates_answer_for_what_they_change() {
             json!({"list": ["long", "x"]}),
             "list[0]: Too long: may not be more than 1 bytes",
         ),
-        // `a` is unchanged, which must not make the second alternative match.
+        // The unchanged field `a` must not make the second alternative match.
         (
             json!({"type": "object", "properties": {"a": text, "b": text}, "oneOf": [
                 {"properties": {"a": {"enum": ["x"]}, "b": {"enum": ["y"]}}},

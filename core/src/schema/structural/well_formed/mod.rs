@@ -1,8 +1,8 @@
 //! Checks that a definition's schema is structural: it declares every type exactly once, so that objects can be pruned,
 //! defaulted and merged with it.
 //!
-//! As in Kubernetes there are two walks. `structure` checks what makes a schema structural; only if it succeeds are the
-//! defaults tried. `words` checks each keyword by itself.
+//! As in Kubernetes there are two walks. `structure` checks the properties that make a schema structural. Defaults are
+//! checked only if it finds no fault. `words` checks each keyword by itself.
 
 mod rules;
 mod words;
@@ -21,12 +21,12 @@ pub(crate) struct Fault {
     pub cause: Cause,
 }
 
-/// Groups of rules. An update must follow a group only if the old definition did.
+/// Groups of rules. An update must follow a group only if the old definition followed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Group {
     Always,
     Structure,
-    /// Rules for defaults; not checked if no structural schema is required.
+    /// Rules for defaults. They are not checked if no structural schema is required.
     Defaults,
     PrunedDefaults,
     Types,
@@ -42,8 +42,8 @@ impl AsRef<Cause> for Fault {
 
 type Faults = Complaints<Fault>;
 
-/// The faults of a version's schema. `has_status`: the version has a status subresource. `is_unchanged`: an update
-/// leaves the schema as it was.
+/// The faults of a version's schema. `has_status` is true if the version has a status subresource. `is_unchanged` is
+/// true if an update does not change the schema.
 pub(crate) fn faults(schema: At, has_status: bool, is_unchanged: bool) -> Vec<Fault> {
     let mut faults = Faults::default();
     root(schema, has_status, &mut faults);
@@ -73,14 +73,14 @@ pub(crate) fn faults(schema: At, has_status: bool, is_unchanged: bool) -> Vec<Fa
     faults.all
 }
 
-/// The beginning of the causes of [`Structural::parse`].
+/// The beginning of the messages of [`Structural::parse`].
 const UNSHOWN: &str = "Invalid value: \"\": ";
 
 fn add<C: Into<Cause>>(faults: &mut Faults, group: Group, cause: impl FnOnce() -> C) {
     faults.add(|| Fault { group, cause: cause().into() });
 }
 
-/// Keywords that may stand next to `properties` at the root of a schema with a status subresource, and their Go names
+/// Keywords that may occur beside `properties` at the root of a schema with a status subresource, with their Go names
 /// for the message.
 const ROOT_FIELDS: &[(&str, &str)] = &[
     ("description", "Description"),
@@ -134,7 +134,7 @@ fn is_zero(at: &At) -> bool {
     at.is_empty() || at.is_false()
 }
 
-/// The place of a schema, which decides the message for a missing type.
+/// The position of a schema, which decides the message for a missing type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -142,7 +142,7 @@ enum Level {
     Field,
 }
 
-/// Checks what makes a schema structural.
+/// Checks the properties that make a schema structural.
 fn structure(schema: At, level: Level, faults: &mut Faults) {
     let mut say = |fault: at::Fault| add(faults, Group::Structure, || fault);
     let (ty, items, properties) = (schema.get("type"), schema.get("items"), schema.get("properties"));
@@ -207,7 +207,7 @@ fn structure(schema: At, level: Level, faults: &mut Faults) {
     }
 }
 
-/// A schema may restrict the names in an object's metadata; everything else there is the same for all kinds.
+/// Whether a schema restricts only the names in an object's metadata. All other metadata is the same for all kinds.
 fn says_only_names(metadata: At) -> bool {
     metadata.entries().all(|(field, at)| match field {
         "type" | "default" | "externalDocs" | "example" => true,
@@ -216,7 +216,7 @@ fn says_only_names(metadata: At) -> bool {
     })
 }
 
-/// The only form in which a junctor may contain types: `x-kubernetes-int-or-string`.
+/// Whether `anyOf` is the only form in which a junctor may contain types, that of `x-kubernetes-int-or-string`.
 fn is_number_or_text(any_of: At) -> bool {
     let only = |at: &At, ty: &str| at.len() == 1 && at.get("type").text() == ty;
     let items: Vec<At> = any_of.items().take(3).collect();
@@ -225,8 +225,8 @@ fn is_number_or_text(any_of: At) -> bool {
 
 const JUNCTORS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 
-/// Checks schemas inside junctors. `skips`: ignore `anyOf`; at the top of a schema the first of `allOf` may contain the
-/// ignored `anyOf` instead.
+/// Checks schemas inside junctors. If `skips` is true, `anyOf` is ignored. At the top of a schema, the first item of
+/// `allOf` may contain the ignored `anyOf` instead.
 fn junctors(schema: At, skips: bool, is_top: bool, faults: &mut Faults) {
     for word in JUNCTORS.iter().filter(|word| !(skips && **word == "anyOf")) {
         for (index, nested) in schema.get(word).items().enumerate() {
@@ -247,7 +247,7 @@ fn junctors(schema: At, skips: bool, is_top: bool, faults: &mut Faults) {
     }
 }
 
-/// Keywords that must not occur inside junctors, and how the message describes their absence.
+/// Keywords that must not occur inside junctors, each with the word for its absence in the message.
 const NOT_WITHIN_JUNCTORS: &[(&str, &str)] = &[
     ("type", "empty"),
     ("additionalProperties", "undefined"),
@@ -319,8 +319,7 @@ fn complete(nested: At, schema: At, faults: &mut Faults) {
     }
 }
 
-/// Checks that defaults are valid values. As in Kubernetes, defaults inside maps are not checked, because it does not
-/// reach them.
+/// Checks that defaults are valid values. As in Kubernetes, defaults inside maps are not checked.
 struct Defaults<'f> {
     faults: &'f mut Faults,
     /// The remaining cost budget of rules for all defaults together.
@@ -328,7 +327,7 @@ struct Defaults<'f> {
 }
 
 impl Defaults<'_> {
-    /// `meta` is set inside the fields of every resource: the path from the resource.
+    /// Walks a schema. Inside the fields that every resource has, `meta` is the path from the resource.
     fn walk(&mut self, schema: &Structural, at: At, is_root: bool, meta: Option<&Path>) {
         let is_resource = is_root || schema.embedded_resource;
         let meta = meta.filter(|_| !schema.embedded_resource);
@@ -382,7 +381,7 @@ impl Defaults<'_> {
     }
 }
 
-/// A resource that contains the value at the end of the path.
+/// A resource that contains only the value, at this path.
 fn around(way: &Path, value: &Value) -> Value {
     let mut value = value.clone();
     let mut next = Some(way);

@@ -253,7 +253,7 @@ fn bad_fields() {
     ];
     for (x, expected) in cases {
         let found: Vec<String> = found(&with(x.clone())).iter().map(|f| f.replacen(".properties[x]", "", 1)).collect();
-        // A fault of the value itself names no field.
+        // If the fault is in the value itself, the message names no field.
         let expected = expected.replace(": .default in body", ":  in body");
         assert_eq!(found, [expected], "{x}");
     }

@@ -1,4 +1,4 @@
-//! Checks each keyword of a schema by itself, wherever the schema is.
+//! Checks each keyword of a schema by itself, at every level of the schema.
 
 use super::{Faults, Group, JUNCTORS, add};
 use crate::object::at::{self, At};
@@ -8,12 +8,12 @@ use crate::schema::structural::{Structural, is_meta};
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
-/// Properties of the place where a schema is.
+/// The properties of a schema's position that its keywords depend on.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
-    /// Why defaults are not allowed; `None` if they are.
+    /// The reason why defaults are not allowed; `None` if they are allowed.
     no_default: Option<(&'static str, &'a str)>,
-    /// Whether the schema is inside the fields of every resource.
+    /// Whether the schema is inside the fields that every resource has.
     in_meta: bool,
 }
 
@@ -229,7 +229,7 @@ fn map_keys(keys: At, items: At, faults: &mut Faults) {
 
 const REASONS: &[&str] = &["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// Checks a rule without its expression.
+/// Checks the fields of a rule, but not its expression.
 fn validation_rule(at: At, say: &mut impl FnMut(at::Fault)) {
     let (rule, message) = (at.get("rule"), at.get("message"));
     let has_breaks = |text: &str| text.trim().contains(['\n', '\r']);

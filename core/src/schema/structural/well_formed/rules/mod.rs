@@ -9,15 +9,15 @@ use crate::schema::structural::rules::{CompiledRule, compile};
 use crate::schema::structural::{Additional, Structural};
 use holdfast_value::Value;
 
-/// The limits of estimated cost: of one expression, and of all expressions in a version.
+/// The limits for estimated cost: of one expression, and of all expressions in a version.
 const EXPRESSION_COST_MAX: u64 = 10_000_000;
 const TOTAL_COST_MAX: u64 = 100_000_000;
-/// How many of the most expensive expressions are reported if the total is too high.
+/// The number of the most expensive expressions that are reported if the total is too high.
 const MOST_EXPENSIVE: usize = 4;
 
-/// Checks the rules of a schema that is valid otherwise; keyword faults at or below a schema hide its rules. A version
-/// whose schema is unchanged may keep expressions that cost too much. In `faults.all`, the faults that the keyword
-/// check found begin at index `words`.
+/// Checks the rules of a schema. Rules of a schema are skipped if a keyword of it, or of a schema below it, has a
+/// fault. A version whose schema is unchanged may keep expressions that cost too much. In `faults.all`, the faults of
+/// the keyword check begin at the index `words`.
 pub(super) fn rules(parsed: &Structural, schema: At, words: usize, is_unchanged: bool, faults: &mut Faults) {
     if !parsed.has_rules() {
         return;
@@ -38,20 +38,20 @@ pub(super) fn rules(parsed: &Structural, schema: At, words: usize, is_unchanged:
 }
 
 struct Walk<'f> {
-    /// Sorted paths of faults other than in rules.
+    /// The sorted paths of all faults that are not in rules.
     bad: Vec<String>,
     is_unchanged: bool,
     total: u64,
-    /// The expressions with their costs, the most expensive first.
+    /// The expressions with their costs, in descending order of cost.
     expensive: Vec<(u64, String)>,
     faults: &'f mut Faults,
 }
 
 #[derive(Clone, Copy)]
 struct Context<'a> {
-    /// The maximum number of values of the schema in an object, if all lists and maps around it are limited.
+    /// The maximum number of values of the schema in an object; `None` if a list or map around the schema has no limit.
     count_max: Option<u64>,
-    /// The outermost schema whose items cannot be matched with old items after an update.
+    /// The outermost schema around this one whose items cannot be matched with old items after an update.
     uncorrelated: Option<&'a str>,
     is_resource: bool,
 }
@@ -145,7 +145,7 @@ impl Walk<'_> {
     }
 }
 
-/// The maximum number of values directly below a value of this schema; `None` for no maximum.
+/// The maximum number of values directly below a value of this schema; `None` if there is no maximum.
 fn elements_max(parsed: &Structural, schema: At) -> Option<u64> {
     let limit = |word: &str| schema.get(word).number().map(|max| u64::try_from(max).unwrap_or(0));
     match schema.get("type").text() {
@@ -168,7 +168,7 @@ fn too_expensive(what: &str, cost: u64, max: u64) -> String {
     )
 }
 
-/// A cause about a rule, which Kubernetes prints with the names of its Go struct.
+/// A cause about a rule. Kubernetes prints the rule with the names of its Go struct.
 fn invalid_rule(path: String, rule: At, detail: &str) -> Cause {
     let shown: Vec<String> = [
         ("Rule", "rule", Value::from("")),

@@ -162,7 +162,7 @@ fn an_unchanged_schema_may_stay_expensive() {
     );
 }
 
-/// Rules from widely used definitions: they are within Kubernetes' limits, if only just.
+/// Rules from widely used definitions, which are just within Kubernetes' limits.
 #[test]
 fn rules_in_use() {
     let name = json!({"type": "string", "maxLength": 253, "minLength": 1});
