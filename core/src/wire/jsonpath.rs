@@ -1,7 +1,7 @@
 //! JSONPath for the printer columns of custom resources.
 //!
-//! Kubernetes' dialect: fields with `\.` for a dot, quoted keys, indexes and slices, wildcards, recursive descent,
-//! unions, and filters with one comparison. A path that finds nothing is not an error.
+//! The dialect is Kubernetes': fields with `\.` for a dot, quoted keys, indexes and slices, wildcards, recursive
+//! descent, unions, and filters with one comparison. A path that finds nothing is not an error.
 
 use holdfast_value::{Number, Value};
 use std::cmp::Ordering;
@@ -20,7 +20,7 @@ pub struct JsonPath {
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Field(String),
-    /// A negative index counts from the end.
+    /// An item of a list. A negative index counts from the end.
     Index(i64),
     Slice(Option<i64>, Option<i64>, usize),
     Wildcard,
@@ -57,7 +57,7 @@ const COMPARISONS: [(&str, Comparison); 6] = [
 ];
 
 impl JsonPath {
-    /// Parses `.spec.replicas`, with or without `{}` around it and `$` in front.
+    /// Parses a path such as `.spec.replicas`, with or without `{}` around it and `$` in front of it.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > BYTES_MAX {
             return Err(format!("path is longer than {BYTES_MAX} bytes"));
@@ -68,13 +68,13 @@ impl JsonPath {
         Ok(Self { steps: steps(text, FILTERS_NESTED_MAX)? })
     }
 
-    /// The values that the path leads to, without duplicates, in document order. A path that visits more values than
-    /// `looks` finds nothing, and sets `looks` to zero.
+    /// The values that the path leads to, without duplicates, in document order. `looks` is the number of values that
+    /// may still be visited. A path that visits more values finds nothing and sets `looks` to zero.
     pub fn find<'a>(&self, document: &'a Value, looks: &mut usize) -> Vec<&'a Value> {
         self.find_within(document, looks).unwrap_or_default()
     }
 
-    /// The values; `None` if `looks` is used up.
+    /// The values that the path leads to; `None` if `looks` is used up.
     fn find_within<'a>(&self, document: &'a Value, looks: &mut usize) -> Option<Vec<&'a Value>> {
         let mut found = vec![document];
         for step in &self.steps {
@@ -95,7 +95,8 @@ impl JsonPath {
     }
 }
 
-/// Subtracts a cost before the work is done; `None` if `looks` is too small, and then it becomes zero.
+/// Subtracts a cost from `looks` before the work is done. If `looks` is too small, it becomes zero and the result is
+/// `None`.
 pub(super) fn spend(looks: &mut usize, cost: usize) -> Option<()> {
     let left = looks.checked_sub(cost);
     *looks = left.unwrap_or_default();
@@ -143,7 +144,8 @@ fn from_start(index: i64, length: usize) -> i64 {
     if index < 0 { index.saturating_add(length as i64) } else { index }
 }
 
-/// Map entries are ordered by key, so that the result does not depend on the map's implementation.
+/// The values directly below a value. Map entries are ordered by key, so that the result does not depend on the map's
+/// implementation.
 fn children<'a>(value: &'a Value, looks: &mut usize) -> Option<Vec<&'a Value>> {
     Some(match value {
         Value::Array(list) => {
@@ -181,7 +183,7 @@ fn holds(item: &Value, left: &Operand, right: Option<&(Comparison, Operand)>, lo
 }
 
 impl Operand {
-    /// The outer `None`: `looks` is used up.
+    /// The value of the operand for an item. The outer `None` means that `looks` is used up.
     fn of<'a>(&'a self, item: &'a Value, looks: &mut usize) -> Option<Option<&'a Value>> {
         match self {
             Self::Literal(value) => Some(Some(value)),
@@ -231,7 +233,7 @@ fn steps(mut rest: &str, filters: usize) -> Result<Vec<Step>, String> {
     Ok(steps)
 }
 
-/// A name up to the next separator; a backslash escapes a separator.
+/// Reads a name up to the next separator. A backslash escapes a separator. Returns the name and the rest.
 fn field(text: &str) -> (String, &str) {
     let mut name = String::new();
     let mut characters = text.char_indices();
@@ -292,7 +294,7 @@ fn bracketed(inside: &str, filters: usize) -> Result<Step, String> {
     }
 }
 
-/// `filters`: how many nested filters are allowed, including this one.
+/// Parses a filter. `filters` is the number of nested filters that are allowed, including this filter.
 fn filter(text: &str, filters: usize) -> Result<Step, String> {
     let filters = filters.checked_sub(1).ok_or_else(|| format!("filters are nested too deeply: {text}"))?;
     let mut quote = None;
@@ -447,7 +449,7 @@ mod tests {
     }
 
     proptest! {
-        /// Users write paths: parsing and evaluating any text terminates.
+        /// Users write paths, so parsing and evaluating must end for any text.
         #[test]
         fn never_panics(text in r#"[.\[\]@?()'"*:,=<>!0-9a-c\\ {}$é-]{0,24}"#) {
             if let Ok(path) = JsonPath::parse(&text) {

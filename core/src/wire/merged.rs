@@ -1,6 +1,7 @@
 //! API documents of this server merged with those of other servers.
 //!
-//! Each function takes this server's own document. The result is computed again only when either side changes.
+//! Each function takes this server's own document. The caller computes the result again only when the document or
+//! another server's part changes.
 
 use crate::apiservices::GroupVersion;
 use crate::kinds::compare_versions;
@@ -17,25 +18,25 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remote {
     pub served: GroupVersion,
-    /// The last resources received if the server no longer answers.
+    /// The resources of the version. If the server no longer answers, the last resources that it sent.
     pub resources: Vec<ResourceDiscovery>,
     pub fresh: bool,
 }
 
-/// The other servers' group versions, and the order of all.
+/// The group versions of the other servers, and the order of all group versions.
 pub struct Merge<'a> {
     pub remotes: &'a [Remote],
-    /// Group priority and version priority.
+    /// Returns the group priority and the version priority of a group version.
     pub priorities: &'a dyn Fn(&GroupVersion) -> (i64, i64),
 }
 
 impl Merge<'_> {
-    /// `/apis`, from this server's own.
+    /// The merged document at `/apis`, from this server's own document.
     pub fn group_list(&self, own: &[u8]) -> Option<Bytes> {
         self.groups_of(own).map(|list| encoded(&list))
     }
 
-    /// `/apis/<group>`, from this server's own `/apis`.
+    /// The merged document at `/apis/<group>`, from this server's own document at `/apis`.
     pub fn api_group(&self, own: &[u8], name: &str) -> Option<Bytes> {
         let group = self.groups_of(own)?.groups.into_iter().find(|group| group.name == name)?;
         Some(encoded(&group.alone()))
@@ -50,14 +51,14 @@ impl Merge<'_> {
         Some(list)
     }
 
-    /// The aggregated format of `/apis`.
+    /// The merged document at `/apis` in the aggregated format.
     pub fn aggregated(&self, own: &[u8]) -> Option<Bytes> {
         let mut list: DiscoveryList = serde_json::from_slice(own).ok()?;
         list.items = self.groups(list.items);
         Some(encoded(&list))
     }
 
-    /// This server's groups with the versions of other servers, in order.
+    /// This server's groups with the versions of other servers, in the order of priority.
     fn groups<G: Group>(&self, own: Vec<G>) -> Vec<G> {
         let mut groups: BTreeMap<String, G> = own.into_iter().map(|group| (group.name().to_owned(), group)).collect();
         for remote in self.remotes {
@@ -197,7 +198,7 @@ pub fn of_resource_list(list: &[u8]) -> Option<Vec<ResourceDiscovery>> {
     Some(resources)
 }
 
-/// `/openapi/v3` with other servers' group versions and their documents' hashes.
+/// The index at `/openapi/v3` with the group versions of other servers and the hashes of their documents.
 pub fn openapi_v3_index<'a>(mut own: Value, others: impl IntoIterator<Item = (&'a GroupVersion, &'a str)>) -> Value {
     for (served, hash) in others {
         let path = served.path();
@@ -207,7 +208,7 @@ pub fn openapi_v3_index<'a>(mut own: Value, others: impl IntoIterator<Item = (&'
     own
 }
 
-/// The part of another server's `/openapi/v2` for a group version, with everything that its paths refer to.
+/// The part of another server's `/openapi/v2` that belongs to a group version, with everything that the paths refer to.
 pub fn openapi_v2_part(document: &Value, served: &GroupVersion) -> Value {
     let root = served.path();
     let within = |path: &str| path.strip_prefix(&root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -230,8 +231,8 @@ pub fn openapi_v2_part(document: &Value, served: &GroupVersion) -> Value {
     part
 }
 
-/// `/openapi/v2` with other servers' parts. If another definition or parameter already has a name, a number is appended
-/// to the name.
+/// The document at `/openapi/v2` with the parts of other servers. If a different definition or parameter already has a
+/// name, a number is appended to the name.
 pub fn openapi_v2<'a>(mut own: Value, parts: impl IntoIterator<Item = &'a Value>) -> Value {
     let mut paths = take(&mut own, "paths");
     let mut sections = SECTIONS.map(|section| take(&mut own, section));
@@ -274,7 +275,7 @@ struct Reference {
 }
 
 impl Reference {
-    /// Parses `#/definitions/NAME`.
+    /// Reads a reference: `#/definitions/NAME`.
     fn of(fields: &Map) -> Option<Reference> {
         let (section, name) = fields.get("$ref")?.as_str()?.strip_prefix("#/")?.split_once('/')?;
         let section = SECTIONS.iter().position(|known| *known == section)?;
@@ -352,7 +353,7 @@ mod tests {
             group("b.io", &["v1", "v2", "v1beta1"]),
         ]);
         assert_eq!(merged["groups"], expected);
-        // The fields are in Kubernetes' order, as they are without other servers.
+        // The fields are in the order in which Kubernetes writes them, as in a document without other servers.
         let head = br#"{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"high.io","versions":["#;
         assert!(text.starts_with(head), "{text:?}");
         let alone = merge.api_group(own.as_bytes(), "a.io").unwrap();

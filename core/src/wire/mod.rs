@@ -1,4 +1,5 @@
-//! Response formats other than stored objects: discovery, OpenAPI, tables; and the Protobuf form of objects, both ways.
+//! Response formats other than stored objects: discovery, OpenAPI and tables. Also the Protobuf form of objects, which
+//! is both read and written.
 
 pub mod discovery;
 pub mod jsonpath;

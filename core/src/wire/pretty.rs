@@ -1,6 +1,6 @@
-//! Indented JSON: line breaks and two spaces a level, with fields in their original order.
+//! Indented JSON: line breaks and two spaces for each level, with fields in their original order.
 
-/// `json` must be valid; existing white space is dropped.
+/// Indents `json`, which must be valid. Existing white space is dropped.
 pub fn indented(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len() * 2);
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);

@@ -1,7 +1,7 @@
-//! The Table format: what `kubectl get` prints, made by the server.
+//! The Table format: the rows and columns that `kubectl get` prints, made by the server.
 //!
-//! Each object becomes a row with a cell for each column of its kind. Start at [`table`]; [`Rows`] makes rows one by
-//! one.
+//! Each object becomes a row with a cell for each column of its kind. Start at [`table`]. [`Rows`] makes the rows one
+//! by one.
 
 use super::jsonpath::{JsonPath, spend};
 use super::openapi::descriptions;
@@ -30,7 +30,7 @@ pub enum MetaVersion {
     V1Beta1,
 }
 
-/// The object in each row besides its cells.
+/// The object that each row includes in addition to its cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IncludeObject {
     None,
@@ -39,7 +39,7 @@ pub enum IncludeObject {
     Object,
 }
 
-/// Metadata of the table: the metadata of the list, or the `resourceVersion` of a single object.
+/// The metadata of the table: the metadata of the list, or the `resourceVersion` of a single object.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListMeta<'a> {
@@ -51,7 +51,7 @@ pub struct ListMeta<'a> {
     pub remaining_item_count: Option<i64>,
 }
 
-/// An object as stored, and in the client's version; both in canonical JSON.
+/// An object in two forms, as stored and in the client's version. Both are canonical JSON.
 #[derive(Debug, Clone)]
 pub struct Source {
     pub hub: Bytes,
@@ -79,7 +79,7 @@ pub struct Rows {
     readers: Vec<Reader>,
     now_seconds: i64,
     form: Form,
-    /// The number of looks that the cells of all rows have used.
+    /// The number of values that the cells of all rows have visited.
     pub looked: usize,
     is_first: bool,
 }
@@ -87,15 +87,15 @@ pub struct Rows {
 /// The bytes after the last row.
 pub const END: &[u8] = b"]}";
 
-/// Limits on the cells of one row: the number of visited values of the object, and the number of shown bytes.
+/// The limit on the cells of one row: the number of visited values of the object plus the number of shown bytes.
 ///
 /// The limit grows with the object's size and the number of columns, so that the cost of a row is proportional to both.
-/// Each step of a path counts as one look; a path through the whole object counts one look for each value.
+/// Each step of a path counts as one visited value. A path through the whole object counts each value of the object.
 const LOOKS_A_BYTE: usize = 4;
 const LOOKS_A_COLUMN: usize = 8;
 
 impl Rows {
-    /// Starts a table; returns the bytes before the first row.
+    /// Starts a table. Returns the table's writer and the bytes in front of the first row.
     pub fn begin(shown: &Shown, now_seconds: i64, form: Form, list: &ListMeta) -> (Rows, Vec<u8>) {
         let mut out = Vec::with_capacity(4096);
         out.extend_from_slice(br#"{"kind":"Table","apiVersion":"#);
@@ -113,7 +113,7 @@ impl Rows {
         (Rows { readers: readers(columns), now_seconds, form, looked: 0, is_first: true }, out)
     }
 
-    /// The row of one object.
+    /// Writes the row of one object.
     pub fn put(&mut self, out: &mut Vec<u8>, shown: &Shown, object: &Source) {
         if !std::mem::take(&mut self.is_first) {
             out.push(b',');
@@ -159,7 +159,7 @@ fn looks(readers: &[Reader], bytes: usize) -> usize {
     LOOKS_A_BYTE.saturating_mul(bytes).saturating_add(LOOKS_A_COLUMN.saturating_mul(readers.len()))
 }
 
-/// The cells of one object.
+/// The cells in the row of one object.
 pub fn cells(columns: &[Column], hub: &Value, now_seconds: i64) -> Vec<Value> {
     let readers = readers(or_default(columns));
     let mut looks = looks(&readers, hub.to_string().len());
@@ -182,7 +182,7 @@ impl MetaVersion {
     }
 }
 
-/// The columns of kinds without their own.
+/// The columns of kinds that have no columns of their own.
 static DEFAULT: LazyLock<Vec<Column>> = LazyLock::new(default_columns);
 
 fn or_default(columns: &[Column]) -> &[Column] {
@@ -237,11 +237,11 @@ fn definitions(columns: &[Column], message: &str) -> Vec<u8> {
     out
 }
 
-/// A column prepared for many objects, with its path parsed.
+/// A column prepared for many objects: its path is parsed.
 enum Reader {
     Function(fn(&Value, i64) -> Value),
     Path {
-        /// The path; `None` if it cannot be parsed, and then the cells stay empty.
+        /// The path; `None` if the path cannot be parsed. Without a path the cells stay empty.
         path: Option<JsonPath>,
         ty: &'static str,
     },
@@ -270,7 +270,7 @@ impl Reader {
     }
 }
 
-/// A value as a cell of the column's type; null if it has another type.
+/// The value as a cell of the column's type; null if the value has another type.
 fn typed(ty: &str, value: &Value, now_seconds: i64) -> Value {
     match (ty, value) {
         ("string", Value::Null) => "<no value>".into(),
@@ -295,7 +295,7 @@ fn typed(ty: &str, value: &Value, now_seconds: i64) -> Value {
     }
 }
 
-/// A number as Go prints it: with an exponent only if very large or small, with sign and two digits.
+/// The number as Go prints it. Only a very large or small number has an exponent, with a sign and two digits.
 fn shown_number(number: &Number) -> String {
     match number.as_f64() {
         Some(float) if number.is_f64() => {
@@ -312,7 +312,7 @@ fn shown_number(number: &Number) -> String {
     }
 }
 
-/// JSON with sorted keys and Go's escapes.
+/// Writes JSON with sorted keys and Go's escapes.
 fn put_sorted(out: &mut String, value: &Value) {
     let escaped = |text: &str| {
         Value::from(text).to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
@@ -362,7 +362,7 @@ fn put_partial(out: &mut Vec<u8>, metadata: &[u8], left_out: Option<&str>, versi
     out.push(b'}');
 }
 
-/// The metadata without one annotation; `None` if it does not have the annotation.
+/// The metadata without one annotation; `None` if the metadata does not have the annotation.
 fn without(metadata: &[u8], annotation: &str) -> Option<Document> {
     let mut metadata: Document = serde_json::from_slice(metadata).ok()?;
     let annotations = metadata.get_mut("annotations")?.as_object_mut()?;

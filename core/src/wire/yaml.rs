@@ -1,5 +1,5 @@
-//! Writes YAML as Kubernetes' library does: block style, keys in natural order, quotes only where text would otherwise
-//! be read as another type, long lines folded.
+//! Writes YAML as Kubernetes' library does: in block style, with keys in natural order, with quotes only where text
+//! would otherwise be read as another type, and with long lines folded.
 
 use crate::visible::is_hidden;
 use holdfast_value::{Map, Value};
@@ -10,12 +10,12 @@ const WIDTH: usize = 80;
 /// The maximum length of a key on the line of its value. A longer key is written on a line of its own.
 const KEY_MAX: usize = 128;
 
-/// The whole document.
+/// The document as YAML.
 pub fn yaml(value: &Value) -> String {
     write(value, false)
 }
 
-/// The same for a terminal: control and invisible characters are escaped.
+/// The document as YAML for a terminal: control and invisible characters are escaped.
 pub fn visible(value: &Value) -> String {
     write(value, true)
 }
@@ -28,13 +28,13 @@ fn write(value: &Value, visible: bool) -> String {
 
 struct Writer {
     out: String,
-    /// Characters since the start of the line.
+    /// The number of characters since the start of the line.
     column: usize,
     /// Whether control and invisible characters are escaped.
     visible: bool,
 }
 
-/// The context that precedes a node.
+/// The text in front of a value.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Root,
@@ -96,7 +96,7 @@ impl Writer {
                 self.line(indent);
             }
             self.put(":");
-            // Items have the same indentation as their key.
+            // The items of a list have the same indentation as its key.
             let within = if value.is_array() { indent } else { indent + 2 };
             self.node(value, within, Place::Key);
         }
@@ -114,7 +114,7 @@ impl Writer {
         }
     }
 
-    /// Writes a string whose continuation lines are indented by `indent`. Keys are not folded (`breaks` is false).
+    /// Writes a string. Its continuation lines are indented by `indent`. Keys are not folded (`breaks` is false).
     fn scalar(&mut self, text: &str, indent: usize, breaks: bool) {
         let look = if self.visible && text.chars().any(|c| c != '\n' && is_hidden(c)) {
             Look { plain: false, quotable: false, literal: false }
@@ -132,7 +132,7 @@ impl Writer {
         }
     }
 
-    /// Writes a string plain or in single quotes, folded at single spaces after the width.
+    /// Writes a string plain or in single quotes. A line longer than [`WIDTH`] is folded at the next single space.
     fn folded(&mut self, text: &str, indent: Option<usize>, quote: Option<char>) {
         let quoted = quote.is_some();
         self.put(if quoted { "'" } else { "" });
@@ -191,7 +191,7 @@ impl Writer {
     }
 }
 
-/// Whether this is a space without adjacent spaces.
+/// Whether no space is next to the space at this index.
 fn lone(characters: &[char], index: usize) -> bool {
     let space = |at: Option<usize>| at.and_then(|at| characters.get(at)) == Some(&' ');
     !space(index.checked_sub(1)) && !space(index.checked_add(1))
@@ -265,7 +265,7 @@ impl Look {
     }
 }
 
-/// Whether the text without quotes would be read as another type than string.
+/// Whether the text would be read as another type than string if it had no quotes.
 fn is_other_type(text: &str) -> bool {
     const WORDS: [&str; 27] = [
         "", "~", "null", "Null", "NULL", "y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON", "n",
@@ -314,7 +314,7 @@ fn is_float(text: &str) -> bool {
     exponent && digits(whole) && digits(part) && !(whole.is_empty() && part.is_empty())
 }
 
-/// `1:30`, a base-60 number in YAML 1.1.
+/// Whether the text is a base-60 number in YAML 1.1, such as `1:30`.
 fn is_sexagesimal(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let mut parts = unsigned.split(':');
@@ -331,7 +331,7 @@ fn is_sexagesimal(text: &str) -> bool {
         && rest[..rest.len() - 1].iter().all(|p| digits(p))
 }
 
-/// A date, with or without a time.
+/// Whether the text is a date, with or without a time.
 fn is_time(text: &str) -> bool {
     let mut numbers = text.splitn(3, '-');
     let year = numbers.next().unwrap_or_default();
@@ -379,7 +379,7 @@ fn shown(number: &serde_json::Number) -> String {
     }
 }
 
-/// Natural order: letters after all other characters, and numbers by value.
+/// Orders keys in natural order: letters after all other characters, and numbers by value.
 fn natural(one: &str, other: &str) -> Ordering {
     let (a, b): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let Some(at) = a.iter().zip(&b).position(|(x, y)| x != y) else { return a.len().cmp(&b.len()) };

@@ -1,22 +1,22 @@
 //! Discovery documents, with fields in Kubernetes' order because scripts search them as text.
 //!
-//! Documents from other servers are read leniently: Go writes an empty list as `null`.
+//! Documents from other servers are read leniently, because Go writes an empty list as `null`.
 
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A document as JSON.
+/// The document as JSON.
 pub fn encoded(document: &impl Serialize) -> Bytes {
     // Strings and lists of strings can always be serialized.
     serde_json::to_vec(document).unwrap_or_default().into()
 }
 
-/// A document as indented JSON: Kubernetes indents `/version`.
+/// The document as indented JSON, the form in which Kubernetes sends `/version`.
 pub fn indented(document: &impl Serialize) -> Bytes {
     serde_json::to_vec_pretty(document).unwrap_or_default().into()
 }
 
-/// `/api`.
+/// The document at `/api`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiVersions<'a> {
@@ -34,7 +34,7 @@ pub struct ServerAddress<'a> {
     pub server_address: &'a str,
 }
 
-/// `/apis`.
+/// The document at `/apis`.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupList {
@@ -43,7 +43,7 @@ pub struct GroupList {
     pub groups: Vec<GroupSummary>,
 }
 
-/// `/apis/<group>`; in `/apis` without `kind` and `apiVersion`.
+/// The document at `/apis/<group>`. As an item of `/apis` it has no `kind` and `apiVersion`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GroupSummary {
@@ -63,13 +63,13 @@ pub struct VersionSummary {
     pub version: String,
 }
 
-/// `/api/v1` and `/apis/<group>/<version>`.
+/// The document at `/api/v1` or `/apis/<group>/<version>`.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceList {
     #[serde(default)]
     pub kind: String,
-    /// Kubernetes leaves this out for the core group.
+    /// Kubernetes omits this field for the core group.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub api_version: String,
     #[serde(default)]
@@ -78,14 +78,14 @@ pub struct ResourceList {
     pub resources: Vec<Resource>,
 }
 
-/// A resource or a subresource (`pods/status`) in such a list.
+/// A resource or a subresource (`pods/status`) in a [`ResourceList`].
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Resource {
     pub name: String,
     pub singular_name: String,
     pub namespaced: bool,
-    /// The group; empty if group and version are those of the list.
+    /// The group of the kind; empty if the kind has the group and version of the list.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -170,7 +170,7 @@ pub struct SubresourceDiscovery {
     pub verbs: Vec<String>,
 }
 
-/// Group and version are empty if the kind is listed under them.
+/// The kind of a response. Group and version are empty if they are the same as those of the enclosing version.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResponseKind {
@@ -179,7 +179,7 @@ pub struct ResponseKind {
     pub kind: String,
 }
 
-/// `/version`.
+/// The document at `/version`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VersionInfo<'a> {

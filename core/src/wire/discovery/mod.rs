@@ -1,7 +1,7 @@
-//! Discovery: the groups, versions and resources that the server serves, in all forms that clients request.
+//! Discovery: the groups, versions and resources that the server serves, in all formats that clients request.
 //!
-//! [`Catalog`] orders the kinds by group and version; its methods write the documents. They are pure functions of the
-//! kinds. The caller computes each document once, and again when a custom resource changes the set.
+//! [`Catalog`] orders the kinds by group and version; its methods write the documents. The documents depend only on the
+//! kinds. The caller computes each document once, and again when a custom resource changes the set of kinds.
 
 pub mod documents;
 
@@ -24,7 +24,7 @@ pub struct Catalog<'a> {
 pub struct Group<'a> {
     /// The name; empty for the core group.
     pub name: String,
-    /// The preferred version first.
+    /// The versions, with the preferred version first.
     pub versions: Vec<GroupVersion<'a>>,
 }
 
@@ -42,7 +42,7 @@ pub struct Served<'a> {
     pub version: &'a Version,
 }
 
-/// The two versions of the aggregated format; only their names differ.
+/// The two versions of the aggregated format, which differ only in their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aggregated {
     V2,
@@ -70,7 +70,7 @@ impl<'a> Catalog<'a> {
         Self::of(registry, &registry.groups())
     }
 
-    /// The catalog of some groups and versions.
+    /// The catalog of these groups and versions.
     pub fn of(registry: &'a Registry, groups: &[GroupVersions]) -> Self {
         let groups = groups.iter().map(|group| {
             let versions = group.versions.iter().map(|version| {
@@ -97,7 +97,7 @@ impl<'a> Catalog<'a> {
         self.groups.iter().flat_map(|group| &group.versions)
     }
 
-    /// `/api`: the versions of the core group, and the address of the server (`host:port`).
+    /// The document at `/api`: the versions of the core group, and the address of the server (`host:port`).
     pub fn api_versions(&self, server_address: &str) -> Bytes {
         let versions: Vec<&str> = self.group("").map(Group::version_names).unwrap_or_default();
         encoded(&ApiVersions {
@@ -107,13 +107,13 @@ impl<'a> Catalog<'a> {
         })
     }
 
-    /// `/apis/<group>`.
+    /// The document at `/apis/<group>`.
     pub fn api_group(&self, name: &str) -> Option<Bytes> {
         let group = self.group(name).filter(|group| !group.name.is_empty())?;
         Some(encoded(&group.summary().alone()))
     }
 
-    /// `/api/v1` and `/apis/<group>/<version>`.
+    /// The document at `/api/v1` or `/apis/<group>/<version>`.
     pub fn resource_list(&self, group: &str, version: &str) -> Option<Bytes> {
         let served = self.group_version(group, version)?;
         let mut resources: Vec<Resource> = Vec::new();
@@ -129,23 +129,23 @@ impl<'a> Catalog<'a> {
         }))
     }
 
-    /// A group's item in `/apis`, for [`group_list`].
+    /// The group's item in the document at `/apis`, for [`group_list`].
     pub fn group_item(&self, name: &str) -> Option<Bytes> {
         self.group(name).map(|group| encoded(&group.summary()))
     }
 
-    /// A group's item in the aggregated format, for [`aggregated`].
+    /// The group's item in the aggregated format, for [`aggregated`].
     pub fn aggregated_item(&self, name: &str) -> Option<Bytes> {
         self.group(name).map(|group| encoded(&aggregated_group(group)))
     }
 }
 
-/// `/apis`: every group except the core group, from items of [`Catalog::group_item`].
+/// The document at `/apis`: every group except the core group, from items of [`Catalog::group_item`].
 pub fn group_list<'i>(items: impl IntoIterator<Item = &'i [u8]>) -> Bytes {
     list(r#"{"kind":"APIGroupList","apiVersion":"v1","groups":["#, items)
 }
 
-/// The aggregated format of `/api` or `/apis`, from items of [`Catalog::aggregated_item`].
+/// The document at `/api` or `/apis` in the aggregated format, from items of [`Catalog::aggregated_item`].
 pub fn aggregated<'i>(form: Aggregated, items: impl IntoIterator<Item = &'i [u8]>) -> Bytes {
     let api_version = form.api_version();
     let head = format!(r#"{{"kind":"APIGroupDiscoveryList","apiVersion":"{api_version}","metadata":{{}},"items":["#);
@@ -180,19 +180,19 @@ impl Group<'_> {
 }
 
 impl GroupSummary {
-    /// The same as a separate document.
+    /// The summary as a document of its own, with `kind` and `apiVersion`.
     pub(crate) fn alone(self) -> Self {
         Self { kind: "APIGroup".into(), api_version: "v1".into(), ..self }
     }
 }
 
 impl GroupVersion<'_> {
-    /// `v1`, `apps/v1`.
+    /// The group and version as text: `v1`, `apps/v1`.
     pub fn api_version(&self) -> String {
         api_version(&self.group, &self.version)
     }
 
-    /// `api/v1`, `apis/apps/v1`: the path without its leading slash, as in the OpenAPI index.
+    /// The path without its leading slash, as in the OpenAPI index: `api/v1`, `apis/apps/v1`.
     pub fn path(&self) -> String {
         if self.group.is_empty() {
             format!("api/{}", self.version)
@@ -295,10 +295,10 @@ fn aggregated_resource(served: &Served) -> ResourceDiscovery {
     }
 }
 
-/// Short names and categories.
+/// The short names and categories that discovery lists for a kind.
 ///
-/// The old group `extensions` shows kinds that are in other groups. If it listed their short names and categories too,
-/// clients would find each twice.
+/// The old group `extensions` serves kinds that other groups serve too. If it listed their short names and categories,
+/// clients would find each of these names twice.
 fn listed_names(served: &Served) -> (Vec<String>, Vec<String>) {
     if served.version.group == "extensions" {
         return (Vec::new(), Vec::new());
@@ -316,8 +316,9 @@ fn owned(verbs: &[&str]) -> Vec<String> {
     verbs.iter().map(|verb| (*verb).to_owned()).collect()
 }
 
-/// The hash is opaque to clients. Equal hashes mean that two versions share their storage. It is computed as in
-/// Kubernetes, so that tools that compare clusters find no difference.
+/// The hash of the version in which objects are stored, which clients cannot interpret. Equal hashes mean that two
+/// versions share their storage. The hash is computed as in Kubernetes, so that tools that compare clusters find no
+/// difference.
 fn storage_version_hash(kind: &Kind) -> String {
     let Some(stored) = kind.versions.get(kind.stored_version(NEWEST)) else { return String::new() };
     let digest = Sha256::digest(format!("{}/{}/{}", stored.group, stored.version, kind.kind));
@@ -439,7 +440,7 @@ mod tests {
         assert_eq!(rest["items"].as_array().unwrap().len(), 4);
     }
 
-    /// A registry with one kind of each type, small enough to compare whole documents.
+    /// A registry with one kind of each type. It is small enough to compare whole documents.
     fn small() -> Registry {
         let mut registry = Registry::default();
         registry.add(Kind::namespaced("Pod", "pods").versions("", "test", ["v1"]).short(["po"]).category("all").part(

@@ -1,14 +1,15 @@
-//! Custom resources' schemas in OpenAPI version 2, which cannot express all of version 3.
+//! Schemas of custom resources in OpenAPI version 2, which cannot express everything that version 3 can.
 
 use holdfast_value::{Map, Value, json};
 
-/// Keywords that version 2 lacks, or that kubectl's validation would misread.
+/// Keywords that version 2 does not have, or that kubectl's validation would misread.
 const DROPPED: &[&str] = &["default", "nullable", "oneOf", "anyOf", "not", "allOf", "x-kubernetes-validations"];
 
-/// Weakens `schema` until version 2 can express it: whatever it allows stays allowed.
+/// Weakens `schema` until version 2 can express it. All values that the schema allows stay allowed.
 ///
-/// For kubectl a schema with properties forbids all other properties, and an object that preserves unknown fields is
-/// empty. It cannot read a list without items. These schemas lose their type, and then allow anything.
+/// kubectl reads version 2 in its own way: a schema with properties forbids all other properties, an object that
+/// preserves unknown fields is empty, and a list without items cannot be read. Such schemas lose their type, so that
+/// they allow anything.
 pub(super) fn to_v2(schema: &Value) -> Value {
     let Some(schema) = schema.as_object() else { return json!({}) };
     let is_true = |key: &str| schema.get(key) == Some(&Value::Bool(true));
@@ -45,7 +46,7 @@ pub(super) fn keeps_unknown(schema: &Value) -> bool {
     schema[KEEPS_UNKNOWN] == true
 }
 
-/// Calls `visit` with the schemas directly below this one.
+/// Calls `visit` for each schema directly below this schema.
 pub(super) fn each_child(schema: &mut Value, visit: &mut impl FnMut(&mut Value)) {
     let Some(schema) = schema.as_object_mut() else { return };
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
@@ -63,7 +64,8 @@ fn properties_to_v2(properties: &Value) -> Value {
     properties.iter().map(|(name, schema)| (name.clone(), to_v2(schema))).collect::<Map>().into()
 }
 
-/// kubectl reads a null property as missing.
+/// The required properties that cannot be null, because kubectl reads a null property as missing; `None` if there are
+/// none.
 fn required_to_v2(schema: &Map, required: &Value) -> Option<Value> {
     let may_be_null = |schema: &Value| schema["nullable"] == true;
     if schema.get("additionalProperties").is_some_and(may_be_null) {

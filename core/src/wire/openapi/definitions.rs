@@ -1,4 +1,4 @@
-//! OpenAPI definitions: the schema of each type, from the schema table and from custom resources' schemas.
+//! OpenAPI definitions: the schema of each type, made from the schema table and from the schemas of custom resources.
 
 use super::custom;
 use super::descriptions;
@@ -12,19 +12,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
-/// The reference in Kubernetes' descriptions.
+/// The address that Kubernetes' descriptions refer to.
 const CONVENTIONS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
 
-/// Groups of Kubernetes without a served resource. Like every built-in group they have their own kinds DeleteOptions
-/// and WatchEvent. Groups of custom resources have none, so these definitions never change.
+/// Groups of Kubernetes that have no served resource. Like every built-in group they have kinds DeleteOptions and
+/// WatchEvent of their own. Groups of custom resources do not have these kinds, so that the definitions of the kinds
+/// never change.
 const UNSERVED: [(&str, &str); 3] =
     [("admission.k8s.io", "v1"), ("admission.k8s.io", "v1beta1"), ("imagepolicy.k8s.io", "v1alpha1")];
 
-/// Fields that Kubernetes requires although the schema table has them as optional.
+/// Fields that Kubernetes requires although the schema table lists them as optional.
 const REQUIRED: [(&str, &str); 2] =
     [("io.k8s.api.core.v1.EphemeralContainer", "name"), ("io.k8s.api.core.v1.Event", "metadata")];
 
-/// Kubernetes' extensions of single fields, with no effect on apply or patches: message, field, extension, value.
+/// Extensions of single fields in Kubernetes that have no effect on apply or patches: message, field, extension, value.
 const MARKERS: [(&str, &str, &str, &str); 4] = [
     ("APIServiceSpec", "caBundle", "x-kubernetes-list-type", "atomic"),
     ("PersistentVolumeClaimStatus", "allocatedResourceStatuses", "x-kubernetes-map-type", "granular"),
@@ -32,7 +33,7 @@ const MARKERS: [(&str, &str, &str, &str); 4] = [
     ("PodDisruptionBudgetSpec", "selector", "x-kubernetes-patch-strategy", "replace"),
 ];
 
-/// Writes definitions in one version's form, for one document.
+/// Writes definitions for one document, in the form of one OpenAPI version.
 pub(super) struct Definitions<'a> {
     form: Form,
     schema: &'a Schema,
@@ -54,7 +55,7 @@ struct ListOf {
 }
 
 impl<'a> Definitions<'a> {
-    /// `roots` are the definitions that the caller will use; others are added as these refer to them.
+    /// `roots` are the definitions that the caller will use. Definitions that these refer to are added.
     pub(super) fn new(form: Form, schema: &'a Schema, catalog: &Catalog, roots: &BTreeSet<String>) -> Self {
         let mut kinds: BTreeMap<String, Vec<GroupVersionKind>> = BTreeMap::new();
         let mut lists = BTreeMap::new();
@@ -121,7 +122,7 @@ impl<'a> Definitions<'a> {
         known
     }
 
-    /// Whether the name is that of a requested custom resource or of its list.
+    /// Whether the name belongs to a requested custom resource or to the list of one.
     pub(super) fn is_custom(&self, name: &str) -> bool {
         let resource = self.lists.get(name).map_or(name, |list| &list.item);
         self.custom.contains_key(resource)
@@ -200,7 +201,7 @@ impl<'a> Definitions<'a> {
         if let Some(default) = self.default_of(field) {
             beside.insert("default", default);
         }
-        // Nobody applies the items of a list of objects, so they have no merge extensions.
+        // Clients do not apply the items of a list of objects, so these items have no merge extensions.
         let is_list = message.typed && bare.ends_with("List") && field.json == "items";
         if !is_list {
             insert_extensions(field, &mut beside);
@@ -228,7 +229,8 @@ impl<'a> Definitions<'a> {
         element
     }
 
-    /// The default shown: the field's own, or a zero if Go always writes the field. Only in version 3.
+    /// The default that version 3 shows: the field's own default, or a zero if Go always writes the field. Version 2
+    /// shows no defaults.
     fn default_of(&self, field: &Field) -> Option<Value> {
         if let Some(default) = field.default.as_ref().filter(|_| self.form == Form::V3) {
             return serde_json::from_str(default).ok();
@@ -237,7 +239,7 @@ impl<'a> Definitions<'a> {
         if always { self.zero_of(&field.ty) } else { None }
     }
 
-    /// The zero that Go writes, even if the type itself forbids it.
+    /// The zero that Go writes, even if the type itself forbids the zero. Version 2 shows no zeros.
     fn zero_of(&self, ty: &Type) -> Option<Value> {
         if self.form == Form::V2 {
             return None;
@@ -251,7 +253,8 @@ impl<'a> Definitions<'a> {
         }
     }
 
-    /// Version 3 allows no other fields next to a reference, so the reference moves into `allOf`.
+    /// Adds fields to a value. Version 3 allows no fields next to a reference, so there the reference moves into
+    /// `allOf`.
     fn add_beside(&self, value: &mut Value, beside: Map) {
         if beside.is_empty() {
             return;
@@ -265,7 +268,7 @@ impl<'a> Definitions<'a> {
     }
 
     fn referred(&self, owner: &str, ty: &Type) -> String {
-        // The two versions of apiextensions each have their own JSON type.
+        // Each of the two versions of apiextensions has a JSON type of its own.
         let beside_owner = |name: &str| match owner.rsplit_once('.') {
             Some((package, _)) => format!("{package}.{name}"),
             None => name.to_owned(),
@@ -289,7 +292,7 @@ impl<'a> Definitions<'a> {
         }
     }
 
-    /// The list of a custom resource, which is not in the schema table.
+    /// The definition of a custom resource's list, which is not in the schema table.
     fn list(&self, name: &str, list: &ListOf) -> Value {
         let (name, kind) = (bare(name), bare(&list.item));
         let items = json!({
@@ -310,9 +313,9 @@ impl<'a> Definitions<'a> {
         })
     }
 
-    /// The definition of a custom resource with this schema. If unknown fields are preserved, version 2 shows no
-    /// properties, not even metadata, because kubectl would treat the shown properties as all properties. Version 3 can
-    /// express that there may be more.
+    /// The definition of a custom resource with this schema. If the schema preserves unknown fields, version 2 shows no
+    /// properties, not even metadata, because kubectl would reject all properties that are not shown. Version 3 can
+    /// express that there may be more properties.
     fn custom_resource(&self, schema: Option<&Value>) -> Value {
         let v2 = self.form == Form::V2;
         let Some(schema) = schema.filter(|schema| !(v2 && custom::keeps_unknown(schema))) else {
@@ -329,7 +332,7 @@ impl<'a> Definitions<'a> {
         definition
     }
 
-    /// Adds the fields that every embedded object has, wherever `schema` embeds one.
+    /// Adds the fields that every embedded object has, at each position in `schema` that embeds an object.
     fn complete_embedded(&self, schema: &mut Value) {
         custom::each_child(schema, &mut |child| self.complete_embedded(child));
         let is_embedded = schema["x-kubernetes-embedded-resource"] == true;
@@ -381,7 +384,7 @@ fn insert_type_meta(properties: &mut Map) {
     }
 }
 
-/// The description of a list.
+/// The description of a list definition.
 fn list_description(item: &str) -> String {
     let kind = bare(item);
     format!("{kind}List is a list of objects of kind {kind}.")
@@ -400,8 +403,8 @@ fn bare(definition: &str) -> &str {
     definition.rsplit_once('.').map_or(definition, |(_, bare)| bare)
 }
 
-/// The definition of a subresource's body: a served kind, or a message that only subresources use. Connection options
-/// are not bodies, so they have no definition.
+/// The definition of a subresource's body: a served kind, or a message that only subresources use. `None` for connect
+/// options, which are not bodies.
 pub(super) fn body_definition(catalog: &Catalog, group: &str, version: &str, kind: &str) -> Option<String> {
     let gv = catalog.group_version(group, version);
     let served = gv.and_then(|gv| gv.resources.iter().find(|served| served.kind.kind == kind));
@@ -453,7 +456,7 @@ fn primitive(ty: &Type) -> Option<Value> {
     })
 }
 
-/// Types whose JSON differs from their message.
+/// The definition of a type whose JSON differs from its message; `None` for other types.
 fn special(name: &str, form: Form) -> Option<Value> {
     let v2 = form == Form::V2;
     let (package, bare) = name.rsplit_once('.')?;
@@ -495,7 +498,7 @@ fn version_info(form: Form) -> Value {
     json!({"type": "object", "properties": properties, "required": REQUIRED})
 }
 
-/// Only a string is a reference, because a property may also have the name `$ref`.
+/// Collects the names that references name. Only a string is a reference, because a property may also be called `$ref`.
 fn collect_references(value: &Value, prefix: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(map) => {

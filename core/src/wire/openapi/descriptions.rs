@@ -1,7 +1,7 @@
 //! Descriptions of the built-in API's types and fields.
 //!
-//! Only texts come from here; the structure comes from the schema table. A type that Kubernetes 1.35 no longer has (an
-//! old beta) gets the text of its newest version.
+//! This module provides only the texts; the structure comes from the schema table. A type that Kubernetes 1.35 no
+//! longer has (an old beta) gets the text of its newest version.
 
 use crate::kinds::compare_versions;
 use crate::schema::{Type, schema};
@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 const TEXT: &str = include_str!("../../../schema/descriptions.txt");
-/// The prefix that names in the text leave out.
+/// The prefix that the names in the descriptions' file omit.
 const PREFIX: &str = "io.k8s.";
 
-/// A description with its escapes.
+/// The description of a type, as in the file, with escapes.
 struct Described {
     text: &'static str,
     /// The lines about its fields.
@@ -21,7 +21,7 @@ struct Described {
 }
 
 static TYPES: LazyLock<BTreeMap<&str, Described>> = LazyLock::new(|| read(TEXT));
-/// The names in [`TYPES`] by their last part.
+/// The names in [`TYPES`], by their last part.
 static NAMESAKES: LazyLock<BTreeMap<&str, Vec<&str>>> = LazyLock::new(|| {
     let mut namesakes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for name in TYPES.keys() {
@@ -58,7 +58,7 @@ fn find(message: &str) -> Option<&'static Described> {
         return Some(described);
     }
     let (package, bare) = split(message);
-    // The same group first, then the newest version.
+    // A type of the same group has precedence, and among these the newest version.
     let newest = NAMESAKES.get(bare)?.iter().min_by(|a, b| {
         let ((a_group, a_version), (b_group, b_version)) = (split(split(a).0), split(split(b).0));
         let group = split(package).0;

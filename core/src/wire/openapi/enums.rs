@@ -1,8 +1,9 @@
-//! Facts about types that the schema table lacks: the values of string enums, and the discriminators of unions.
+//! Facts about types that are not in the schema table: the values of string enums, and the discriminators of unions.
 
 use holdfast_value::{Map, Value, json};
 
-/// The values of a field, sorted, if it is an enum. `message` is a name without package: all versions of a type agree.
+/// The values of a field, sorted; `None` if the field is not an enum. `message` is a name without package, because all
+/// versions of a type have the same values.
 pub(super) fn values(message: &str, field: &str) -> Option<&'static [&'static str]> {
     let at = VALUES.binary_search_by(|row| (row.0, row.1).cmp(&(message, field))).ok()?;
     Some(VALUES[at].2)
@@ -67,7 +68,7 @@ const USAGES: Values = &[
     "server auth", "signing", "timestamping",
 ];
 
-/// Type, field, values; sorted. For a list or map, the values of its items.
+/// Rows of type, field and values, sorted. For a list or map, the values are those of its items.
 #[rustfmt::skip]
 const VALUES: &[(&str, &str, Values)] = &[
     ("AppArmorProfile", "type", PROFILES),
@@ -169,7 +170,7 @@ const VALUES: &[(&str, &str, Values)] = &[
     ("VolumeMount", "mountPropagation", &["Bidirectional", "HostToContainer", "None"]),
 ];
 
-/// Group (as in packages), type, discriminator, and the value for each member.
+/// The group (as in packages), the type, the discriminator, and each member's field with its value.
 type Union = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 #[rustfmt::skip]

@@ -1,4 +1,4 @@
-//! Converts version 2's JSON into its Protobuf messages.
+//! Converts the JSON of an OpenAPI version 2 document into Protobuf messages.
 
 use super::proto::*;
 use holdfast_value::{CompactString, Map, Value};

@@ -1,8 +1,8 @@
 //! OpenAPI versions 2 and 3 of the served API, generated from the registry of kinds and the schema table.
 //!
-//! Start at [`OpenApi`]. Nothing is computed before it is requested, and nothing is cached here: the caller caches
-//! documents by the hashes given here. A document is written piece by piece, so that only its bytes and one definition
-//! or path are in memory at a time.
+//! Start at [`OpenApi`]. A document is computed when it is requested. This module caches nothing: the caller caches
+//! documents by the hashes that this module computes. A document is written piece by piece, so that only its bytes and
+//! one definition or path are in memory at a time.
 
 mod custom;
 mod definitions;
@@ -27,11 +27,11 @@ use std::collections::BTreeSet;
 
 /// The media type of `/openapi/v2` in Protobuf.
 pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// The same media type as clients write it in `Accept`. Never answer with this spelling: `@` is not allowed in a media
-/// type, and Go clients refuse to parse it.
+/// The same media type as clients write it in `Accept`. A response must not use this spelling: `@` is not allowed in a
+/// media type, and Go clients refuse to parse it.
 pub const V2_PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// The sources of the documents.
+/// The inputs from which the documents are made.
 #[derive(Clone, Copy)]
 pub struct OpenApi<'a> {
     pub schema: &'a Schema,
@@ -46,8 +46,8 @@ pub fn etag(document: &[u8]) -> String {
 }
 
 impl OpenApi<'_> {
-    /// A hash that changes whenever the description of these resources changes. It is computed from the sources of the
-    /// documents: the index needs a hash for each document, which should not require making them all.
+    /// A hash that changes whenever the description of these resources changes. It is computed from the inputs and not
+    /// from the documents: the index needs the hash of each document, and should not make all documents for that.
     fn fingerprint<'g>(&self, resources: impl IntoIterator<Item = &'g Served<'g>>) -> String {
         let mut hash = Sha256::new();
         let mut add = |text: &str| {
@@ -82,7 +82,7 @@ impl OpenApi<'_> {
     }
 }
 
-/// The definitions that `paths` refer to.
+/// The definitions that `paths` refer to directly.
 fn roots(paths: &[PathItem]) -> BTreeSet<String> {
     let operations = paths.iter().flat_map(|item| &item.operations);
     operations
@@ -127,7 +127,7 @@ impl ObjectWriter {
         self.out.push(b':');
     }
 
-    /// The text without the outer braces.
+    /// The members as text, without the outer braces.
     fn members(mut self) -> Vec<u8> {
         self.out.remove(0);
         self.out

@@ -4,7 +4,7 @@ use holdfast_value::{Map, Value, json};
 use std::borrow::Cow;
 
 /// The OpenAPI version. The two versions differ in more than names, so definitions and operations are written for one
-/// of them.
+/// version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     V2,
@@ -44,7 +44,7 @@ impl GroupVersionKind {
 
 pub(super) struct PathItem {
     pub(super) path: String,
-    /// Parameters shared by all operations of the path.
+    /// The parameters that all operations of the path share.
     pub(super) parameters: Vec<Parameter>,
     pub(super) operations: Vec<Operation>,
 }
@@ -55,7 +55,7 @@ pub(super) struct Operation {
     pub(super) id: String,
     pub(super) tag: String,
     pub(super) description: String,
-    /// Kubernetes' name of the action: `list`, `post`, `deletecollection`…
+    /// Kubernetes' name of the action: `list`, `post`, `deletecollection`.
     pub(super) action: Option<&'static str>,
     pub(super) kind: Option<GroupVersionKind>,
     pub(super) parameters: Vec<Parameter>,
@@ -82,10 +82,10 @@ pub(super) enum Answer {
 pub(super) struct Parameter {
     pub(super) name: Cow<'static, str>,
     pub(super) place: Place,
-    /// `string`, `integer`, `boolean`.
+    /// The type: `string`, `integer`, `boolean`.
     pub(super) ty: &'static str,
     pub(super) description: Cow<'static, str>,
-    /// Version 2 defines the parameter once by name and refers to it.
+    /// Whether version 2 defines the parameter once, by its name, and refers to the definition.
     pub(super) shared: bool,
 }
 
@@ -169,7 +169,7 @@ impl Operation {
 }
 
 impl Body {
-    /// In version 2 the body is a parameter.
+    /// The body as a parameter, which it is in version 2.
     fn parameter(&self) -> Value {
         let mut parameter = json!({"in": "body", "name": "body", "schema": Form::V2.reference(&self.definition)});
         if self.required {
@@ -180,7 +180,7 @@ impl Body {
 }
 
 impl Parameter {
-    /// A reference to the parameter in version 2 if it is shared, otherwise the parameter itself.
+    /// The parameter, or in version 2 a reference to it if it is shared.
     fn to_value(&self, form: Form) -> Value {
         match form {
             Form::V2 if self.shared => json!({"$ref": format!("#/parameters/{}", self.name)}),

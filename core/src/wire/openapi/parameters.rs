@@ -1,9 +1,9 @@
-//! The parameters shared by many operations, as data.
+//! The parameters that many operations share, as data.
 
 use super::operation::{Parameter, Place};
 use std::borrow::Cow;
 
-/// Name, type, description.
+/// A parameter's name, type and description.
 type Row = (&'static str, &'static str, &'static str);
 
 #[rustfmt::skip]
@@ -29,7 +29,7 @@ const QUERY: &[Row] = &[
     ("watch", "boolean", "Sends changes after resourceVersion as they happen, instead of a list."),
 ];
 
-/// Name and description of the options of logs and connections. Their types are those of the fields.
+/// The options of logs and connections: name and description. The types come from the options' fields.
 #[rustfmt::skip]
 const OPTIONS: &[(&str, &str)] = &[
     ("command", "The program to run and its arguments; repeat the parameter for each. No shell interprets them."),
@@ -87,20 +87,20 @@ pub(super) const DELETE_COLLECTION: &[&str] = &[
     "timeoutSeconds",
 ];
 
-/// The shared query parameters with these names.
+/// The shared query parameters with these names, in the order of the names.
 pub(super) fn query(names: &[&str]) -> Vec<Parameter> {
     names.iter().filter_map(|name| QUERY.iter().find(|row| row.0 == *name)).map(shared).collect()
 }
 
-/// Like [`query`], but written in full: kubectl before 1.27 looks for `dryRun` and `fieldValidation` in the patch
-/// operations themselves and does not follow references there.
+/// Like [`query`], but the parameters are written in full. kubectl before 1.27 looks for `dryRun` and `fieldValidation`
+/// in the patch operations themselves and does not follow references there.
 pub(super) fn query_inline(names: &[&str]) -> Vec<Parameter> {
     let mut parameters = query(names);
     parameters.iter_mut().for_each(|parameter| parameter.shared = false);
     parameters
 }
 
-/// All parameters that version 2 defines once. Parameters that only patches have are not included, because they are
+/// All parameters that version 2 defines once. Parameters that only patches have are not among them, because they are
 /// written in full.
 pub(super) fn all_shared() -> Vec<Parameter> {
     let names = [LIST, WRITE, DELETE, DELETE_COLLECTION, &["pretty"]].concat();
@@ -127,13 +127,13 @@ pub(super) fn name(kind: &str) -> Parameter {
     }
 }
 
-/// An option of a log or a connection.
+/// The parameter for an option of a log or a connection.
 pub(super) fn option(name: &str, ty: &'static str) -> Parameter {
     let description = OPTIONS.iter().find(|row| row.0 == name).map_or("", |row| row.1);
     Parameter { name: name.to_owned().into(), place: Place::Query, ty, description: description.into(), shared: false }
 }
 
-/// The rest of a proxied path.
+/// The parameter for the rest of a proxied path.
 pub(super) fn rest_of_path() -> Parameter {
     Parameter {
         name: "path".into(),

@@ -1,4 +1,4 @@
-//! OpenAPI paths: each operation that a kind's verbs and subresources allow.
+//! OpenAPI paths, with each operation that a kind's verbs and subresources allow.
 
 use super::definitions::{META, body_definition, list_of};
 use super::operation::{Answer, Body, GroupVersionKind, Operation, Parameter, PathItem, Place};
@@ -13,7 +13,8 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const OBJECT: &[&str] = &[JSON, YAML, PROTOBUF];
 const LIST: &[&str] =
     &[JSON, "application/json;stream=watch", YAML, PROTOBUF, "application/vnd.kubernetes.protobuf;stream=watch"];
-/// Custom resources have no Protobuf form and no merge keys, and Kubernetes lists no watch formats for them.
+/// The media types of custom resources. They have no Protobuf form and no merge keys, and Kubernetes lists no watch
+/// formats for them.
 const CUSTOM: &[&str] = &[JSON, YAML];
 const ANY: &[&str] = &["*/*"];
 const LOG: &[&str] = &["text/plain", JSON, YAML, PROTOBUF];
@@ -44,7 +45,7 @@ pub(super) fn of_group_version(schema: &Schema, catalog: &Catalog, gv: &GroupVer
     paths
 }
 
-/// The discovery path of a group.
+/// The discovery paths of a group.
 pub(super) fn of_group(group: &Group) -> Vec<PathItem> {
     let names = Names::new(&group.name, None);
     if group.name.is_empty() {
@@ -70,11 +71,11 @@ pub(super) fn of_version() -> Vec<PathItem> {
     vec![item]
 }
 
-/// How a group version is spelled in operation ids and tags.
+/// The spellings of a group version in operation ids and tags.
 struct Names {
-    /// `CoreV1`, `RbacAuthorizationV1beta1`.
+    /// The spelling in operation ids: `CoreV1`, `RbacAuthorizationV1beta1`.
     pascal: String,
-    /// `core_v1`, `rbacAuthorization_v1beta1`.
+    /// The spelling in tags: `core_v1`, `rbacAuthorization_v1beta1`.
     tag: String,
 }
 
@@ -140,13 +141,13 @@ impl Writer<'_> {
         }
     }
 
-    /// `/api/v1/namespaces/{namespace}/pods`; `above` is `/watch` for the old watch paths.
+    /// The path of a collection: `/api/v1/namespaces/{namespace}/pods`. `above` is `/watch` for the old watch paths.
     fn collection(&self, above: &str) -> String {
         let namespace = if self.kind.scope == Scope::Namespaced { "/namespaces/{namespace}" } else { "" };
         format!("/{}{above}{namespace}/{}", self.gv.path(), self.kind.resource)
     }
 
-    /// `named`: the kind that the path's name refers to.
+    /// The parameters in the path. `named` is the kind that the name in the path refers to.
     fn path_parameters(&self, named: Option<&str>) -> Vec<Parameter> {
         let name = named.map(parameters::name);
         let namespace = (self.kind.scope == Scope::Namespaced).then(parameters::namespace);
@@ -264,7 +265,7 @@ impl Writer<'_> {
         push(paths, path.to_owned(), parameters, operations);
     }
 
-    /// A subresource that passes the connection on: `exec`, `proxy`.
+    /// The operations of a subresource that connects the client to another server: `exec`, `proxy`.
     fn connect(&self, sub: &Subresource, path: &str, options: &GroupVersionKind, paths: &mut Vec<PathItem>) {
         let proxy = sub.name == "proxy";
         let mut methods: Vec<&'static str> = sub.verbs.iter().filter_map(|verb| method_of(verb)).collect();
@@ -296,7 +297,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Query parameters from the fields of an options message.
+    /// The query parameters made from the fields of an options message.
     fn options(&self, message: &str) -> Vec<Parameter> {
         let Some(id) = self.schema.id(&format!("io.k8s.api.core.v1.{message}")) else { return Vec::new() };
         let fields = self.schema.message(id).fields.iter();
@@ -314,7 +315,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The old watch paths.
+    /// The old watch paths of this resource.
     fn watches(&self, namespaced: bool, paths: &mut Vec<PathItem>) {
         let watch = |name: &str, action, description| Operation {
             answer: Answer::Definition(format!("{META}.WatchEvent")),
@@ -345,7 +346,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The common parts of this resource's operations; the answer is the object.
+    /// An operation with the properties that all operations of this resource have. Its answer is the object.
     fn operation(
         &self,
         method: &'static str,
@@ -385,7 +386,7 @@ impl Writer<'_> {
         self.schema.id(self.message()).is_none()
     }
 
-    /// `NamespacedPod`, `Node`.
+    /// The scope and kind in operation ids: `NamespacedPod`, `Node`.
     fn scoped(&self) -> String {
         let scope = if self.kind.scope == Scope::Namespaced { "Namespaced" } else { "" };
         format!("{scope}{}", self.kind.kind)
@@ -401,7 +402,7 @@ fn push(paths: &mut Vec<PathItem>, path: String, parameters: Vec<Parameter>, ope
         return;
     }
     let (mut parameters, mut operations) = (parameters, operations);
-    // Parameters of all operations are moved to the path.
+    // Parameters that all operations have are moved to the path.
     let has = |operation: &Operation, name: &str| operation.parameters.iter().any(|known| known.name == name);
     let common: Vec<Parameter> = operations[0]
         .parameters
@@ -421,7 +422,7 @@ fn delete_options() -> Option<Body> {
     Some(Body { definition: format!("{META}.DeleteOptions"), required: false, types: ANY })
 }
 
-/// The type of an option's parameter; Kubernetes lists none for types other than scalars.
+/// The type of the parameter for an option; `None` for types other than scalars, which Kubernetes does not list.
 fn parameter_type(ty: &Type) -> Option<&'static str> {
     Some(match ty {
         Type::Bool => "boolean",
@@ -431,7 +432,7 @@ fn parameter_type(ty: &Type) -> Option<&'static str> {
     })
 }
 
-/// `a Pod`, `an Ingress`; a plural has no article.
+/// The kind with an article: `a Pod`, `an Ingress`. A plural has no article.
 fn with_article(kind: &str) -> String {
     let plural = kind.ends_with('s') && !kind.ends_with("ss");
     let article = match kind.as_bytes().first() {

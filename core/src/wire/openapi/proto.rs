@@ -1,5 +1,5 @@
-//! Protobuf messages of OpenAPI version 2: those of `openapi.v2` that a Kubernetes document uses, with their public
-//! field numbers.
+//! Protobuf messages of OpenAPI version 2: the messages of `openapi.v2` that a Kubernetes document uses, with their
+//! public field numbers.
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Document {
@@ -164,7 +164,8 @@ pub(super) struct QueryParameter {
     pub(super) unique_items: bool,
 }
 
-/// Like a query parameter, but the type and the fields after it have other field numbers.
+/// A parameter in a path. It differs from a query parameter in the field numbers of the type and of the fields after
+/// it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct PathParameter {
     #[prost(bool, tag = "1")]
@@ -201,7 +202,7 @@ pub(super) struct NamedResponseValue {
     pub(super) value: Option<ResponseValue>,
 }
 
-/// A oneof of which Kubernetes documents use only the first member.
+/// A oneof. Kubernetes documents use only its first member.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ResponseValue {
     #[prost(message, optional, tag = "1")]
@@ -216,7 +217,7 @@ pub(super) struct Response {
     pub(super) schema: Option<SchemaItem>,
 }
 
-/// A oneof of which Kubernetes documents use only the first member.
+/// A oneof. Kubernetes documents use only its first member.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct SchemaItem {
     #[prost(message, optional, tag = "1")]
@@ -247,7 +248,7 @@ impl Definitions {
     pub(super) const NAMED: u32 = 1;
 }
 
-/// `Properties` has the same form.
+/// The message `Properties` has the same form as `Definitions`.
 pub(super) type Properties = Definitions;
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -383,7 +384,7 @@ pub(super) struct NamedSecurity {
     pub(super) value: Option<SecurityItem>,
 }
 
-/// A oneof, here always its second member: an API key.
+/// A oneof. Kubernetes documents use only its second member, an API key.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct SecurityItem {
     #[prost(message, optional, tag = "2")]

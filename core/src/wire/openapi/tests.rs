@@ -18,7 +18,7 @@ fn check<T>(kinds: Vec<Kind>, with: impl FnOnce(&OpenApi) -> T) -> T {
     with(&OpenApi { schema: schema(), catalog: &catalog, version: "v1.35.0" })
 }
 
-/// The whole document, with custom kinds described as if they were built in.
+/// The whole document. Custom kinds are described as if they were built in.
 fn v2(openapi: &OpenApi, encoding: v2::Encoding) -> Bytes {
     openapi.v2_document(encoding, &[openapi.v2_part(encoding, true)]).concat().into()
 }
@@ -27,7 +27,7 @@ fn parsed(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap()
 }
 
-/// Collects all references.
+/// Collects all references in a value.
 fn references(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {
@@ -52,7 +52,7 @@ fn assert_references_resolve(document: &Value) {
     }
 }
 
-/// Operations by id, with action and kind.
+/// The operations by id, each with its action and kind.
 fn operations(document: &Value) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     for (path, item) in document["paths"].as_object().unwrap() {
@@ -180,8 +180,8 @@ fn operations_stand_where_clients_look_for_them() {
     });
 }
 
-/// A summary of an operation: its kind, what `name` refers to, its options (without `pretty`, which all have), status
-/// codes, and media types.
+/// A summary of an operation: its kind, the kind that `name` refers to, its options (without `pretty`, which all
+/// operations have), status codes, and media types.
 fn summary(document: &Value, placed: &Value) -> String {
     let (operation, item) = (&placed["operation"], &document["paths"][placed["path"].as_str().unwrap()]);
     let shared = item["parameters"].as_array();
@@ -351,7 +351,7 @@ fn definitions_carry_what_patches_and_explain_need() {
         assert_eq!(containers["x-kubernetes-patch-strategy"], "merge");
         assert_eq!(containers["x-kubernetes-list-type"], "map");
         assert_eq!(containers["x-kubernetes-list-map-keys"], json!(["name"]));
-        // The zero that Go writes, although an empty container lacks its name.
+        // The default is the zero that Go writes, although an empty container lacks its name.
         let container = "#/components/schemas/io.k8s.api.core.v1.Container";
         assert_eq!(containers["items"], json!({"allOf": [{"$ref": container}], "default": {}}));
         assert!(containers["description"].as_str().unwrap().starts_with("List of containers"));
@@ -381,8 +381,8 @@ fn definitions_carry_what_patches_and_explain_need() {
     });
 }
 
-/// Definitions without any reference to them, and defaults of another type than their schema. A default may be Go's
-/// zero: it may lack required fields, and be outside the enum.
+/// The faults of a document: definitions without any reference to them, and defaults that have another type than their
+/// schema. A default may be Go's zero, so it may lack required fields and be outside the enum.
 fn faults(document: &Value, schemas: &str, prefix: &str) -> Vec<String> {
     let definitions = document.pointer(schemas).unwrap().as_object().unwrap();
     let mut used = BTreeSet::new();
@@ -436,8 +436,8 @@ fn kinds_of_every_group_belong_to_the_built_in_ones() {
             ("apps", "v1", true),
             ("admission.k8s.io", "v1", true),
             ("extensions", "v1beta1", true),
-            // Otherwise a new group would change the documents of all other groups, although their hashes stay the
-            // same.
+            // Groups of custom resources are not listed: a new group would change the documents of all other groups,
+            // although their hashes stay the same.
             ("stable.example.com", "v1", false),
         ] {
             let kind = json!({"group": group, "kind": "DeleteOptions", "version": version});
@@ -511,18 +511,18 @@ fn inline_query(item: &proto::ParametersItem) -> Option<&proto::QueryParameter> 
     }
 }
 
-/// A custom kind. Its first version has the schema, if one is given.
+/// The versions of a custom kind. The first version has the schema, if one is given.
 fn tabs(schema: Option<Value>) -> Vec<Kind> {
     tabs_with(schema, &|_| {})
 }
 
-/// The same with a change to the definition.
+/// Like [`tabs`], with a change to the definition.
 fn tabs_with(schema: Option<Value>, change: &dyn Fn(&mut Value)) -> Vec<Kind> {
     let version = |name: &str, schema: Option<Value>| {
         let schema = schema.map_or(json!({}), |schema| json!({ "openAPIV3Schema": schema }));
         json!({"name": name, "served": true, "storage": name == "v1", "schema": schema, "subresources": {"status": {}}})
     };
-    // The generation represents the definition's content.
+    // The generation represents the definition's content, so it differs for each schema.
     let generation = schema.as_ref().map_or(0, |schema| schema.to_string().len());
     let mut definition = json!({
         "metadata": {"name": "crontabs.stable.example.com", "uid": "u", "generation": generation},

@@ -1,6 +1,6 @@
-//! OpenAPI version 2: one document for everything, in JSON and Protobuf, composed of parts that change separately.
+//! OpenAPI version 2: one document for the whole API, in JSON and Protobuf, composed of parts that change separately.
 //!
-//! kubectl before 1.27 validates with it and computes strategic merge patches from it.
+//! kubectl before 1.27 validates objects with this document and computes strategic merge patches from it.
 
 use super::definitions::Definitions;
 use super::operation::{Form, PathItem};
@@ -18,7 +18,7 @@ pub enum Encoding {
     Protobuf,
 }
 
-/// The members of `paths` and `definitions` for a part of the API, in one encoding.
+/// The members of `paths` and `definitions` that describe a part of the API, in one encoding.
 #[derive(Debug, Clone, Default)]
 pub struct Part {
     pub paths: Bytes,
@@ -26,13 +26,13 @@ pub struct Part {
 }
 
 impl OpenApi<'_> {
-    /// A hash that changes with the documents of version 2.
+    /// A hash that changes when the document of version 2 changes.
     pub fn v2_hash(&self) -> String {
         self.fingerprint(self.catalog.group_versions().flat_map(|gv| &gv.resources))
     }
 
-    /// The members for this part of the API. The built-in part has all definitions that it refers to. A custom part has
-    /// only its own definitions, because the others are in the built-in part.
+    /// The members for the built-in or the custom part of the API. The built-in part has all definitions that it refers
+    /// to. A custom part has only its own definitions, because the other definitions are in the built-in part.
     pub fn v2_part(&self, encoding: Encoding, is_built_in: bool) -> Part {
         let items = self.v2_items(is_built_in);
         let roots = roots(&items);
@@ -70,7 +70,7 @@ impl OpenApi<'_> {
         part
     }
 
-    /// `/openapi/v2`, composed of its parts: pieces that form the document in sequence.
+    /// The document at `/openapi/v2`, composed of its parts. The pieces in sequence form the document.
     pub fn v2_document(&self, encoding: Encoding, parts: &[Part]) -> Vec<Bytes> {
         let paths = parts.iter().map(|part| &part.paths).filter(|bytes| !bytes.is_empty());
         let definitions = parts.iter().map(|part| &part.definitions).filter(|bytes| !bytes.is_empty());
@@ -144,7 +144,7 @@ impl OpenApi<'_> {
     }
 }
 
-/// A whole version 2 document as [`super::V2_PROTOBUF`].
+/// A whole version 2 document in the encoding [`super::V2_PROTOBUF`].
 pub fn v2_protobuf_of(document: &Value) -> Bytes {
     let mut out = gnostic::document(document).encode_to_vec();
     let mut members = |field: &str, number: u32, each: &mut dyn FnMut(&str, &Value, &mut Vec<u8>)| {

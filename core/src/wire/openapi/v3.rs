@@ -18,7 +18,7 @@ impl OpenApi<'_> {
         all
     }
 
-    /// `/openapi/v3`.
+    /// The index at `/openapi/v3`.
     pub fn v3_index(&self) -> Bytes {
         let mut writer = ObjectWriter::new();
         writer.object("paths", |writer| {
@@ -31,7 +31,7 @@ impl OpenApi<'_> {
         Bytes::from(writer.finish())
     }
 
-    /// The `?hash=` of a document in the index; it changes with the document.
+    /// The hash of a document, for `?hash=` in the index. It changes when the document changes.
     pub fn v3_hash(&self, path: &str) -> Option<String> {
         match self.group_version_at(path) {
             Some(gv) => Some(self.fingerprint(&gv.resources)),
@@ -39,7 +39,7 @@ impl OpenApi<'_> {
         }
     }
 
-    /// `/openapi/v3/<path>`.
+    /// The document at `/openapi/v3/<path>`.
     pub fn v3_document(&self, path: &str) -> Option<Bytes> {
         let items = match self.group_version_at(path) {
             Some(gv) => paths::of_group_version(self.schema, self.catalog, gv),
@@ -78,7 +78,7 @@ fn write_paths(writer: &mut ObjectWriter, items: &[PathItem]) {
     }
 }
 
-/// The only scheme described: a bearer token.
+/// The only security scheme that the documents describe: a bearer token.
 pub(super) fn security_schemes() -> Value {
     json!({
         "BearerToken": {

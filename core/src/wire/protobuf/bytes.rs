@@ -1,8 +1,8 @@
-//! The Protobuf wire format: reads keys and values; writes backwards, from the end.
+//! The Protobuf wire format. The reader reads keys and values; the writer writes from the end to the start.
 
 use super::DecodeError;
 
-/// Wire types.
+/// The wire types of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wire {
     Varint,
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
     fn long_varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0;
         for (index, byte) in self.rest.iter().take(10).enumerate() {
-            // The tenth byte has room for one bit; as in Go, overflowing bits are dropped.
+            // The tenth byte has room for one bit. As in Go, overflowing bits are dropped.
             value |= u64::from(byte & 0x7f) << (7 * index);
             if byte & 0x80 == 0 {
                 self.rest = &self.rest[index + 1..];
@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The contents of a string, bytes or message.
+    /// Reads the content of a string, bytes or message.
     #[inline]
     pub(super) fn delimited(&mut self) -> Result<&'a [u8], DecodeError> {
         let length = usize::try_from(self.varint()?).map_err(|_| DecodeError::cut_off())?;
@@ -133,7 +133,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes from the end to the start, so that a length is known when it is written before its content.
+/// Writes from the end to the start, so that the length of a content is known when it is written in front of the
+/// content.
 #[derive(Debug)]
 pub(super) struct Backward {
     buffer: Vec<u8>,
@@ -185,14 +186,14 @@ impl Backward {
         self.varint(u64::from(number) << 3 | u64::from(wire.number()));
     }
 
-    /// A field with a varint.
+    /// Writes a field with a varint.
     #[inline]
     pub(super) fn number(&mut self, number: u32, value: u64) {
         self.varint(value);
         self.key(number, Wire::Varint);
     }
 
-    /// A field with a string or bytes.
+    /// Writes a field with a string or bytes.
     #[inline]
     pub(super) fn bytes(&mut self, number: u32, bytes: &[u8]) {
         self.put(bytes);
@@ -200,7 +201,7 @@ impl Backward {
         self.key(number, Wire::Delimited);
     }
 
-    /// Closes a field whose content was written since the length was `end`.
+    /// Writes the length and key of a field. The field's content was written after [`Self::len`] was `end`.
     #[inline]
     pub(super) fn close(&mut self, number: u32, end: usize) {
         self.varint((self.len() - end) as u64);
@@ -218,7 +219,7 @@ impl Backward {
     }
 }
 
-/// The number of bytes of a varint.
+/// The number of bytes that a varint takes.
 pub(super) fn varint_length(value: usize) -> usize {
     let bits = usize::BITS - value.leading_zeros();
     bits.div_ceil(7).max(1) as usize
@@ -243,7 +244,7 @@ mod tests {
 
     #[test]
     fn unknown_values_are_skipped_whole() {
-        // One more field follows each case.
+        // Another field follows the skipped field in each case.
         let cases: [&[u8]; 5] = [
             &[0x08, 0x96, 0x01],
             &[0x09, 1, 2, 3, 4, 5, 6, 7, 8],

@@ -12,8 +12,8 @@ use super::{
 use crate::object::duration;
 use crate::schema::{Field, Message, MessageId, Shape, Type, Zero, quantity};
 
-/// A few bytes can expand into many values, since structs are shown even if absent in Protobuf. No ordinary body within
-/// the size limit comes near this.
+/// The maximum number of values of a document. A few bytes can expand into many values, because structs are shown even
+/// if absent in Protobuf. Ordinary bodies within the size limit have far fewer values.
 const VALUES_MAX: usize = 1_000_000;
 
 pub(super) struct Decoder<'c, 's> {
@@ -137,7 +137,7 @@ impl<'c, 's> Decoder<'c, 's> {
         match field.shape {
             Shape::Single => self.single(owner, field, wire, reader, target),
             Shape::List => {
-                // Numbers may be packed: many in one value.
+                // Numbers may be packed, with many numbers in one value.
                 if wire == Wire::Delimited && matches!(field.ty, Type::Int32 | Type::Int64 | Type::Bool | Type::Double)
                 {
                     let form = if field.ty == Type::Double { Wire::Fixed64 } else { Wire::Varint };
@@ -185,7 +185,7 @@ impl<'c, 's> Decoder<'c, 's> {
     ) -> Result<()> {
         let shows_zero = !matches!(field.zero, Zero::Plain | Zero::Dropped);
         match field.ty {
-            // Most strings of a message are empty, and an empty string allocates no memory.
+            // An empty string removes the field without allocating memory. Most strings of a message are empty.
             Type::String => {
                 expect(wire, Wire::Delimited, &field.json)?;
                 let bytes = reader.delimited()?;
@@ -218,7 +218,7 @@ impl<'c, 's> Decoder<'c, 's> {
             }
             _ => {
                 let value = self.value(owner, field, wire, reader)?;
-                // An unset time, raw value or schema is null, and null is shown as absent.
+                // An unset time, raw value or schema is null here, and a document omits it.
                 match value.is_null() && !shows_zero {
                     true => target.clear(field),
                     false => target.set(field, value),
@@ -228,7 +228,7 @@ impl<'c, 's> Decoder<'c, 's> {
         Ok(())
     }
 
-    /// One value of the field's type, or one item of it.
+    /// Reads one value of the field's type, or one item if the field is a list.
     fn value(&mut self, owner: MessageId, field: &Field, wire: Wire, reader: &mut Reader<'_>) -> Result<Value> {
         match field.ty {
             Type::Bool => {
@@ -292,12 +292,12 @@ impl<'c, 's> Decoder<'c, 's> {
             Type::JsonSchemaPropsOrArray | Type::JsonSchemaPropsOrBool | Type::JsonSchemaPropsOrStringArray => {
                 self.schema_or(owner, field.ty, bytes)
             }
-            // These types were handled above.
+            // The arms above have handled these types.
             Type::Bool | Type::Int32 | Type::Int64 | Type::Double => Ok(Value::Null),
         }
     }
 
-    /// A schema or a simpler value. Only JSONSchemaProps has such fields, and they contain JSONSchemaProps.
+    /// Reads a schema or a simpler value. Only JSONSchemaProps has such fields.
     fn schema_or(&mut self, owner: MessageId, ty: Type, bytes: &[u8]) -> Result<Value> {
         let (schema_number, other_number) = match ty {
             Type::JsonSchemaPropsOrBool => (2, 1),
@@ -339,7 +339,7 @@ impl<'c, 's> Decoder<'c, 's> {
         })
     }
 
-    /// JSON, or another object in an envelope.
+    /// Reads a raw extension, which contains JSON or another object in an envelope.
     fn raw_extension(&mut self, raw: Option<&[u8]>) -> Result<Value> {
         match raw {
             None | Some([]) => Ok(Value::Null),
@@ -440,7 +440,7 @@ impl Target<'_> {
     }
 }
 
-/// Allocates the key only if it is new.
+/// The entry with this key. The key is allocated only if it is new.
 fn entry<'o>(object: &'o mut Map, key: &str) -> &'o mut Value {
     if !object.contains_key(key) {
         object.insert(key.to_string(), Value::Null);
@@ -455,7 +455,7 @@ fn expect(wire: Wire, expected: Wire, field: &str) -> Result<()> {
     Err(DecodeError::malformed(format!("wrong wireType = {} for field {field}", wire.number())))
 }
 
-/// The only field, number 1, of messages that wrap bytes or a string.
+/// The content of field 1, the only field of messages that wrap bytes or a string.
 fn only(bytes: &[u8]) -> Result<Option<&[u8]>> {
     let mut reader = Reader::new(bytes);
     let mut found = None;
@@ -499,7 +499,7 @@ fn int_or_string(bytes: &[u8]) -> Result<Value> {
     }
 }
 
-/// Null if unset.
+/// Reads a time; null if the time is unset.
 fn time(bytes: &[u8], micros: bool) -> Result<Value> {
     if bytes.is_empty() {
         return Ok(Value::Null);
@@ -513,7 +513,7 @@ fn time(bytes: &[u8], micros: bool) -> Result<Value> {
     Ok(Value::from(text))
 }
 
-/// As Go prints it: whole numbers have no fraction.
+/// The number as Go prints it: whole numbers have no fraction.
 pub(crate) fn double(number: f64) -> Result<Value> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.fract() == 0.0 && number.abs() <= EXACT && !(number == 0.0 && number.is_sign_negative()) {
@@ -543,10 +543,10 @@ mod tests {
 
     #[test]
     fn a_body_of_kubectl_shows_as_json() {
-        // As client-go encodes a ConfigMap: with empty strings and an unset time.
+        // The bytes that client-go makes of a ConfigMap, with empty strings and an unset time.
         let raw = b"\x0a\x13\x0a\x01a\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x00\x42\x00\x5a\x00\
                     \x12\x06\x0a\x01k\x12\x01v\x1a\x06\x0a\x01b\x12\x01\xff\x20\x00";
-        // The empty label is an entry without key and value.
+        // The empty label is a map entry without key and value.
         assert_eq!(
             decode("v1", "ConfigMap", raw),
             Ok(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"": ""}},
@@ -561,7 +561,7 @@ mod tests {
             Ok(json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}, "status": {},
                 "spec": {"strategy": {}, "template": {"metadata": {}, "spec": {"containers": null}}}}))
         );
-        // An explicit zero differs from an absent value: replicas is a pointer.
+        // `replicas` is a pointer in Go, so an explicit zero differs from an absent value.
         let document = decode("apps/v1", "Deployment", b"\x12\x02\x08\x00").expect("a deployment");
         assert_eq!(document["spec"]["replicas"], json!(0));
     }
@@ -569,7 +569,7 @@ mod tests {
     #[test]
     fn numbers_come_packed_or_not() {
         let id = codec().find("batch/v1", "Job").expect("a job");
-        // spec.podFailurePolicy.rules[0].onExitCodes.values
+        // Wraps values in the path `spec.podFailurePolicy.rules[0].onExitCodes.values`.
         let wrapped = |values: &[u8]| {
             [0x12, 0x5a, 0x0a, 0x12]
                 .iter()
@@ -606,17 +606,17 @@ mod tests {
     fn limits_hold() {
         let id = codec().find("apiextensions.k8s.io/v1", "CustomResourceDefinition").expect("a definition");
         let schema = codec().schema.id("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
-        // Schemas nested in `not`.
+        // Each schema is nested in the field `not` of another schema.
         let mut deep = Vec::new();
         for depth in 0..2 * DEPTH_MAX {
             let mut level = super::super::bytes::Backward::with_capacity(deep.len() + 8);
             level.bytes(28, &deep);
             deep = level.finish();
             let result = codec().decode(schema.expect("a schema"), &deep);
-            // The innermost schema adds one level.
+            // The innermost schema adds one level, so the limit is reached one level earlier.
             assert_eq!(result.is_ok(), depth + 2 <= DEPTH_MAX, "{depth}");
         }
-        // Two bytes an item, each a whole object.
+        // Each item takes two bytes and becomes a whole object.
         let list = codec().list_of(id).expect("a list");
         let many = b"\x12\x00".repeat(200_000);
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Encodes documents into messages as Kubernetes' peers do: fields in ascending order, values even if zero, pointers
-//! only if set.
+//! Encodes documents into messages as Kubernetes' own servers and clients do: fields in ascending order, values even if
+//! zero, pointers only if set.
 
 use base64::{
     Engine,
@@ -15,7 +15,7 @@ use super::{
 use crate::object::duration;
 use crate::schema::{Field, Message, MessageId, Shape, Type};
 
-/// Ignores spare bits in the last letter, as Go does.
+/// Decodes base64 and ignores spare bits in the last letter, as Go does.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -44,7 +44,8 @@ type Result<T, E = EncodeError> = std::result::Result<T, E>;
 struct Encoder<'c, 's, 'd> {
     codec: &'c Codec<'s>,
     out: Backward,
-    /// The values of the messages being written; each message's are in the order of its schema's fields.
+    /// The values of the messages that are being written. The values of each message are in the order of its schema's
+    /// fields.
     values: Vec<Option<&'d Value>>,
     scratch: Vec<u8>,
     depth: usize,
@@ -90,7 +91,7 @@ impl<'d> Encoder<'_, '_, 'd> {
         Ok(())
     }
 
-    /// Writes an unset value that is always written.
+    /// Writes the zero of an unset field that is always written.
     fn zero(&mut self, field: &Field) -> Result<()> {
         match field.ty {
             Type::Bool | Type::Int32 | Type::Int64 => self.out.number(field.number, 0),
@@ -142,7 +143,7 @@ impl<'d> Encoder<'_, '_, 'd> {
         }
     }
 
-    /// An entry of a map.
+    /// Writes an entry of a map.
     fn entry(&mut self, owner: Owner<'_>, key: &str, value: &'d Value) -> Result<()> {
         let end = self.out.len();
         self.value(owner, 2, value)?;
@@ -151,7 +152,7 @@ impl<'d> Encoder<'_, '_, 'd> {
         Ok(())
     }
 
-    /// The value of a field, list item or map entry.
+    /// Writes the value of a field, list item or map entry.
     fn value(&mut self, owner: Owner<'_>, number: u32, value: &'d Value) -> Result<()> {
         match (owner.field.ty, value) {
             (Type::String, Value::String(text)) => self.out.bytes(number, text.as_bytes()),
@@ -176,7 +177,7 @@ impl<'d> Encoder<'_, '_, 'd> {
                 result.map_err(|_| owner.mismatch())?;
                 self.out.bytes(number, &self.scratch);
             }
-            // Lists and maps may contain nulls: an empty message, string or schema.
+            // Lists and maps may contain nulls, which become an empty message, string or schema.
             (Type::Bool | Type::Double, _) => return Err(owner.mismatch()),
             (Type::String | Type::Bytes, Value::Null) => self.out.bytes(number, &[]),
             (Type::String | Type::Bytes, _) => return Err(owner.mismatch()),
@@ -189,7 +190,7 @@ impl<'d> Encoder<'_, '_, 'd> {
         Ok(())
     }
 
-    /// The content of a value that is a message in Protobuf.
+    /// Writes the content of a value that is a message in Protobuf.
     fn contents(&mut self, owner: Owner<'_>, value: &'d Value) -> Result<()> {
         match (owner.field.ty, value) {
             (Type::Message(id), Value::Object(object)) => self.message(id, Some(object)),
@@ -237,7 +238,7 @@ impl<'d> Encoder<'_, '_, 'd> {
         }
     }
 
-    /// Only JSONSchemaProps has such fields, and they contain JSONSchemaProps.
+    /// Writes a schema or a simpler value. Only JSONSchemaProps has such fields.
     fn schema_or(&mut self, owner: Owner<'_>, ty: Type, value: &'d Value) -> Result<()> {
         let end = self.out.len();
         match (ty, value) {
@@ -296,7 +297,8 @@ impl Owner<'_> {
 
 /// Arranges the object's values in the order of the message's fields. Null counts as absent.
 fn scatter<'d>(message: &Message, object: &'d Map, values: &mut [Option<&'d Value>]) {
-    // The fields are ordered by name, and the members of objects usually too, so one pass over both finds all of them.
+    // The fields are ordered by name, and usually the members of the object too, so one pass over both finds all
+    // fields.
     let mut next = 0;
     for (key, value) in object {
         if value.is_null() {
@@ -328,7 +330,7 @@ mod tests {
 
     #[test]
     fn values_are_written_even_when_zero() {
-        // As client-go encodes a ConfigMap: every value, but no unset pointer.
+        // The bytes that client-go makes of a ConfigMap: every value is written, and no unset pointer.
         let bytes = encode("v1", "ConfigMap", &json!({"metadata": {"name": "a"}, "data": {"k": "v"}}));
         let expected =
             b"\x0a\x11\x0a\x01a\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x00\x42\x00\x12\x06\x0a\x01k\x12\x01v";

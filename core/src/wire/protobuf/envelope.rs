@@ -1,4 +1,4 @@
-//! The envelope of a Protobuf body: four bytes, then a message with the kind and the object's bytes.
+//! The envelope of a Protobuf body: four bytes, then a message with the kind and the bytes of the object.
 
 use super::{
     DecodeError,
@@ -20,7 +20,7 @@ const KIND: u32 = 2;
 pub struct Unknown<'a> {
     pub api_version: String,
     pub kind: String,
-    /// The object's message.
+    /// The bytes of the object's message.
     pub raw: &'a [u8],
     pub content_encoding: String,
     /// The content type; empty for Protobuf.
@@ -61,7 +61,7 @@ pub fn wrap(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Everything before the message's bytes.
+/// The bytes of the envelope in front of the message.
 pub(super) fn start(api_version: &str, kind: &str, raw_length: usize) -> Vec<u8> {
     let mut out = Backward::with_capacity(api_version.len() + kind.len() + 24);
     out.varint(raw_length as u64);
@@ -74,7 +74,7 @@ pub(super) fn start(api_version: &str, kind: &str, raw_length: usize) -> Vec<u8>
     out.finish()
 }
 
-/// The bytes after the message: an empty content encoding and an empty content type.
+/// The bytes of the envelope after the message: an empty content encoding and an empty content type.
 pub(super) const END: [u8; 4] = [(CONTENT_ENCODING << 3 | 2) as u8, 0, (CONTENT_TYPE << 3 | 2) as u8, 0];
 
 pub(super) fn text(bytes: &[u8]) -> String {
@@ -102,7 +102,7 @@ mod tests {
             "provided data does not appear to be a protobuf message, expected prefix [107, 56, 115, 0]"
         );
         let body = wrap("v1", "Pod", &[1, 2, 3]);
-        // Cuts between two fields leave a valid message with fewer fields.
+        // A cut between two fields leaves a valid message with fewer fields.
         let whole = [4, 15, 20, 22];
         for length in 0..body.len() {
             assert_eq!(unwrap(&body[..length]).is_ok(), whole.contains(&length), "{length}");

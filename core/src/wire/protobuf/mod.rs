@@ -1,8 +1,8 @@
-//! The Protobuf form of built-in objects, driven by the schema table: no types are generated.
+//! The Protobuf form of built-in objects. The schema table drives it, so no types are generated.
 //!
 //! A body is an envelope ([`wrap`], [`unwrap`]) around a message; `apiVersion` and `kind` are only in the envelope.
-//! [`Codec`] converts messages to JSON documents and back. Both directions use a [`Layout`]: the schema's fields
-//! ordered by Protobuf number, with inlined structs as the nested messages that they are in Protobuf.
+//! [`Codec`] converts messages to JSON documents and back. Both directions use a [`Layout`], which has the schema's
+//! fields ordered by Protobuf number, and inlined structs as the nested messages that they are in Protobuf.
 
 mod bytes;
 mod decode;
@@ -26,7 +26,7 @@ pub use frames::{LIST_END, item_size, list_item, list_start, watch_frame};
 /// Decodes and encodes the messages of one schema.
 pub struct Codec<'s> {
     schema: &'s Schema,
-    /// The layouts of the messages, at the same indexes.
+    /// The layouts of the messages, indexed by [`MessageId`].
     layouts: Vec<Layout>,
     /// The package of each group: `apps` in `io.k8s.api.apps`.
     packages: BTreeMap<String, String>,
@@ -43,8 +43,8 @@ impl<'s> Codec<'s> {
         Self { schema, layouts: schema.messages.iter().map(Layout::new).collect(), packages: names::packages(schema) }
     }
 
-    /// The message of a kind, by the names in documents and envelopes. Finds every version in the schema, served or
-    /// not, and for any group the kinds that all groups share (`DeleteOptions`).
+    /// The message of a kind, by the names in documents and envelopes. It is found for every version in the schema,
+    /// even if the version is not served. For any group, it finds the kinds that all groups have (`DeleteOptions`).
     pub fn find(&self, api_version: &str, kind: &str) -> Option<MessageId> {
         names::find(self.schema, &self.packages, api_version, kind)
     }
@@ -54,24 +54,25 @@ impl<'s> Codec<'s> {
         self.schema.id(&format!("{}List", self.schema.message(item).name))
     }
 
-    /// The document of a message, without `apiVersion` and `kind`.
+    /// Decodes a message into a document without `apiVersion` and `kind`.
     ///
-    /// Unset fields are shown as in Kubernetes: an empty struct as `{}`, a list or time that is always shown as null.
+    /// Unset fields are shown as in Kubernetes: an empty struct as `{}`, and a list or time that is always shown as
+    /// null.
     pub fn decode(&self, message: MessageId, bytes: &[u8]) -> Result<Value, DecodeError> {
         decode::Decoder::new(self).document(message, bytes)
     }
 
-    /// The document of an enveloped body, with the kind in the envelope.
+    /// Decodes an enveloped body into a document, with the kind in the envelope.
     pub fn decode_object(&self, body: &[u8]) -> Result<Value, DecodeError> {
         decode::Decoder::new(self).object(body)
     }
 
-    /// The message of a document. Unknown fields are skipped.
+    /// Encodes a document into a message. Unknown fields are skipped.
     pub fn encode(&self, message: MessageId, document: &Value) -> Result<Vec<u8>, EncodeError> {
         encode::encode(self, message, document)
     }
 
-    /// The enveloped form of a document with apiVersion and kind.
+    /// Encodes a document with apiVersion and kind into an enveloped body.
     pub fn encode_object(&self, message: MessageId, document: &Value) -> Result<Vec<u8>, EncodeError> {
         let text = |key| document.get(key).and_then(Value::as_str).unwrap_or_default();
         Ok(wrap(text("apiVersion"), text("kind"), &self.encode(message, document)?))
@@ -90,9 +91,9 @@ const ITEMS: u32 = 2;
 struct Layout {
     /// The slots, ordered by number.
     slots: Vec<Slot>,
-    /// The index is the field number; the entry is the index in `slots` plus one, or 0.
+    /// For each field number, the index in `slots` plus one; 0 if there is no such field.
     by_number: Vec<u8>,
-    /// The slots that JSON shows even if the message lacks them, one bit each.
+    /// The slots that JSON shows even if the message lacks them, as one bit for each slot.
     always: u64,
 }
 
@@ -105,14 +106,15 @@ enum What {
     Field {
         /// The index in [`Message::fields`].
         index: usize,
-        /// A value in Go rather than a pointer: written even if zero.
+        /// Whether the field is a value in Go and not a pointer, so that it is written even if zero.
         valued: bool,
     },
     /// A struct that JSON inlines. Go always writes it.
     Inline(Layout),
 }
 
-/// Structs that JSON omits when zero although they are values in Go: the end of the message's name, and the field.
+/// Structs that JSON omits when zero, although they are values in Go. Each row has the end of the message's name, and
+/// the field.
 const VALUES: [(&str, &str); 5] = [
     (".meta.v1.ObjectMeta", "creationTimestamp"),
     (".ControllerRevision", "data"),
@@ -128,7 +130,8 @@ impl Layout {
         Self::of(message, &fields)
     }
 
-    /// `fields` are indexes of the message's fields, each with the rest of its path of Protobuf numbers.
+    /// Makes a layout. `fields` are indexes of the message's fields, each with the rest of its path of Protobuf
+    /// numbers.
     fn of(message: &Message, fields: &[(&[u32], usize)]) -> Self {
         let mut slots = Vec::new();
         let mut nested: BTreeMap<u32, Vec<(&[u32], usize)>> = BTreeMap::new();
@@ -199,12 +202,12 @@ fn is_value(message: &Message, field: &Field) -> bool {
 /// The maximum number of nested messages, for decoding and encoding. JSON documents cannot be deeper.
 const DEPTH_MAX: usize = 128;
 
-/// Why bytes cannot be decoded.
+/// The reason why bytes cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecodeError {
-    /// The body lacks the envelope's first bytes.
+    /// The body does not begin with the envelope's first bytes.
     NoEnvelope,
-    /// The schema lacks the envelope's kind.
+    /// The kind in the envelope is not in the schema.
     UnknownKind {
         api_version: String,
         kind: String,
@@ -242,7 +245,8 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Why a document cannot be encoded: a value has another type than its field, which the schema's check would refuse.
+/// The reason why a document cannot be encoded: a value has another type than its field. The schema's check refuses
+/// such documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodeError(pub String);
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::schema::{MessageId, Schema};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta";
-/// Kinds of every group and version.
+/// Kinds that every group has in each version.
 const SHARED: [&str; 7] =
     ["CreateOptions", "DeleteOptions", "GetOptions", "ListOptions", "PatchOptions", "UpdateOptions", "WatchEvent"];
 /// Metadata kinds that only the core group has.
@@ -33,17 +33,18 @@ pub(super) fn find(
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let own = match packages.get(group) {
         Some(package) => schema.id(&format!("{package}.{version}.{kind}")),
-        // Groups with older versions only, or without stored kinds.
+        // The group has only older versions, or no stored kinds.
         None => {
             let first = group.split('.').next().unwrap_or_default();
             schema.id(&format!("io.k8s.api.{first}.{version}.{kind}"))
         }
     };
-    // Only typed messages can be in an envelope; a `.` in the kind would leave the package.
+    // Only typed messages can be in an envelope. This check also excludes a kind with a `.`, which could name a message
+    // of another package.
     let own = own.filter(|id| schema.message(*id).typed);
     own.or_else(|| {
         let shared = SHARED.contains(&kind) || api_version == "v1" && OF_CORE.contains(&kind);
-        // Metadata version v1beta1 differs from v1 only in its lists.
+        // The version v1beta1 of metadata differs from v1 only in its lists.
         let meta = shared || (api_version, kind) == ("meta.k8s.io/v1beta1", "PartialObjectMetadata");
         meta.then(|| schema.id(&format!("{META}.v1.{kind}"))).flatten()
     })
@@ -98,7 +99,7 @@ mod tests {
             for version in &kind.versions {
                 let api_version = crate::kinds::api_version(&version.group, &version.version);
                 let found = codec().find(&api_version, &kind.kind).map(|id| schema().message(id).name.clone());
-                // A version without its own message shares another version's.
+                // A version without a message of its own shares the message of another version.
                 assert!(found.is_none() || found.as_ref() == Some(&version.message), "{api_version} {}", kind.kind);
                 assert!(found.is_some() || version.message.contains("batch"), "{api_version} {}", kind.kind);
             }

@@ -1,4 +1,4 @@
-//! Times and durations: numbers on the wire, text in JSON.
+//! Times and durations, which are numbers in Protobuf and text in JSON.
 
 use jiff::{
     SignedDuration,
@@ -9,10 +9,10 @@ use crate::schema::timestamp;
 
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
-/// Go's zero time, midnight of January 1 of year 1, counts as unset.
+/// Go's zero time, midnight of January 1 of year 1, which counts as unset.
 const UNSET_SECONDS: i64 = -62_135_596_800;
 
-/// A point in time on the wire.
+/// A point in time as in Protobuf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Instant {
     pub(super) seconds: i64,
@@ -24,7 +24,7 @@ impl Instant {
         self.seconds == UNSET_SECONDS && self.nanos == 0
     }
 
-    /// `None` if the year cannot be written in RFC 3339.
+    /// The time in RFC 3339; `None` if its year has no form in RFC 3339.
     pub(super) fn text(self, micros: bool) -> Option<String> {
         // jiff's Timestamp is not used, because its range ends a day before the end of year 9999.
         let since = SignedDuration::from_secs(self.seconds);
