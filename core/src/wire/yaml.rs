@@ -38,9 +38,9 @@ struct Writer {
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Root,
-    /// `key:`
+    /// The key of the value: `key:`.
     Key,
-    /// `-`
+    /// The mark of an item: `-`.
     Item,
 }
 

@@ -16,7 +16,7 @@ const PREFIX: &str = "io.k8s.";
 /// The description of a type, as in the file, with escapes.
 struct Described {
     text: &'static str,
-    /// The lines about its fields.
+    /// The lines about the type's fields.
     fields: &'static str,
 }
 
