@@ -1,4 +1,4 @@
-//! Parses IP addresses and networks as Kubernetes does. It accepts more forms than it prints.
+//! Parses IP addresses and networks as Kubernetes does. More forms are accepted than printed.
 
 use std::net::IpAddr;
 
@@ -8,8 +8,8 @@ pub(crate) fn address(text: &str) -> Option<IpAddr> {
     Some(as_written(text)?.to_canonical())
 }
 
-/// The address and prefix length of a network such as `10.0.0.0/8`. Bits behind the prefix are ignored. An IPv4-mapped
-/// network stays IPv6, as its prefix length requires.
+/// The address and prefix length of a network such as `10.0.0.0/8`. Bits after the prefix are ignored. An IPv4-mapped
+/// network stays IPv6, because its prefix length counts the bits of an IPv6 address.
 pub(crate) fn network(text: &str) -> Option<(IpAddr, u8)> {
     let (address, bits) = text.split_once('/')?;
     let address = as_written(address)?;

@@ -1,12 +1,12 @@
-//! A place in a document, for validation rules.
+//! A value of a document and its path, for validation rules.
 //!
-//! A place has its path, which is printed only for violations. A missing value reads as null, and a value of the wrong
-//! type as unset: the schema checks types.
+//! The path is printed only for violations. A missing value reads as null. A value of the wrong type reads as unset,
+//! because the schema checks types.
 
 use crate::refusal::{Cause, CauseReason, Causes, Cut, PATH_BYTES_MAX};
 use holdfast_value::Value;
 
-/// A value of a document with its place.
+/// A value of a document, with its path.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'a> {
     pub value: &'a Value,
@@ -31,12 +31,12 @@ impl<'a> At<'a> {
         At { value: &self.value[field], parent: Some(self), step: Step::Field(field) }
     }
 
-    /// An entry of a map: `data[key]`.
+    /// The value of a map's entry, at the path `data[key]`.
     pub fn key<'b>(&'b self, key: &'b str) -> At<'b> {
         At { value: &self.value[key], parent: Some(self), step: Step::Key(key) }
     }
 
-    /// Another value at the same place.
+    /// Another value at the same path.
     pub fn holding(self, value: &'a Value) -> Self {
         Self { value, ..self }
     }
@@ -46,7 +46,7 @@ impl<'a> At<'a> {
         list.iter().enumerate().map(|(at, value)| At { value, parent: Some(self), step: Step::Index(at) })
     }
 
-    /// Names and places of a map's entries.
+    /// The keys of a map's entries, and the entries.
     pub fn entries<'b>(&'b self) -> impl Iterator<Item = (&'b str, At<'b>)> + 'b {
         self.value
             .as_object()
@@ -71,7 +71,7 @@ impl<'a> At<'a> {
         !self.value.is_null()
     }
 
-    /// Null, an empty string, or an empty list or map.
+    /// Whether the value is null, an empty string, or an empty list or map.
     pub fn is_empty(&self) -> bool {
         match self.value {
             Value::Null => true,
@@ -82,7 +82,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// The path, cut at a limit: users' own names in it may be as long as a request body.
+    /// The path, cut at a limit. The names that users choose may be as long as a request body.
     pub fn path(&self) -> String {
         let mut path = Cut::at(PATH_BYTES_MAX);
         self.write(&mut path);
@@ -117,7 +117,7 @@ impl<'a> At<'a> {
         Fault { at: *self, tells: Tells::Invalid(detail) }
     }
 
-    /// For a field that Kubernetes reports with an empty value.
+    /// The fault of a field that Kubernetes reports with an empty value.
     pub fn invalid_unshown<'f>(&self, detail: &'f str) -> Fault<'f>
     where
         'a: 'f,
@@ -125,7 +125,7 @@ impl<'a> At<'a> {
         self.invalid_as("", detail)
     }
 
-    /// For a field that Kubernetes always reports with a null value.
+    /// The fault of a field that Kubernetes always reports with a null value.
     pub fn invalid_null<'f>(&self, detail: &'f str) -> Fault<'f>
     where
         'a: 'f,
@@ -151,7 +151,7 @@ impl<'a> At<'a> {
         Fault { at: *self, tells: Tells::NotSupported(supported) }
     }
 
-    /// For a field that Kubernetes reports with a value other than its own.
+    /// The fault of a field that Kubernetes reports with a value other than the field's own.
     pub fn invalid_as<'f>(&self, shown: impl Into<Value>, detail: &'f str) -> Fault<'f>
     where
         'a: 'f,
@@ -163,7 +163,7 @@ impl<'a> At<'a> {
         Fault { at: *self, tells: Tells::NotFound }
     }
 
-    /// The number of items or entries.
+    /// The number of items of a list or of entries of a map; zero for other values.
     pub fn len(&self) -> usize {
         match self.value {
             Value::Array(list) => list.len(),
@@ -172,7 +172,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// A number; zero if there is none.
+    /// The number; zero if the value is not a number.
     pub fn number_or_zero(&self) -> i64 {
         self.number().unwrap_or(0)
     }
@@ -182,7 +182,7 @@ impl<'a> At<'a> {
     }
 }
 
-/// A fault at a place. It becomes a [`Cause`] only when it is reported, so that unreported faults cost nothing.
+/// A fault at a path. It becomes a [`Cause`] only when it is reported, so that unreported faults cost nothing.
 #[must_use]
 pub(crate) struct Fault<'a> {
     at: At<'a>,

@@ -1,4 +1,4 @@
-//! Base64 in documents, as Go reads it: standard alphabet, padding required, line breaks ignored.
+//! Base64 in documents, as Go reads it: the standard alphabet is used, padding is required, line breaks are ignored.
 
 use base64::{
     Engine,
@@ -6,7 +6,7 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 
-/// Ignores spare bits in the last letter, as Go does.
+/// Decodes base64 and ignores spare bits in the last letter, as Go does.
 const ENGINE: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -14,14 +14,14 @@ const ENGINE: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
 );
 
-/// `Ok(Some(text))` if the canonical spelling of the bytes is another `text`.
+/// Checks a text. `Ok(Some(text))` is the canonical spelling of the bytes if it differs from the text.
 pub fn check(text: &str) -> Result<Option<String>, String> {
     if let Some(at) = first_fault(text.as_bytes()) {
         return Err(format!("illegal base64 data at input byte {at}"));
     }
     let broken = text.contains(['\r', '\n']);
     let tail = text.len().saturating_sub(4);
-    // Spare bits occur only before padding; this cheap test saves decoding long texts.
+    // Spare bits occur only before padding. This cheap test saves decoding long texts.
     if !broken && !text.ends_with('=') {
         return Ok(None);
     }
@@ -40,7 +40,7 @@ pub fn check(text: &str) -> Result<Option<String>, String> {
     Ok(Some(if broken { spelled } else { format!("{}{spelled}", &text[..tail]) }))
 }
 
-/// Decodes a text.
+/// Decodes a text. The error is Go's.
 pub fn decode(text: &str) -> Result<Vec<u8>, String> {
     if let Some(at) = first_fault(text.as_bytes()) {
         return Err(format!("illegal base64 data at input byte {at}"));
@@ -51,7 +51,7 @@ pub fn decode(text: &str) -> Result<Vec<u8>, String> {
 
 /// The position at which Go's decoder reports an error.
 fn first_fault(text: &[u8]) -> Option<usize> {
-    // Letters read in the current group of four, and padding read.
+    // The number of letters in the current group of four, and the number of padding characters.
     let mut letters = 0;
     let mut padding = 0;
     let mut last_padding = 0;
@@ -66,8 +66,8 @@ fn first_fault(text: &[u8]) -> Option<usize> {
                 padding += 1;
                 last_padding = at;
             }
-            // The second padding character is missing: Go reports the position of the first, counted from where it
-            // continues reading.
+            // The second padding character is missing. Go reports the later of two positions: that of the first padding
+            // character, and the position before this byte.
             _ if padding > 0 => return Some(last_padding.max(at - 1)),
             _ => return Some(at),
         }
@@ -75,12 +75,12 @@ fn first_fault(text: &[u8]) -> Option<usize> {
     if letters % 4 == 0 || letters + padding == 4 {
         return None;
     }
-    // The text ends within a group: without padding Go reports the group's start, with padding the end.
+    // The text ends inside a group. Go reports the start of the group if there is no padding, and the end of the text
+    // otherwise.
     Some(if padding > 0 { text.len() } else { text.len() - trailing(text, letters) })
 }
 
-/// The number of bytes from the first of the last `letters` letters to the end, with the line breaks among and behind
-/// them.
+/// The number of bytes from the first of the last `letters` letters to the end, without line breaks.
 fn trailing(text: &[u8], letters: usize) -> usize {
     let mut left = letters;
     let mut length = 0;
@@ -93,7 +93,7 @@ fn trailing(text: &[u8], letters: usize) -> usize {
         left -= usize::from(!matches!(byte, b'\r' | b'\n'));
     }
     let breaks = text[text.len() - length..].iter().filter(|byte| matches!(byte, b'\r' | b'\n')).count();
-    // Go counts back by letters, not bytes, so line breaks are subtracted.
+    // Go counts back by letters and not by bytes, so line breaks are subtracted.
     length - breaks
 }
 

@@ -1,9 +1,9 @@
-//! The bytes of a stored object: whole, or packed as differences from a similar object.
+//! The bytes of a stored object: either whole, or packed as differences from a similar object.
 //!
-//! Objects of a kind are similar: of a pod's 5,000 bytes about 300 differ from other pods of its template. So an object
-//! that was not changed for a while is packed into pieces: its own bytes, and references into a model, which is an
-//! object stored whole. Unpacking copies the pieces in order, and costs hardly more than copying the whole. Callers
-//! cannot tell which form an object has.
+//! Objects of a kind are similar: about 300 of a pod's 5,000 bytes differ from other pods of the same template. So an
+//! object that has not changed for a while is packed into pieces. The pieces are the object's own bytes and references
+//! into a model, which is another object that is stored whole. Unpacking copies the pieces in order, and costs hardly
+//! more than copying the whole object. Callers cannot see in which form an object is stored.
 
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -15,21 +15,22 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 const BYTES_MIN: usize = 700;
 /// Larger objects are not packed, so that readers get the stored bytes and never a copy.
 const BYTES_MAX: usize = 32 << 10;
-/// If more than 1/`OWN_PART` of an object's bytes are its own, it becomes a model instead.
+/// If more than 1/`OWN_PART` of an object's bytes are its own, the object is not packed and becomes a model.
 const OWN_PART: usize = 4;
-/// How many recent objects stay whole because they may change soon.
+/// The number of recent objects that stay whole, because they may change soon.
 const YOUNG_MAX: usize = 1024;
-/// The maximum number of kinds with models, and of models per kind.
+/// The maximum number of kinds that have models, and the maximum number of models of a kind.
 const FAMILIES_MAX: usize = 32;
 const MODELS_MAX: usize = 4;
-/// After misses in a row, at most this many objects of a kind are skipped before the next try.
+/// After several objects in a row that match no model, at most this many objects of the kind are skipped before the
+/// next attempt.
 const SKIPS_MAX: u32 = 64;
 /// The shortest match in a model, in bytes.
 const WINDOW: usize = 16;
 /// Matches begin at multiples of this offset in a model.
 const STEP: usize = 4;
 
-/// The bytes of one version of an object. A clone shares them.
+/// The bytes of one version of an object. Clones share the bytes.
 #[derive(Clone)]
 pub struct Body(Arc<Mutex<Form>>);
 
@@ -40,8 +41,8 @@ enum Form {
 
 struct Pieces {
     model: Bytes,
-    /// In turn: the number of own bytes, these bytes, the number of bytes from the model, and their offset in the
-    /// model.
+    /// The pieces, each as four parts: the number of own bytes, these bytes, the number of bytes from the model, and
+    /// their offset in the model.
     own: Box<[u8]>,
     /// The length of the whole object.
     length: usize,
@@ -74,7 +75,7 @@ impl Body {
         self.len() == 0
     }
 
-    /// Whether reading makes a new copy of the bytes.
+    /// Whether the object is packed, so that reading it copies the bytes.
     pub fn is_in_pieces(&self) -> bool {
         matches!(&*self.form(), Form::Pieces(_))
     }
@@ -133,7 +134,7 @@ impl Pieces {
     }
 }
 
-/// Packs bodies; keeps the models for this.
+/// Packs bodies, and keeps the models that this needs.
 #[derive(Default)]
 pub struct Packer {
     /// The most recently used entry comes first.
@@ -141,18 +142,18 @@ pub struct Packer {
     young: VecDeque<Weak<Mutex<Form>>>,
 }
 
-/// Objects with the same beginning, that is, of one apiVersion and kind.
+/// Objects that begin with the same bytes: those of one apiVersion and kind.
 struct Family {
     head: Bytes,
     /// The most recently used entry comes first.
     models: VecDeque<Model>,
-    /// How many objects in a row matched no model, and how many are still to be skipped for that.
+    /// The number of objects in a row that matched no model, and the number of objects that are still to be skipped.
     misses: u32,
     skips: u32,
 }
 
 impl Packer {
-    /// Adds a new object. It is packed when `YOUNG_MAX` further objects have been added, if it still exists then.
+    /// Adds a new object. If the object still exists when `YOUNG_MAX` further objects have been added, it is packed.
     pub fn note(&mut self, body: &Body) {
         if !(BYTES_MIN..=BYTES_MAX).contains(&body.len()) {
             return;
@@ -165,7 +166,7 @@ impl Packer {
         }
     }
 
-    /// Packs an object if a model fits; otherwise the object becomes a model.
+    /// Packs an object if it matches a model. Otherwise the object becomes a model.
     pub fn pack(&mut self, body: &Body) {
         if !(BYTES_MIN..=BYTES_MAX).contains(&body.len()) || body.is_in_pieces() {
             return;
@@ -215,7 +216,7 @@ impl Family {
     }
 }
 
-/// The part before the metadata: `{"apiVersion":"v1","kind":"Pod",`.
+/// The bytes before the metadata: `{"apiVersion":"v1","kind":"Pod",`.
 fn head(bytes: &[u8]) -> &[u8] {
     const METADATA: &[u8] = b"\"metadata\":";
     let start = &bytes[..bytes.len().min(512)];
@@ -223,10 +224,10 @@ fn head(bytes: &[u8]) -> &[u8] {
     &bytes[..length]
 }
 
-/// An object that others are packed against.
+/// An object against which other objects are packed.
 struct Model {
     bytes: Bytes,
-    /// The index is a window's hash; the entry is the step at which the window begins plus one, or 0.
+    /// For each hash of a window, the step at which the window begins plus one; 0 if no window has the hash.
     steps: Box<[u16]>,
 }
 
@@ -242,7 +243,7 @@ impl Model {
         Model { bytes, steps }
     }
 
-    /// The pieces of another object; `None` if they would take more than `most` bytes.
+    /// Packs another object against the model; `None` if the pieces would take more than `most` bytes.
     fn differ(&self, bytes: &[u8], most: usize) -> Option<Box<[u8]>> {
         let mut out = Vec::with_capacity(most);
         let (mut at, mut begin) = (0, 0);
@@ -274,14 +275,14 @@ impl Model {
     }
 }
 
-/// The length of the common prefix.
+/// The length of the common prefix of two texts.
 fn alike(one: &[u8], other: &[u8]) -> usize {
     let chunks = one.chunks_exact(WINDOW).zip(other.chunks_exact(WINDOW));
     let whole = chunks.take_while(|(one, other)| one == other).count() * WINDOW;
     whole + one[whole..].iter().zip(&other[whole..]).take_while(|(one, other)| one == other).count()
 }
 
-/// The slot of a window in a table with at least `places` slots.
+/// The index of a window in a table that has at least `places` entries.
 fn slot(window: &[u8], places: usize) -> usize {
     let word = |at: usize| window[at..at + 8].iter().fold(0, |word: u64, byte| word << 8 | u64::from(*byte));
     let hash = (word(0) ^ word(8).rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -295,7 +296,7 @@ fn piece(out: &mut Vec<u8>, own: &[u8], length: usize, place: usize) {
     put_number(out, place);
 }
 
-/// Writes seven bits a byte, the lowest first. The high bit means that more bytes follow.
+/// Writes seven bits in each byte, the lowest bits first. The high bit of a byte means that more bytes follow.
 fn put_number(out: &mut Vec<u8>, mut number: usize) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);

@@ -1,7 +1,7 @@
-//! Comma-separated values as Go's encoding/csv reads them: quoted fields may contain commas, quotes and line breaks;
-//! spaces belong to fields; empty lines are skipped.
+//! Comma-separated values as Go's encoding/csv reads them. Quoted fields may contain commas, quotes and line breaks.
+//! Spaces belong to fields. Empty lines are skipped.
 
-/// The line where a record begins, and its fields.
+/// The number of the line where a record begins, and the record's fields.
 pub type Record = (usize, Vec<String>);
 
 /// All records of a text, or the first error.

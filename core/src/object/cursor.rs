@@ -1,16 +1,16 @@
-//! Reads stored text: canonical JSON, without white space between tokens.
+//! Reads stored text, which is canonical JSON: it has no white space between tokens.
 
 use super::scan::{nested_end, text_end};
 use holdfast_value::CompactString;
 
-/// A position in a text. Every step returns `None` if the text is not canonical.
+/// A position in a text. Every method that reads returns `None` if the text is not canonical.
 pub(super) struct Cursor<'a> {
     text: &'a str,
     at: usize,
 }
 
 impl<'a> Cursor<'a> {
-    /// At the beginning; `None` if the bytes are not UTF-8.
+    /// A cursor at the beginning of the text; `None` if the bytes are not UTF-8.
     pub fn of(json: &'a [u8]) -> Option<Self> {
         Some(Self { text: std::str::from_utf8(json).ok()?, at: 0 })
     }
@@ -37,21 +37,21 @@ impl<'a> Cursor<'a> {
         (self.next()? == byte).then_some(())
     }
 
-    /// Skips this byte if it is next; returns whether it was.
+    /// Skips the next byte if it equals `byte`. Returns whether it did.
     pub fn passes(&mut self, byte: u8) -> bool {
         let is_here = self.peek() == Some(byte);
         self.at += usize::from(is_here);
         is_here
     }
 
-    /// A key and its colon.
+    /// Reads a key and its colon.
     pub fn key(&mut self) -> Option<Quoted<'a>> {
         let text = self.quoted()?;
         self.take(b':')?;
         Some(text)
     }
 
-    /// A string's content between the quotes.
+    /// Reads a string, and returns the content between the quotes.
     pub fn quoted(&mut self) -> Option<Quoted<'a>> {
         self.take(b'"')?;
         let begin = self.at;
@@ -62,7 +62,7 @@ impl<'a> Cursor<'a> {
         Some(Quoted { text, has_escapes })
     }
 
-    /// A number, boolean or null.
+    /// Reads a number, boolean or null, and returns its text.
     pub fn scalar(&mut self) -> Option<&'a str> {
         let rest = self.rest();
         let length = rest.iter().position(|byte| matches!(byte, b',' | b'}' | b']' | b'\n')).unwrap_or(rest.len());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Units with their nanoseconds.
+/// The units with their nanoseconds.
 const UNITS: [(&str, i128); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -19,7 +19,7 @@ pub fn check(text: &str) -> Result<(), String> {
     nanos(text).map(|_| ())
 }
 
-/// The nanoseconds of a duration, within 64 bits as in Go.
+/// The nanoseconds of a duration. As in Go, they must fit 64 bits.
 pub fn nanos(text: &str) -> Result<i64, String> {
     i64::try_from(total(text)?).map_err(|_| invalid(text))
 }
@@ -28,7 +28,7 @@ fn invalid(text: &str) -> String {
     format!("time: invalid duration {}", quoted(text))
 }
 
-/// The nanoseconds of a duration, which may be longer than Go's longest.
+/// The nanoseconds of a duration, which may be longer than Go's longest duration.
 pub fn total(text: &str) -> Result<i128, String> {
     let invalid = || invalid(text);
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -61,10 +61,10 @@ pub fn total(text: &str) -> Result<i128, String> {
     Ok(if text.starts_with('-') { -total } else { total })
 }
 
-/// The digits of a fraction that count: a nanosecond is more than 10⁻¹³ of the largest unit.
+/// The number of digits of a fraction that count. A nanosecond is more than 10⁻¹³ of the largest unit.
 const FRACTION_DIGITS: usize = 18;
 
-/// A decimal number of units of `scale` nanoseconds.
+/// The nanoseconds of a decimal number, whose unit is `scale` nanoseconds.
 fn amount(number: &str, scale: i128) -> i128 {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().unwrap_or(i128::MAX) };
@@ -102,7 +102,7 @@ pub fn text(nanos: i64) -> String {
     }
 }
 
-/// As [`text`]; times beyond Go's longest are printed as that.
+/// Like [`text`]. A time longer than Go's longest duration is printed as the longest duration.
 pub fn text_of(time: Duration) -> String {
     text(i64::try_from(time.as_nanos()).unwrap_or(i64::MAX))
 }

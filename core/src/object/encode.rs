@@ -1,8 +1,8 @@
 //! Canonical JSON: the form in which objects are stored, sent and compared.
 //!
-//! `apiVersion` and `kind` come first, so that list items can leave them out by slicing; then `metadata`; then the
-//! other fields in byte order, at every depth. The resourceVersion is known only when the writer numbers the event, so
-//! a [`Draft`] has a gap in its place.
+//! `apiVersion` and `kind` come first, so that list items can omit them by slicing. Then `metadata` follows, and then
+//! the other fields in byte order. The fields of inner objects are in byte order at every depth. The resourceVersion is
+//! known only when the writer numbers the event, so a [`Draft`] has a gap in its place.
 
 use super::cursor::Cursor;
 use super::meta::{self, Document};
@@ -10,13 +10,13 @@ use crate::event::Offset;
 use bytes::Bytes;
 use holdfast_value::Value;
 
-/// Canonical JSON of an object, ended by a newline, with a hole for the digits of its resourceVersion.
+/// Canonical JSON of an object that ends with a newline, with a hole for the digits of its resourceVersion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
     json: Vec<u8>,
     /// Invariant: `json[..hole]` ends with `"resourceVersion":"` and `json[hole..]` begins with `"`.
     hole: usize,
-    /// Length of `{"apiVersion":"…","kind":"…",`.
+    /// The length of `{"apiVersion":"…","kind":"…",`.
     head: usize,
     depth: usize,
 }
@@ -49,12 +49,12 @@ impl Draft {
         self.depth
     }
 
-    /// The size in bytes without the version's digits.
+    /// The size in bytes, without the digits of the version.
     pub fn size(&self) -> usize {
         self.json.len()
     }
 
-    /// The final bytes, with the version filled in.
+    /// The final bytes, with the digits of the version in the hole.
     pub fn seal(&self, version: Offset) -> Bytes {
         let mut digits = [0u8; 20];
         let digits = decimal(version.0, &mut digits);
@@ -65,7 +65,7 @@ impl Draft {
         Bytes::from(json)
     }
 
-    /// Whether `sealed`, which has version `version`, equals this draft apart from the version.
+    /// Whether `sealed`, which has the version `version`, equals this draft in everything except the version.
     pub fn is(&self, sealed: &[u8], version: Offset) -> bool {
         let mut digits = [0u8; 20];
         let digits = decimal(version.0, &mut digits);
@@ -81,7 +81,7 @@ impl Draft {
         meta::is_deleting(meta::fields(&document))
     }
 
-    /// How many bytes a list item leaves out after its opening brace.
+    /// The number of bytes that a list item omits after its opening brace.
     pub fn head(&self) -> usize {
         self.head
     }
@@ -95,7 +95,7 @@ impl Draft {
     }
 }
 
-/// Writes canonical JSON of any value. Returns its number of nested levels.
+/// Writes canonical JSON of any value. Returns the number of nested levels.
 pub fn encode(out: &mut Vec<u8>, value: &Value) -> usize {
     match value {
         Value::Object(map) => return object(out, map),
@@ -119,7 +119,7 @@ fn array(out: &mut Vec<u8>, list: &[Value]) -> usize {
     1 + deepest
 }
 
-/// Canonical JSON of a whole document without a hole: `apiVersion` and `kind` first.
+/// JSON of a whole document, without a hole. `kind`, `apiVersion` and `metadata` come first, in this order.
 pub fn document(document: &Document) -> Vec<u8> {
     let mut json = Vec::with_capacity(512);
     json.push(b'{');
@@ -161,8 +161,8 @@ fn object(out: &mut Vec<u8>, map: &Document) -> usize {
     1 + deepest
 }
 
-/// Writes the metadata with an empty `resourceVersion` in its place. Returns the position for its digits, and the
-/// number of nested levels.
+/// Writes the metadata with an empty `resourceVersion`. Returns the position for the version's digits, and the number
+/// of nested levels.
 fn metadata(out: &mut Vec<u8>, map: &Document) -> (usize, usize) {
     const FIELD: &[u8] = b"\"resourceVersion\":\"";
     let (mut hole, mut deepest) = (0, 0);
@@ -199,7 +199,7 @@ fn metadata(out: &mut Vec<u8>, map: &Document) -> (usize, usize) {
     (hole, 1 + deepest)
 }
 
-/// An object's name, from its canonical JSON without the `head`; other fields are skipped unparsed.
+/// An object's name, from the object's canonical JSON without the `head`. Other fields are skipped without parsing.
 pub fn name(tail: &[u8]) -> Option<String> {
     let mut at = Cursor::of(tail.strip_prefix(b"\"metadata\":")?)?;
     at.take(b'{')?;
@@ -221,13 +221,13 @@ pub fn string(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Whether nothing in the text needs escaping. Checks several bytes at once.
+/// Whether no byte of the text needs escaping. Several bytes are checked at once.
 fn is_plain(text: &str) -> bool {
     let special = |bytes: &[u8]| {
         bytes.iter().fold(false, |special, byte| special | (*byte < 0x20) | (*byte == b'"') | (*byte == b'\\'))
     };
     let (chunks, rest) = text.as_bytes().as_chunks::<32>();
-    // Most names and values are shorter.
+    // Most names and values are shorter than a chunk.
     let (words, rest) = rest.as_chunks::<8>();
     !chunks.iter().any(|chunk| special(chunk)) && !words.iter().any(|word| special_word(*word)) && !special(rest)
 }
@@ -236,8 +236,8 @@ fn is_plain(text: &str) -> bool {
 fn special_word(bytes: [u8; 8]) -> bool {
     const EACH: u64 = u64::from_ne_bytes([1; 8]);
     let word = u64::from_ne_bytes(bytes);
-    // The high bit of each byte below `limit`. Bytes above a match may be wrong, which does not matter for a test
-    // against zero.
+    // Computes the high bit of each byte that is below `limit`. Bytes above a match may be wrong, which does not matter
+    // because the result is only compared with zero.
     let less = |word: u64, limit: u8| word.wrapping_sub(EACH * u64::from(limit)) & !word;
     let equal = |byte: u8| less(word ^ (EACH * u64::from(byte)), 1);
     (less(word, 0x20) | equal(b'"') | equal(b'\\')) & (EACH << 7) != 0
@@ -248,7 +248,7 @@ fn scalar(out: &mut Vec<u8>, value: &Value) {
 }
 
 fn serialize<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
-    // Strings, numbers, booleans and null always serialize, and a Vec always takes them.
+    // Strings, numbers, booleans and null can always be serialized, and writing to a Vec cannot fail.
     serde_json::to_writer(out, value).unwrap_or_else(|never| unreachable!("serializing a scalar: {never}"));
 }
 
@@ -264,7 +264,7 @@ fn decimal(mut number: u64, buffer: &mut [u8; 20]) -> &[u8] {
     }
 }
 
-/// JSON as Go writes it inside text: escaped for HTML.
+/// The JSON as Go writes it inside text, with escapes for HTML.
 pub fn as_go_writes(json: &str) -> String {
     let escapes =
         [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];

@@ -1,4 +1,4 @@
-//! Export: an object as its user might have written it, without fields that the cluster sets.
+//! Export: an object as its user might have written it, without the fields that the cluster sets.
 
 use super::meta::{Document, metadata_mut, text};
 
@@ -14,8 +14,8 @@ pub(crate) const SERVER_METADATA: [&str; 8] = [
     "uid",
 ];
 
-/// Removes fields that a user cannot set and, unless `exact`, metadata specific to this cluster and what
-/// `of_the_cluster`, the kind's function, removes.
+/// Removes fields that a user cannot set. Unless `exact` is set, it also removes metadata specific to this cluster, and
+/// the fields that `of_the_cluster`, the kind's function, removes.
 pub fn export(document: &mut Document, exact: bool, of_the_cluster: Option<fn(&mut Document)>) {
     let metadata = metadata_mut(document);
     for field in SERVER_METADATA {

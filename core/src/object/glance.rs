@@ -1,20 +1,20 @@
 //! Parses only the needed fields of a stored document, in one pass and with little memory.
 //!
-//! A table shows a dozen values of an object, a small part of its bytes. Stored text is canonical: it has no white
-//! space between tokens, and its checksum guarantees its syntax.
+//! A table shows a dozen values of an object, which are a small part of the object's bytes. Stored text is canonical,
+//! so it has no white space between tokens. Its checksum guarantees its syntax.
 
 use super::cursor::{Cursor, Quoted};
 use holdfast_value::{Map, Value};
 use std::ops::Range;
 
-/// The fields of a kind's documents to parse.
+/// The fields that are parsed in documents of a kind.
 #[derive(Debug, Clone)]
 pub struct Glance(Part);
 
 #[derive(Debug, Clone)]
 enum Part {
     All,
-    /// The keys of a map; values read as null.
+    /// The keys of a map. The values read as null.
     Keys,
     Only(Vec<(&'static str, Part)>),
     But(&'static str),
@@ -23,11 +23,11 @@ enum Part {
 /// The parsed part of a document.
 pub struct Seen<'a> {
     pub document: Value,
-    /// The text of the metadata.
+    /// The metadata as JSON text.
     pub metadata: &'a [u8],
 }
 
-/// The parts that every kind needs. Managed fields are often most of an object, and are never needed.
+/// The parts that every kind needs. Managed fields are often most of an object, and no reader needs them.
 const ALWAYS: [(&str, Part); 3] =
     [("apiVersion", Part::All), ("kind", Part::All), ("metadata", Part::But("managedFields"))];
 
@@ -38,7 +38,7 @@ impl Default for Glance {
 }
 
 impl Glance {
-    /// The metadata and these dotted paths. Paths lead through lists; `a.*` means the keys of a map.
+    /// Parses the metadata and these dotted paths. Paths go through lists; `a.*` means the keys of a map.
     pub fn at(paths: &[&'static str]) -> Self {
         Self(Part::Only(ALWAYS.to_vec())).and_at(paths)
     }
@@ -82,13 +82,13 @@ fn add(parts: &mut Vec<(&'static str, Part)>, path: &'static str) {
         (None, part) => *part = Part::All,
         (Some("*"), part) => *part = Part::Keys,
         (Some(rest), Part::Only(below)) => add(below, rest),
-        // This part is parsed in full already.
+        // The whole part is parsed already.
         (Some(_), Part::All | Part::Keys | Part::But(_)) => {}
     }
 }
 
 impl Part {
-    /// The part to parse below a key; `None` to skip it.
+    /// The part to parse below a key; `None` if the key is skipped.
     fn below(&self, key: &str) -> Option<&Part> {
         match self {
             Part::All => Some(&Part::All),
@@ -99,7 +99,7 @@ impl Part {
     }
 }
 
-/// Every step returns `None` if the text is not canonical.
+/// Parses a text. Every method returns `None` if the text is not canonical.
 struct Reader<'a> {
     cursor: Cursor<'a>,
     metadata: Range<usize>,
@@ -114,7 +114,7 @@ impl Reader<'_> {
             let key = self.cursor.key()?;
             let begin = self.cursor.at();
             match (key.as_written(), part) {
-                // The metadata is also available as text, so managed fields need not be parsed.
+                // The metadata is also returned as text, so its managed fields need not be parsed.
                 (name @ "metadata", Part::All) => {
                     let value = self.value(&Part::But("managedFields"))?;
                     map.insert(name, value);
@@ -160,7 +160,7 @@ impl Reader<'_> {
     }
 
     fn entry(&mut self, key: Quoted, part: &Part, map: &mut Map) -> Option<()> {
-        // No name in a `Part` contains an escape.
+        // No name in a `Part` contains an escape, so the key can be compared as written.
         match part.below(key.as_written()) {
             Some(below) => {
                 let value = self.value(below)?;

@@ -9,18 +9,18 @@ pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 /// The finalizer for orphaning dependents.
 pub const ORPHAN_FINALIZER: &str = "orphan";
 
-/// The maximum number of nested levels of objects and lists in a stored document. Readers of the log, and clients of
-/// lists and watches (whose responses add a few levels), stop at 128.
+/// The maximum number of nested levels of objects and lists in a stored document. Readers of the log stop at 128
+/// levels, as do clients of lists and watches, whose responses add a few levels.
 pub const DEPTH_MAX: usize = 120;
 
 static EMPTY: std::sync::LazyLock<Document> = std::sync::LazyLock::new(Document::new);
 
-/// The fields of a document; empty if it is not an object.
+/// The fields of a document; empty if the document is not an object.
 pub fn fields(document: &Value) -> &Document {
     document.as_object().unwrap_or(&EMPTY)
 }
 
-/// The fields of a document, which is made an object if it is not one.
+/// The fields of a document. A document that is not an object is replaced by an empty object.
 pub fn fields_mut(document: &mut Value) -> &mut Document {
     if !document.is_object() {
         *document = Value::Object(Document::new());
@@ -96,7 +96,7 @@ pub fn path<'a>(document: &'a Value, dotted: &str) -> Option<&'a Value> {
     dotted.split('.').try_fold(document, |value, field| value.get(field))
 }
 
-/// Sets the value at the path `a.b.c`, creating the objects on the way.
+/// Sets the value at the path `a.b.c`, and creates missing objects in the path.
 pub fn set_path(document: &mut Document, dotted: &str, value: Value) {
     match dotted.split_once('.') {
         None => {
@@ -141,7 +141,7 @@ pub fn key(namespace: Option<&str>, name: &str) -> String {
     }
 }
 
-/// Namespace and name.
+/// The namespace and the name in a key.
 pub fn split_key(key: &str) -> (Option<&str>, &str) {
     match key.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),

@@ -1,6 +1,6 @@
-//! Documents: decoding, metadata, encoding.
+//! Documents: decoding, metadata and encoding.
 //!
-//! An object crosses the core as a JSON document; only the fields that a rule reads are typed.
+//! The core handles an object as a JSON document. Only the fields that a rule reads have types.
 
 pub(crate) mod address;
 pub(crate) mod at;

@@ -1,15 +1,15 @@
 //! The formats of names, label keys and label values. The definition of a kind selects the rule for its names.
 //!
-//! Each check first runs a test without allocations; messages are made only if it fails.
+//! Each check first runs a test without allocations. Messages are made only if the test fails.
 
 /// The format of an object's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameRule {
-    /// DNS-1123 label: no dots, at most 63 bytes.
+    /// A DNS-1123 label: no dots, at most 63 bytes.
     Label,
-    /// DNS-1123 subdomain: labels joined by dots, at most 253 bytes.
+    /// A DNS-1123 subdomain: labels joined by dots, at most 253 bytes.
     Subdomain,
-    /// DNS-1035 label: starts with a letter.
+    /// A DNS-1035 label: it starts with a letter.
     Label1035,
     /// Any text that can be one segment of a path.
     PathSegment,
@@ -48,13 +48,13 @@ pub fn name(rule: NameRule, name: &str) -> Vec<String> {
     }
 }
 
-/// The violations of a `generateName`. A suffix follows it, so it may end in a dash or be `..`.
+/// The violations of a `generateName`. A suffix follows it, so it may end in a dash, or be `..`.
 pub fn generate_name(rule: NameRule, prefix: &str) -> Vec<String> {
     match rule {
         NameRule::PathSegment => path_segment_characters(prefix),
         NameRule::IpAddress => ip_address(prefix),
         NameRule::Label | NameRule::Subdomain | NameRule::Label1035 => match prefix.strip_suffix('-') {
-            // As in Kubernetes, the character before the dash is replaced too, and so not checked.
+            // As in Kubernetes, the character before the dash is replaced too, so it is not checked.
             Some(kept) if !kept.is_empty() => {
                 let end = kept.char_indices().next_back().map_or(0, |(at, _)| at);
                 name(rule, &format!("{}a", &kept[..end]))
@@ -117,7 +117,7 @@ pub fn path_segment(value: &str) -> Vec<String> {
     path_segment_characters(value)
 }
 
-/// Checks a domain-prefixed path (`acme.io/foo`): returns the invalid parts with the reasons.
+/// Checks a domain-prefixed path (`acme.io/foo`). Returns the invalid parts, each with the reason.
 pub fn domain_prefixed_path(value: &str) -> Vec<(&str, String)> {
     const MARKS: &[u8] = b"/-._~%!$&'()*+,;=:";
     let (host, path) = value.split_once('/').unwrap_or((value, ""));
@@ -131,7 +131,7 @@ pub fn domain_prefixed_path(value: &str) -> Vec<(&str, String)> {
     faults
 }
 
-/// The violations of a label key, annotation key or finalizer: a name, optionally preceded by a subdomain and a slash.
+/// The violations of a label key, annotation key or finalizer: a name, which a subdomain and a slash may precede.
 pub fn qualified_name(value: &str) -> Vec<String> {
     if is_qualified_name(value) {
         return Vec::new();
@@ -232,7 +232,7 @@ fn ip_address(value: &str) -> Vec<String> {
     }
 }
 
-/// Kubernetes writes "characters" for names and "bytes" for labels; both mean bytes.
+/// Kubernetes writes "characters" for names and "bytes" for labels. Both words mean bytes.
 pub(crate) fn too_long(bytes_max: usize) -> String {
     format!("must be no more than {bytes_max} characters")
 }
@@ -241,7 +241,8 @@ fn too_long_for_label(bytes_max: usize) -> String {
     format!("must be no more than {bytes_max} bytes")
 }
 
-/// Kubernetes writes two spaces before `or`; this keeps the messages identical for clients that compare them.
+/// The message for a rule with a pattern. Kubernetes writes two spaces before `or`; this text is identical, for clients
+/// that compare messages.
 pub(crate) fn pattern(rule: &str, examples: &[&str], pattern: &str) -> String {
     let examples = examples.iter().map(|example| format!("'{example}', ")).collect::<Vec<_>>().join(" or ");
     format!("{rule} (e.g. {examples}regex used for validation is '{pattern}')")

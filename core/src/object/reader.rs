@@ -1,4 +1,4 @@
-//! Reads documents strictly: records every fault with its field's path, including unknown keys.
+//! Reads documents strictly: records every fault with the path of its field, and unknown keys as faults too.
 
 use holdfast_value::{CompactString, Map, Value};
 use std::cell::RefCell;
@@ -20,7 +20,7 @@ impl fmt::Display for Fault {
 
 pub type Faults = RefCell<Vec<Fault>>;
 
-/// The result of `read` on a document, or all faults.
+/// The result of `read` on a document; the error has all faults.
 pub fn read<T>(document: &Value, read: impl FnOnce(&Reader) -> T) -> Result<T, Vec<String>> {
     let faults = Faults::default();
     let found = Reader::new(document, "", &faults).map(|reader| read(&reader));
@@ -31,7 +31,7 @@ pub fn read<T>(document: &Value, read: impl FnOnce(&Reader) -> T) -> Result<T, V
     }
 }
 
-/// One object of a document. When dropped, it records the keys that were not read as unknown.
+/// Reads one object of a document. When the reader is dropped, it records the keys that were not read as unknown.
 pub struct Reader<'a> {
     fields: &'a Map,
     path: String,
@@ -41,7 +41,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader of an object; `None` and a fault if the value is not an object.
+    /// A reader of an object. If the value is not an object, records a fault and returns `None`.
     pub fn new(value: &'a Value, path: &str, faults: &'a Faults) -> Option<Self> {
         let Some(fields) = value.as_object() else {
             let message = format!("Invalid value: {value}: must be an object");
@@ -51,7 +51,7 @@ impl<'a> Reader<'a> {
         Some(Reader { fields, path: path.into(), faults, asked: RefCell::default(), strict: true })
     }
 
-    /// Accepts unknown keys.
+    /// Makes the reader accept unknown keys.
     pub fn lenient(mut self) -> Self {
         self.strict = false;
         self
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
         self.typed(field, "a boolean", Value::as_bool)
     }
 
-    /// An integer; outside of the bounds it is a fault.
+    /// An integer. A number outside of the bounds is a fault.
     pub fn int_within(&self, field: &str, least: i64, most: i64) -> Option<i64> {
         let number = self.int(field)?;
         if !(least..=most).contains(&number) {

@@ -1,14 +1,14 @@
 //! Finds the ends of strings, lists and objects in JSON, many bytes at a time.
 //!
-//! Most of a stored object is skipped: a reader of a pod needs a tenth of it. So bytes are not examined one by one, but
-//! as bits of 64-bit masks.
+//! Readers skip most of a stored object: a reader of a pod needs a tenth of it. So bytes are not examined one by one,
+//! but as bits of 64-bit masks.
 
 use wide::i8x16;
 
 const LANES: usize = 16;
 const BLOCK: usize = 4 * LANES;
 
-/// The positions of structural bytes in a block, one bit each.
+/// The positions of structural bytes in a block, with one bit for each position.
 #[derive(Default)]
 struct Marks {
     quotes: u64,
@@ -17,7 +17,7 @@ struct Marks {
     closes: u64,
 }
 
-/// The state carried from one block to the next.
+/// The state that one block passes to the next.
 #[derive(Default)]
 struct Carried {
     /// All ones if the block begins inside a string, otherwise zero.
@@ -26,7 +26,7 @@ struct Carried {
     escaped: bool,
 }
 
-/// The end of a list or object whose opening bracket is before `rest`: the position after its closing bracket.
+/// The position after the closing bracket of a list or object whose opening bracket is before `rest`.
 pub fn nested_end(rest: &[u8]) -> Option<usize> {
     let (mut depth, mut carried) = (1, Carried::default());
     for (number, block) in rest.chunks(BLOCK).enumerate() {
@@ -59,7 +59,7 @@ pub fn text_end(rest: &[u8]) -> Option<(usize, bool)> {
             if rest[at] == b'"' {
                 return Some((at, has_escapes));
             }
-            // The escaped byte is skipped: it has no meaning of its own.
+            // The escaped byte is skipped, because it has no structural meaning.
             has_escapes = true;
             at = (at + 2).min(rest.len());
         } else {
@@ -76,11 +76,11 @@ pub fn text_end(rest: &[u8]) -> Option<(usize, bool)> {
     None
 }
 
-/// The marks of a block that are outside of strings.
+/// The marks of a block that are not inside strings.
 fn structure(block: &[u8], carried: &mut Carried) -> Marks {
     let Marks { quotes, escapes, opens, closes } = match block.first_chunk() {
         Some(block) => marks(block),
-        // The last block is padded with zero bytes, which have no marks.
+        // The last block is padded with zero bytes, which are not structural.
         None => {
             let mut filled = [0; BLOCK];
             filled[..block.len()].copy_from_slice(block);
@@ -97,8 +97,8 @@ fn marks(block: &[u8; BLOCK]) -> Marks {
     let mut marks = Marks::default();
     for (number, lanes) in block.as_chunks::<LANES>().0.iter().enumerate() {
         let (lanes, shift) = (load(lanes), number * LANES);
-        // In ASCII `[` and `]` differ from `{` and `}` by this bit alone, and no other printable character maps onto
-        // them.
+        // In ASCII `[` and `]` differ from `{` and `}` only in this bit, and no other printable character becomes a
+        // bracket by setting it.
         let folded = lanes | i8x16::splat(0x20);
         marks.quotes |= of(lanes, b'"') << shift;
         marks.escapes |= of(lanes, b'\\') << shift;
@@ -112,7 +112,7 @@ fn load(lanes: &[u8; LANES]) -> i8x16 {
     i8x16::new(lanes.map(|byte| byte as i8))
 }
 
-/// The bits of the lanes that equal `byte`.
+/// The bits of the bytes that equal `byte`.
 fn of(lanes: i8x16, byte: u8) -> u64 {
     use wide::CmpEq;
     lanes.cmp_eq(i8x16::splat(byte as i8)).move_mask() as u64
@@ -129,13 +129,13 @@ fn escaped(escapes: u64, carried: &mut bool) -> u64 {
             break;
         }
         escaped |= 1 << next;
-        // A backslash that is itself escaped escapes nothing.
+        // A backslash that is itself escaped does not escape the next byte.
         rest &= !(0b11 << (next - 1));
     }
     escaped
 }
 
-/// The bits from each odd quote up to the one before the next quote.
+/// Sets the bits from each odd quote up to the bit before the next quote.
 fn within(quotes: u64) -> u64 {
     [1, 2, 4, 8, 16, 32].into_iter().fold(quotes, |bits, by| bits ^ bits << by)
 }
@@ -146,12 +146,12 @@ pub(super) mod tests {
     use holdfast_value::Value;
     use proptest::prelude::*;
 
-    /// The naive twin, byte by byte.
+    /// A naive implementation for comparison, which goes byte by byte.
     fn nested_end_by_bytes(rest: &[u8]) -> Option<usize> {
         let (mut depth, mut text, mut at) = (1, false, 0);
         while let Some(byte) = rest.get(at) {
             match byte {
-                // Brackets are never escaped.
+                // Only escapes of quotes and backslashes are skipped here, because brackets are never escaped.
                 b'\\' if matches!(rest.get(at + 1), Some(b'"' | b'\\')) => at += 1,
                 b'"' => text = !text,
                 b'{' | b'[' if !text => depth += 1,

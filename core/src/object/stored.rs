@@ -1,5 +1,5 @@
-//! A serde deserializer for stored text. Fields that the type does not have are skipped many bytes at a time, so that
-//! reading a tenth of an object costs a fraction of parsing all of it.
+//! A serde deserializer for stored text. Fields that the type does not have are skipped many bytes at a time. So
+//! reading a tenth of an object costs a fraction of parsing the whole object.
 
 use super::cursor::{Cursor, Quoted};
 use holdfast_value::{Map, Number, Value};
@@ -11,10 +11,10 @@ use serde::forward_to_deserialize_any;
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// The same limit of nested levels as in serde_json.
+/// The limit of nested levels, the same as in serde_json.
 const DEPTH_MAX: usize = 128;
 
-/// The text is not canonical, or does not fit the type. For the reason, callers parse it with serde_json.
+/// The text is not canonical, or does not fit the type. Callers parse it again with serde_json to learn the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unlike;
 
@@ -24,7 +24,7 @@ pub fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Unlike> {
     T::deserialize(&mut Values { cursor: &mut cursor, depth: 0 })
 }
 
-/// Parses a whole document. Writes do this often, so the tree is built directly, without a serde visitor.
+/// Parses a whole document. Writes do this often, so the tree is built directly and not by a serde visitor.
 pub fn document(json: &[u8]) -> Result<Value, Unlike> {
     value(&mut Cursor::of(json).ok_or(Unlike)?, 0).ok_or(Unlike)
 }
@@ -77,7 +77,7 @@ fn items(cursor: &mut Cursor, depth: usize) -> Option<Vec<Value>> {
     }
 }
 
-/// Deserializes an object's metadata and the rest of it into two values.
+/// Deserializes an object into two values: its metadata, and all other fields.
 pub fn read_apart<'a, M, T>(json: &'a [u8]) -> Result<(M, T), Unlike>
 where
     M: Deserialize<'a>,
@@ -88,7 +88,7 @@ where
     Ok((metadata.ok_or(Unlike)?, rest))
 }
 
-/// A value's text.
+/// The text of a value.
 pub struct Raw<'a>(pub &'a str);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
@@ -105,7 +105,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
                 Ok(Raw(text))
             }
 
-            // serde_json does not handle the name `RAW` itself, and calls this.
+            // Called by serde_json, which does not handle the name `RAW` itself.
             fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Raw<'de>, D::Error> {
                 <&RawValue>::deserialize(deserializer).map(|value| Raw(value.get()))
             }
@@ -213,7 +213,7 @@ fn visit_number<'de, V: Visitor<'de>>(text: &str, visitor: V) -> Result<V::Value
     }
 }
 
-/// A document whose metadata goes into its own value.
+/// Deserializes a document whose metadata goes into a value of its own.
 struct Whole<'c, 'de, M> {
     cursor: &'c mut Cursor<'de>,
     metadata: &'c mut Option<M>,
@@ -242,7 +242,7 @@ impl<'de, M: Deserialize<'de>> Deserializer<'de> for Whole<'_, 'de, M> {
 struct Entries<'c, 'de, M> {
     values: Values<'c, 'de>,
     begun: bool,
-    /// Receives the value of `metadata`, which then is not among the entries.
+    /// Receives the value of `metadata`, which is then not among the entries.
     metadata: Option<&'c mut Option<M>>,
 }
 

@@ -1,6 +1,6 @@
-//! Validation of `metadata`, the same for every kind: its contents, and the changes that an update may make.
+//! Validation of `metadata`, which is the same for every kind: the content, and the changes that an update may make.
 //!
-//! Values of the wrong type count as unset here: the schema checks types.
+//! Values of the wrong type count as unset here, because the schema checks types.
 
 pub use super::names::{NameRule, name};
 
@@ -19,7 +19,7 @@ const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", FINALIZER_ORPHAN, FINALIZE
 const IMMUTABLE: [&str; 6] =
     ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
 
-/// The violations in a new object's metadata. A generated name is already set.
+/// The violations in a new object's metadata. A generated name has already been set.
 pub fn metadata(meta: &Map, rule: NameRule, namespaced: bool) -> Causes {
     let mut causes = object_names(meta, rule);
     if text(meta, "name").is_empty() {
@@ -57,8 +57,8 @@ pub fn object_names(meta: &Map, rule: NameRule) -> Causes {
     causes
 }
 
-/// The violations in the metadata of an update. [`metadata`] need not run as well: its rules that an update could break
-/// are checked here.
+/// The violations in the metadata of an update. [`metadata`] need not run too: this function checks those of its rules
+/// that an update could violate.
 pub fn metadata_update(new: &Map, old: &Map) -> Causes {
     let mut causes = Causes::default();
     if is_set(old.get("deletionTimestamp")) {
@@ -80,7 +80,8 @@ pub fn metadata_update(new: &Map, old: &Map) -> Causes {
     causes
 }
 
-/// Built-in kinds accept finalizers with a domain and Kubernetes' own few; custom resources accept any.
+/// The finalizers that built-in kinds do not accept: those that have no domain and are not Kubernetes' own. Custom
+/// resources accept any finalizer.
 pub fn standard_finalizers(meta: &Map) -> Causes {
     let unknown = |finalizer: &&str| !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer);
     let message = "name is neither a standard finalizer name nor is it fully qualified";
@@ -91,7 +92,7 @@ pub fn standard_finalizers(meta: &Map) -> Causes {
         .collect()
 }
 
-/// Warnings for new finalizers of a custom resource without a domain, whose names may collide.
+/// Warnings for new finalizers of a custom resource that have no domain, because their names may collide.
 pub fn bare_finalizers(new: &Map, old: Option<&Map>) -> Texts {
     let had: BTreeSet<&str> = old.into_iter().flat_map(finalizers).collect();
     let is_bare = |name: &&str| !name.contains('/') && !STANDARD_FINALIZERS.contains(name) && !had.contains(name);
@@ -107,7 +108,7 @@ pub fn bare_finalizers(new: &Map, old: Option<&Map>) -> Texts {
     told.collect()
 }
 
-/// The rules for labels at any path (`metadata.labels`, `spec.template.labels`).
+/// Applies the rules for labels, at any path (`metadata.labels`, `spec.template.labels`).
 pub fn labels(labels: &Map, path: &str, causes: &mut Causes) {
     for (key, value) in labels {
         for message in names::qualified_name(key) {
@@ -120,7 +121,7 @@ pub fn labels(labels: &Map, path: &str, causes: &mut Causes) {
     }
 }
 
-/// The rules for annotations at any path.
+/// Applies the rules for annotations, at any path.
 pub fn annotations(annotations: &Map, path: &str, causes: &mut Causes) {
     let mut bytes = 0;
     for (key, value) in annotations {
@@ -137,7 +138,7 @@ pub fn annotations(annotations: &Map, path: &str, causes: &mut Causes) {
     }
 }
 
-/// The rules for both create and update.
+/// Applies the rules for both create and update.
 fn common(meta: &Map, causes: &mut Causes) {
     if let Some(generation) = meta.get("generation").filter(|value| value.as_i64().is_some_and(|value| value < 0)) {
         causes.push(Cause::invalid("metadata.generation", generation, "must be greater than or equal to 0"));
@@ -170,8 +171,8 @@ fn owner_references(meta: &Map, causes: &mut Causes) {
     for reference in references.iter().filter_map(Value::as_object) {
         let api_version = text(reference, "apiVersion");
         let parts: Vec<&str> = api_version.split('/').collect();
-        // As in Kubernetes, the paths lack the item's index. An apiVersion with more than two parts counts as having no
-        // version.
+        // As in Kubernetes, the paths do not contain the item's index. An apiVersion with more than two parts counts as
+        // having no version.
         if parts.len() > 2 || parts.last().is_none_or(|version| version.is_empty()) {
             let value = Value::from(api_version);
             causes.push(Cause::invalid("metadata.ownerReferences.apiVersion", &value, "version must not be empty"));
@@ -189,7 +190,7 @@ fn owner_references(meta: &Map, causes: &mut Causes) {
         }
         if reference.get("controller") == Some(&Value::Bool(true)) {
             if let Some((first_kind, first_name)) = controller {
-                // The message shows the whole list, so it is reported once.
+                // The message shows the whole list, so the fault is reported only once.
                 if std::mem::replace(&mut is_told, true) {
                     continue;
                 }
@@ -226,7 +227,7 @@ fn text<'a>(map: &'a Map, field: &str) -> &'a str {
     map.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// For server-set fields, an empty string or null counts as absent.
+/// Whether a field that the server sets is set. An empty string or null counts as absent.
 fn is_set(value: Option<&Value>) -> bool {
     !matches!(value, None | Some(Value::Null)) && value.and_then(Value::as_str) != Some("")
 }

@@ -1,4 +1,5 @@
-//! JSON as Go's decoder reads it: invalid UTF-8 and lone surrogates become U+FFFD; the last of two equal keys counts.
+//! JSON as Go's decoder reads it: invalid UTF-8 and lone surrogates become U+FFFD, and the last of two equal keys
+//! counts.
 
 use std::{borrow::Cow, fmt};
 
@@ -9,9 +10,9 @@ use crate::refusal::Texts;
 
 use super::{DecodeError, Decoded, Path, Room, Segment, TOO_LARGE, syntax};
 
-/// Decodes one JSON value; nothing but white space may follow it.
+/// Decodes one JSON value. Only white space may follow the value.
 pub fn json(bytes: &[u8]) -> Result<Decoded, DecodeError> {
-    // Nearly every body is valid UTF-8, and checking this is faster than replacing.
+    // Nearly every body is valid UTF-8, and checking the bytes is faster than replacing invalid ones.
     let text = str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
     let error = match parse(&text) {
         Ok(decoded) => return Ok(decoded),
@@ -23,8 +24,8 @@ pub fn json(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     if let Some(complaint) = syntax::complaint(bytes) {
         return Err(DecodeError(complaint));
     }
-    // The syntax is right, so the parser refused something else: escapes that Go replaces, a number that is too large,
-    // or the depth.
+    // The syntax is right, so the parser refused something else: an escape that Go replaces, a number that is too
+    // large, or the depth.
     if let Cow::Owned(replaced) = syntax::without_lone_surrogates(&text)
         && let Ok(decoded) = parse(&replaced)
     {
@@ -47,7 +48,7 @@ struct State {
     room: Room,
 }
 
-/// The value at `path`.
+/// Decodes the value at `path`.
 struct Node<'a> {
     state: &'a mut State,
     path: Option<&'a Path<'a>>,
@@ -189,7 +190,7 @@ mod tests {
         #[test]
         fn nothing_like_json_panics(text in "[\\[\\]{}:,\"\\\\udtrue0-9.eE+\\- n\u{e9}]{0,40}") {
             let decoded = json(text.as_bytes());
-            // Both must agree, except where only the parser refuses.
+            // If the parser accepts the text, the scanner has no complaint. The parser may refuse more texts.
             if decoded.is_ok() {
                 prop_assert_eq!(syntax::complaint(text.as_bytes()), None);
             }

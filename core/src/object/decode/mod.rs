@@ -1,4 +1,4 @@
-//! Decodes requests, JSON or YAML, into documents.
+//! Decodes the bodies of requests, which are JSON or YAML, into documents.
 //!
 //! Errors have Kubernetes' wording. This module checks no types; `schema::check` does that.
 
@@ -15,18 +15,19 @@ use holdfast_value::Value;
 pub use json::json;
 pub use yaml::yaml;
 
-/// A document, with the faults that strict decoding reports.
+/// A document, and the faults that strict decoding reports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decoded {
     pub value: Value,
-    /// Paths of keys that occur twice in one object (`spec.containers[0].name`), each once. The last value counts.
+    /// Paths of keys that occur twice in one object (`spec.containers[0].name`). Each path is listed once. The last
+    /// value of a key counts.
     pub duplicates: Texts,
-    /// For YAML, Kubernetes reports all duplicates in one text with line numbers.
+    /// The duplicates of a YAML document, which Kubernetes reports in one text with line numbers.
     yaml_complaint: Option<String>,
 }
 
 impl Decoded {
-    /// For a format that cannot contain a field twice.
+    /// A document in a format that cannot contain a field twice.
     pub fn without_duplicates(value: Value) -> Decoded {
         Decoded { value, duplicates: Texts::default(), yaml_complaint: None }
     }
@@ -40,7 +41,7 @@ impl Decoded {
     }
 }
 
-/// The faults of strict decoding as warnings; for YAML one line for each repeated key.
+/// The faults of strict decoding as warnings. For YAML there is one warning for each repeated key.
 pub fn warnings(strict_errors: Texts) -> Texts {
     let lines = |error: String| -> Vec<String> {
         match error.strip_prefix(yaml::UNMARSHAL_ERRORS) {
@@ -65,10 +66,11 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// The memory that the remaining values of one document may take.
+/// The memory that further values of one document may take.
 ///
-/// Values may be far larger than their text: an object with one key, six bytes of JSON, takes more than six hundred
-/// bytes. Sizes are roughly those of `serde_json`. A larger document is refused while it is parsed.
+/// Values may be far larger than their text: an object with one key is six bytes of JSON, and takes more than six
+/// hundred bytes. The sizes are roughly those of `serde_json`. A document that needs too much memory is refused while
+/// it is parsed.
 struct Room(usize);
 
 const MEMORY_MAX: usize = 64 << 20;
@@ -76,7 +78,7 @@ const TOO_LARGE: &str = "document is too large: its values would take more than 
 
 impl Room {
     const ITEM: usize = size_of::<Value>();
-    /// The first entry of an object allocates room for ten more.
+    /// The size of an object's first entry, which allocates room for ten more.
     const FIRST_ENTRY: usize = 11 * (size_of::<String>() + Self::ITEM);
     const ENTRY: usize = 2 * (size_of::<String>() + Self::ITEM);
     /// The overhead of an allocation.
@@ -106,7 +108,7 @@ impl Room {
     }
 }
 
-/// The place of a value: a chain on the stack, printed only for a duplicate.
+/// The path of a value: a chain on the stack, which is printed only for a duplicate.
 #[derive(Clone, Copy)]
 struct Path<'a> {
     parent: Option<&'a Path<'a>>,
@@ -139,7 +141,7 @@ impl Path<'_> {
         self.segment.write(path);
     }
 
-    /// Adds this path to `paths` unless it is there already.
+    /// Adds this path to `paths`, unless `paths` contains it.
     fn note(&self, paths: &mut Texts) {
         let mut path = Cut::at(PATH_BYTES_MAX);
         self.write(&mut path);

@@ -1,5 +1,5 @@
-//! The order in which Go's decoder reports unknown and duplicate fields: that of the document, which parsed values do
-//! not keep.
+//! The order in which Go's decoder reports unknown and duplicate fields: the order in the document. Parsed values do
+//! not keep this order.
 
 use super::{Path, Segment};
 use crate::refusal::{Cut, PATH_BYTES_MAX};
@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// The complaints about these unknown and duplicate fields of a JSON text, in document order; fields that are not found
+/// The complaints about the unknown and duplicate fields of a JSON text, in document order. Fields that are not found
 /// come last.
 pub fn complaints(json: &[u8], unknown: &[String], repeated: &[String]) -> Vec<String> {
     let of = |kind: &str, path: &String| (path.clone(), format!("{kind} field \"{path}\""));
@@ -17,7 +17,7 @@ pub fn complaints(json: &[u8], unknown: &[String], repeated: &[String]) -> Vec<S
         found: Vec::new(),
     };
     let text = String::from_utf8_lossy(json);
-    // Fields after a syntax error count as not found.
+    // Fields after a syntax error are not found.
     let _ = Node { walk: &mut walk, path: None }.deserialize(&mut serde_json::Deserializer::from_str(&text));
     let Walk { unknown: mut unknown_left, repeated: mut repeated_left, mut found } = walk;
     found.extend(unknown.iter().filter_map(|path| unknown_left.remove(path)));
@@ -26,7 +26,7 @@ pub fn complaints(json: &[u8], unknown: &[String], repeated: &[String]) -> Vec<S
 }
 
 struct Walk {
-    /// The paths that the walk has not reached yet, with their complaints.
+    /// The paths that the walk has not reached yet, each with its complaint.
     unknown: BTreeMap<String, String>,
     repeated: BTreeMap<String, String>,
     found: Vec<String>,

@@ -1,8 +1,8 @@
-//! Describes a JSON syntax error in the words of Go's scanner. Runs only after the parser has refused the text.
+//! Describes a JSON syntax error in the words of Go's scanner. It runs only after the parser has refused the text.
 
 use std::borrow::Cow;
 
-/// The first error, or `None` if the syntax is right.
+/// The first syntax error; `None` if the syntax is right.
 pub fn complaint(bytes: &[u8]) -> Option<String> {
     let mut scanner = Scanner { bytes, at: 0 };
     scanner.document().err().map(|fault| match (fault, bytes.get(scanner.at)) {
@@ -11,7 +11,7 @@ pub fn complaint(bytes: &[u8]) -> Option<String> {
     })
 }
 
-/// The error's context; the scanner is at the offending byte or at the end.
+/// The error is the context that the message names. The scanner is then at the wrong byte or at the end.
 type Result<T> = std::result::Result<T, String>;
 
 struct Scanner<'a> {
@@ -19,7 +19,7 @@ struct Scanner<'a> {
     at: usize,
 }
 
-/// The kind of container that the scanner is in.
+/// The type of container in which the scanner is.
 #[derive(Clone, Copy, PartialEq)]
 enum Inside {
     Object,
@@ -27,7 +27,7 @@ enum Inside {
 }
 
 impl Scanner<'_> {
-    /// Has its own stack instead of recursion, so that depth does not matter.
+    /// Scans a document. The function has a stack of its own instead of recursion, so that any depth is possible.
     fn document(&mut self) -> Result<()> {
         let mut stack = Vec::new();
         'value: loop {
@@ -58,7 +58,7 @@ impl Scanner<'_> {
                 Some(b'n') => self.literal("null")?,
                 _ => return fault("looking for beginning of value"),
             }
-            // A value has ended, and its containers may end too.
+            // A value has ended here, and the containers around it may end too.
             loop {
                 let next = self.next_after_space();
                 match (stack.last(), next) {
@@ -82,7 +82,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// A key and its colon.
+    /// Scans a key and its colon.
     fn key(&mut self) -> Result<()> {
         if self.next_after_space() != Some(b'"') {
             return fault("looking for beginning of object key string");
@@ -130,7 +130,7 @@ impl Scanner<'_> {
             self.at += 1;
         }
         match self.bytes.get(self.at) {
-            // A zero ends the integer part; a digit behind it is an error in the surrounding text, not in the number.
+            // A zero ends the integer part. A digit after it is an error in the surrounding text and not in the number.
             Some(b'0') => self.at += 1,
             Some(b'1'..=b'9') => self.digits(),
             _ => return fault("in numeric literal"),
@@ -188,7 +188,7 @@ fn fault<T>(context: &str) -> Result<T> {
     Err(context.to_string())
 }
 
-/// A byte as Go quotes it.
+/// The byte as Go quotes it.
 fn quoted(byte: u8) -> String {
     match byte {
         b'\'' => r"'\''".to_string(),
@@ -206,7 +206,7 @@ fn quoted(byte: u8) -> String {
     }
 }
 
-/// Replaces escapes of lone surrogates (`\ud800`), which the parser refuses, as Go does.
+/// Replaces escapes of lone surrogates (`\ud800`), as Go does. The parser refuses such escapes.
 pub fn without_lone_surrogates(text: &str) -> Cow<'_, str> {
     let mut replaced = String::new();
     let mut copied = 0;
@@ -233,7 +233,7 @@ pub fn without_lone_surrogates(text: &str) -> Cow<'_, str> {
     Cow::Owned(replaced)
 }
 
-/// The code unit of the escape `\uXXXX` at `at`, if there is one.
+/// The code unit of the escape `\uXXXX` at this position; `None` if there is no such escape.
 fn code_unit(text: &str, at: usize) -> Option<u32> {
     let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
     digits.bytes().all(|byte| byte.is_ascii_hexdigit()).then(|| u32::from_str_radix(digits, 16).ok())?

@@ -1,8 +1,8 @@
-//! YAML as the library that Kubernetes uses reads it: YAML 1.1 booleans and octal numbers, merge keys, keys of any
-//! scalar type as strings, and only the first document.
+//! YAML as Kubernetes' library reads it: YAML 1.1 booleans and octal numbers, merge keys, keys of any scalar type as
+//! strings, and only the first document.
 //!
-//! The parser resolves scalars by YAML 1.2. Scalars that 1.1 reads differently arrive here as strings borrowed from the
-//! text, so that their position shows whether they were quoted, and their line.
+//! The parser resolves scalars by YAML 1.2. Scalars that YAML 1.1 reads differently arrive here as strings that are
+//! borrowed from the text. Their position in the text shows whether they were quoted, and their line.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
         return Ok(Decoded { value, duplicates: state.duplicates, yaml_complaint: None });
     }
     let (value, state) = if holds_more_than(PLACES_MAX, text) {
-        // The JSON parser needs no memory other than for the values.
+        // The JSON parser allocates memory only for the values.
         as_json(text).map_err(|_| DecodeError(format!("yaml: {TOO_LARGE}")))?
     } else {
         refuse_other_versions(text)?;
@@ -66,8 +66,9 @@ fn refuse_other_versions(text: &str) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Kubernetes' parser reads YAML 1.1, in which `\/` is not an escape; this parser reads YAML 1.2, in which it is. To
-/// find out whether a `\/` is inside double quotes, the text is parsed with `\q` in its place, which no version allows.
+/// Refuses `\/` inside double quotes. Kubernetes' parser reads YAML 1.1, in which `\/` is not an escape; this parser
+/// reads YAML 1.2, in which it is. To find out whether a `\/` is inside double quotes, the text is parsed with `\q` in
+/// its place, which is not an escape in any version.
 fn refuse_escaped_slash(text: &str) -> Result<(), DecodeError> {
     if !text.contains("\\/") {
         return Ok(());
@@ -78,8 +79,8 @@ fn refuse_escaped_slash(text: &str) -> Result<(), DecodeError> {
     }
 }
 
-/// Reads YAML that Kubernetes' parser accepts and this one refuses: rewrites the place of each error so that this
-/// parser can read it. Few documents have such places, and few of them.
+/// Reads YAML that Kubernetes' parser accepts and this parser refuses. The text at each error is rewritten so that this
+/// parser can read it. Few documents have such errors, and these have few of them.
 fn in_other_words(text: &str, error: serde_yaml_ng::Error) -> Result<Decoded, DecodeError> {
     const PLACES_MAX: usize = 16;
     let (mut text, mut error) = (text.to_owned(), error);
@@ -95,8 +96,8 @@ fn in_other_words(text: &str, error: serde_yaml_ng::Error) -> Result<Decoded, De
     Err(complaint(&error))
 }
 
-/// Removes the tag from an integer that is octal or has underscores: this parser takes it for a string, and without the
-/// tag it is read correctly.
+/// Removes the tag from an integer that is octal or has underscores. With the tag this parser reads the integer as a
+/// string; without it the integer is read correctly.
 fn take_integer_tag(text: &mut String, error: &serde_yaml_ng::Error) -> bool {
     const TAG: &str = "!!int ";
     if !error.to_string().contains(", expected an integer") {
@@ -113,7 +114,7 @@ fn take_integer_tag(text: &mut String, error: &serde_yaml_ng::Error) -> bool {
     true
 }
 
-/// Quotes a scalar inside brackets that ends with a colon, such as `[001:db8::]`, which this parser takes for a key.
+/// Quotes a scalar inside brackets that ends with a colon, such as `[001:db8::]`, which this parser reads as a key.
 fn quote_scalar(text: &mut String, error: &serde_yaml_ng::Error) -> bool {
     if !error.to_string().contains("found unexpected ':'") {
         return false;
@@ -144,9 +145,9 @@ fn line_at(text: &str, number: usize) -> Option<std::ops::Range<usize>> {
     lines.next().map(|line| start..start + line.trim_end_matches('\n').len())
 }
 
-/// Whether the text looks like JSON that reads the same as YAML. Programs often send JSON where YAML is accepted, and
-/// the JSON parser takes a fifth of the time. YAML treats some non-ASCII characters as line breaks, and refuses tabs in
-/// some places, and surrogates.
+/// Whether the text looks like JSON that has the same meaning as YAML. Programs often send JSON where YAML is accepted,
+/// and the JSON parser takes a fifth of the time. YAML treats some non-ASCII characters as line breaks, and refuses
+/// surrogates and, in some positions, tabs.
 fn is_plain_json(text: &str) -> bool {
     text.starts_with('{')
         && text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n'))
@@ -155,7 +156,7 @@ fn is_plain_json(text: &str) -> bool {
         && !text.contains("\\uD")
 }
 
-/// Reads JSON, a subset of YAML.
+/// Reads JSON, which is a subset of YAML.
 fn as_json(text: &str) -> Result<(Value, State<'_>), serde_json::Error> {
     let mut state = State::new(text);
     let mut json = serde_json::Deserializer::from_str(text);
@@ -173,8 +174,8 @@ const TOO_DEEP: &str = "yaml: exceeded max depth";
 /// Whether the text may have so many open brackets that parsing takes minutes. The parser visits all open brackets at
 /// every token, and checks its own depth limit only at the end.
 ///
-/// Brackets inside strings cannot be recognized without parsing, and count as well. Real texts have that many unclosed
-/// brackets only in JSON, which is read by the JSON parser with its own depth limit.
+/// Brackets inside strings cannot be recognized without parsing, and count as well. Among real texts only JSON has so
+/// many unclosed brackets, and the JSON parser, which reads such texts, has a depth limit of its own.
 fn may_nest_without_end(text: &str) -> bool {
     const OPEN_MAX: usize = 1_000;
     let mut open = 0usize;
@@ -191,9 +192,9 @@ fn may_nest_without_end(text: &str) -> bool {
     false
 }
 
-/// The maximum number of events of a document. The parser reads the whole document into events before it gives the
-/// first value: a hundred bytes and more for each key, each value, and each start and end of a list or mapping.
-/// Ordinary YAML has an event for every ten bytes.
+/// The maximum number of events of a document. The parser turns the whole document into events before it returns the
+/// first value. Each key, each value, and each start and end of a list or mapping takes an event of a hundred bytes or
+/// more. Ordinary YAML has an event for every ten bytes.
 const PLACES_MAX: usize = 1 << 18;
 
 /// Whether the text may have more than `most` events.
@@ -202,7 +203,7 @@ const PLACES_MAX: usize = 1 << 18;
 fn holds_more_than(most: usize, text: &str) -> bool {
     let bytes = text.as_bytes();
     let mut places = 0;
-    // The last non-blank character: a colon behind an indicator starts a mapping with an empty key.
+    // The last character that is not blank. A colon after an indicator starts a mapping with an empty key.
     let mut before = b'\n';
     for (at, byte) in bytes.iter().enumerate() {
         let bare = matches!(before, b'\n' | b'-' | b'?' | b':' | b',' | b'[' | b'{');
@@ -230,13 +231,13 @@ fn holds_more_than(most: usize, text: &str) -> bool {
 
 struct State<'de> {
     text: &'de str,
-    /// The number of values and bytes that are still allowed: as many as the text itself can hold, plus the size that
-    /// aliases may add.
+    /// The number of values and bytes that are still allowed. It begins with the number that the text itself can
+    /// contain, plus the size that aliases may add.
     budget: usize,
     room: Room,
     /// The position of the last scalar that has a position.
     offset: usize,
-    /// The position of the value that was read last, if it or its beginning has a position.
+    /// The position of the value that was read last, if the value or its beginning has a position.
     start: Option<usize>,
     duplicates: Texts,
     complaints: Texts,
@@ -260,7 +261,7 @@ impl<'de> State<'de> {
         self.room.take(bytes)
     }
 
-    /// Records the position of `text`, and returns how it is written there.
+    /// Records the position of `text`, and returns how the scalar is written at that position.
     fn written(&mut self, text: &'de str) -> Written<'de> {
         let Some(offset) = (text.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize) else {
             return Written::Text;
@@ -281,9 +282,9 @@ fn line(text: &str, offset: usize) -> usize {
     1 + text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// How a scalar is written.
+/// How a scalar is written in the text.
 enum Written<'de> {
-    /// The scalar has no quotes: its type follows from its text.
+    /// The scalar has no quotes, so its type follows from its text.
     Plain,
     Text,
     /// The scalar follows a tag of YAML itself.
@@ -306,7 +307,7 @@ fn tag(before: &str) -> Option<&str> {
     None
 }
 
-/// The value of a scalar with a tag.
+/// The value of a scalar that has a tag.
 fn tagged<E: Error>(tag: &str, text: &str) -> Result<Value, E> {
     if tag != "binary" {
         return Ok(Value::from(text.to_string()));
@@ -317,7 +318,7 @@ fn tagged<E: Error>(tag: &str, text: &str) -> Result<Value, E> {
 
 const BAD_BINARY: &str = "!!binary value contains invalid base64 data";
 
-/// The value at `path`.
+/// Decodes the value at `path`.
 struct Node<'a, 'de> {
     state: &'a mut State<'de>,
     path: Option<&'a Path<'a>>,
@@ -343,7 +344,7 @@ impl<'de> Visitor<'de> for Node<'_, 'de> {
         Ok(Value::Null)
     }
 
-    /// An empty document.
+    /// The document is empty.
     fn visit_none<E: Error>(self) -> Result<Value, E> {
         Ok(Value::Null)
     }
@@ -435,15 +436,16 @@ impl<'de> Visitor<'de> for Node<'_, 'de> {
         Ok(Value::Object(object))
     }
 
-    /// A custom tag is ignored; the value under it counts.
+    /// A custom tag is ignored, and the value after the tag counts.
     fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<Value, A::Error> {
         let (serde::de::IgnoredAny, content) = tagged.variant()?;
         content.newtype_variant_seed(self)
     }
 }
 
-/// Passes on the entries of a mapping in order, each with the position of its value. A merged mapping is read at its
-/// place: a later key overrides its entries, and an earlier key with the same name is set again.
+/// Calls `set` with each entry of a mapping in order, and with the position of the entry's value. The entries of a
+/// merged mapping are set at the position of the merge key: a later key overrides them, and they override an earlier
+/// key of the same name.
 fn read_map<'de, A: MapAccess<'de>>(
     state: &mut State<'de>,
     path: Option<&Path>,
@@ -467,7 +469,7 @@ fn read_map<'de, A: MapAccess<'de>>(
                 state.room.entry(count, &key)?;
                 let path = Path { parent: path, segment: Segment::Key(&key) };
                 let value = pairs.next_value_seed(Node { state, path: Some(&path) })?;
-                // The value of an alias has an earlier position; then the key's position counts.
+                // The value of an alias has an earlier position than the key; then the key's position counts.
                 let at = state.start.filter(|start| *start > offset).unwrap_or(offset);
                 set(state, key, value, at);
             }
@@ -478,7 +480,7 @@ fn read_map<'de, A: MapAccess<'de>>(
     Ok(())
 }
 
-/// Reads the value of a merge key: a mapping, or a list of mappings, of which the first has precedence.
+/// Reads the value of a merge key: a mapping, or a list of mappings. The first mapping of a list has precedence.
 struct Merged<'a, 'de> {
     state: &'a mut State<'de>,
     path: Option<&'a Path<'a>>,
@@ -522,7 +524,7 @@ struct Key<'a, 'de>(&'a mut State<'de>);
 
 enum Name {
     Text(String),
-    /// An unquoted `<<`.
+    /// The merge key, an unquoted `<<`.
     Merge,
 }
 
@@ -579,7 +581,7 @@ impl<'de> Visitor<'de> for Key<'_, 'de> {
     }
 }
 
-/// The YAML 1.1 value of an unquoted scalar that 1.2 reads as a string.
+/// The YAML 1.1 value of an unquoted scalar that YAML 1.2 reads as a string; `None` if it is a string in 1.1 too.
 fn resolve(text: &str) -> Option<Value> {
     match text {
         "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => return Some(Value::Bool(true)),
@@ -602,13 +604,13 @@ fn resolve(text: &str) -> Option<Value> {
         _ => (10, digits.as_str()),
     };
     match i64::from_str_radix(digits, radix) {
-        // Excludes a second sign, which Rust's parser would accept.
+        // The condition excludes a second sign, which Rust's parser would accept.
         Ok(number) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => Some(Value::from(sign * number)),
         _ => leading_zero_float(text),
     }
 }
 
-/// `08.5` or `1_0.5`: not an octal number, so a float.
+/// The value of a number such as `08.5` or `1_0.5`, which is not octal and so a float.
 fn leading_zero_float(text: &str) -> Option<Value> {
     let is_float = text.bytes().all(|byte| byte.is_ascii_digit() || b"+-._eE".contains(&byte));
     if !is_float {
@@ -617,8 +619,8 @@ fn leading_zero_float(text: &str) -> Option<Value> {
     float(text.replace('_', "").parse().ok()?)
 }
 
-/// A float as Go writes it to JSON and reads it again: a whole number is an integer. `None` if JSON cannot represent
-/// it.
+/// A float as Go writes it to JSON and reads it again: a whole number becomes an integer. `None` if JSON cannot
+/// represent the float.
 fn float(value: f64) -> Option<Value> {
     let whole = value.fract() == 0.0 && value.abs() < 9e15;
     if whole { Some(Value::from(value as i64)) } else { Number::from_f64(value).map(Value::Number) }
@@ -646,7 +648,7 @@ fn complaint(error: &serde_yaml_ng::Error) -> DecodeError {
         return DecodeError(text[at..].split(" at line ").next().unwrap_or_default().to_string());
     }
     let message = text.split(" at line ").next().unwrap_or_default();
-    // Go numbers lines from zero in parser errors, not in scanner errors, and omits the first line's number.
+    // Go numbers lines from zero in parser errors, but not in scanner errors. It omits the number of the first line.
     let line = match error.location().map_or(0, |place| place.line()) {
         line if message.starts_with("did not find expected") => line.saturating_sub(1),
         1 => 0,
