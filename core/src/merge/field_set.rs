@@ -1,7 +1,7 @@
-//! Sets of paths into a document, as in `fieldsV1` of a managed-fields entry.
+//! Sets of paths into a document, in the form of `fieldsV1` of a managed-fields entry.
 //!
 //! A path element is stored as `fieldsV1` writes it: `f:name` for a field, `k:{"name":"x"}` for an element of a keyed
-//! list, `v:"x"` for one of a set, `i:0` for an index. So elements compare by text.
+//! list, `v:"x"` for an element of a set, `i:0` for an index. So elements can be compared as text.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -12,25 +12,25 @@ use holdfast_value::{Map, Value};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldSet {
-    /// Invariant: ordered by element, without duplicates; each node is a member or has members below it.
+    /// Invariant: the nodes are ordered by element, without duplicates. Each node is a member or has members below it.
     nodes: Vec<Node>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Node {
     element: String,
-    /// Whether the path to this node is itself in the set, apart from the paths below it.
+    /// Whether the path to this node is itself in the set, whatever paths below it are.
     member: bool,
     below: FieldSet,
 }
 
 impl FieldSet {
-    /// Parses `fieldsV1`. Elements of unknown kinds are skipped.
+    /// Parses `fieldsV1`; `None` if they cannot be parsed. Elements of unknown kinds are skipped.
     pub fn parse(fields: &Value) -> Option<Self> {
         Self::parse_noting(fields).map(|(set, _)| set)
     }
 
-    /// The same, with whether every element was in canonical form.
+    /// Like [`Self::parse`]. The second result is whether every element was in canonical form.
     pub(super) fn parse_noting(fields: &Value) -> Option<(Self, bool)> {
         let map = fields.as_object()?;
         let mut nodes = Vec::with_capacity(map.len());
@@ -53,14 +53,14 @@ impl FieldSet {
         Some((Self::from_unsorted(nodes), is_canonical))
     }
 
-    /// Whether `fieldsV1` surely contain a member. Most have one at their first leaf, so they are not parsed for this
-    /// check.
+    /// Whether `fieldsV1` contain a member. They are searched without parsing, because most have a member at their
+    /// first leaf.
     pub(super) fn names_any(written: &Value) -> bool {
         let Some(written) = written.as_object() else { return false };
         written.iter().any(|(key, inner)| is_element(key) && (is_member(inner) || Self::names_any(inner)))
     }
 
-    /// Whether any member is also in the given `fieldsV1`, which are not parsed for this.
+    /// Whether any member is also in these `fieldsV1`, which are searched without parsing.
     pub(super) fn meets(&self, written: &Value) -> bool {
         let Some(written) = written.as_object() else { return false };
         self.nodes.iter().any(|node| {
@@ -68,7 +68,7 @@ impl FieldSet {
         })
     }
 
-    /// Whether all members are in the given `fieldsV1`, which are not parsed for this.
+    /// Whether all members are in these `fieldsV1`, which are searched without parsing.
     pub(super) fn is_within(&self, written: &Value) -> bool {
         let Some(written) = written.as_object() else { return self.is_empty() };
         self.nodes.iter().all(|node| {
@@ -78,9 +78,9 @@ impl FieldSet {
         })
     }
 
-    /// A set from elements in any order, each with whether it is a member and its subtree.
+    /// Makes a set of elements in any order. Each comes with whether it is a member, and with its subtree.
     ///
-    /// If the nodes were inserted one by one, each node out of order would shift the others.
+    /// Sorting avoids the cost of single insertions, in which each node out of order would shift other nodes.
     pub(super) fn from_unsorted(mut nodes: Vec<(String, bool, Self)>) -> Self {
         nodes.sort_by(|left, right| left.0.cmp(&right.0));
         let mut set = Self::default();
@@ -90,7 +90,7 @@ impl FieldSet {
         set
     }
 
-    /// Writes `fieldsV1`.
+    /// Writes the set as `fieldsV1`.
     pub fn into_value(self) -> Value {
         let mut map = Map::new();
         for node in self.nodes {
@@ -110,7 +110,7 @@ impl FieldSet {
         self.nodes.is_empty()
     }
 
-    /// Adds an element with its subtree, usually at the end.
+    /// Adds an element with its subtree. Usually the element comes after all others.
     pub(super) fn add(&mut self, element: String, member: bool, below: Self) {
         if !member && below.is_empty() {
             return;
@@ -164,7 +164,8 @@ impl FieldSet {
         self.nodes.extend(theirs);
     }
 
-    /// The union of many sets, merged in pairs: one by one, each step would traverse the growing union.
+    /// The union of many sets. The sets are merged in pairs, because merging one after another would go through the
+    /// growing union in each step.
     pub(super) fn union_all(mut sets: Vec<Self>) -> Self {
         while sets.len() > 1 {
             let mut pairs = sets.into_iter();
@@ -178,7 +179,7 @@ impl FieldSet {
         sets.pop().unwrap_or_default()
     }
 
-    /// Removes the members of `other`. Returns whether any was present.
+    /// Removes the members of `other`. Returns whether any of them was present.
     pub fn subtract(&mut self, other: &Self) -> bool {
         let mut changed = false;
         self.pair(other, |node, theirs| {
@@ -189,7 +190,7 @@ impl FieldSet {
         changed
     }
 
-    /// The members of both sets.
+    /// The members that both sets have.
     pub fn intersection(&self, other: &Self) -> Self {
         let mut shared = Self::default();
         if self.is_far_smaller_than(other) {
@@ -242,7 +243,7 @@ impl FieldSet {
         self.remove(fields, true);
     }
 
-    /// The set of one path.
+    /// A set with this path as its only member.
     pub(super) fn of_fields(fields: &[&str]) -> Self {
         let mut set = Self::default();
         if let Some((first, rest)) = fields.split_first() {
@@ -263,13 +264,13 @@ impl FieldSet {
         self.place(element).is_ok_and(|at| self.nodes[at].member)
     }
 
-    /// The subtree below an element.
+    /// The subtree below an element; `None` if it has no members.
     pub(super) fn below(&self, element: &str) -> Option<&Self> {
         self.place(element).ok().map(|at| &self.nodes[at].below).filter(|below| !below.is_empty())
     }
 
-    /// The same set with a member added at each element that has members below and for which `adds` is true. `enter`
-    /// gives the context of the element's subtree.
+    /// A copy of the set with more members: each element that has members below it and for which `adds` is true.
+    /// `enter` returns the context for the element's subtree.
     pub(super) fn with_members<C: Copy>(
         &self,
         context: C,
@@ -303,7 +304,7 @@ impl FieldSet {
         }
     }
 
-    /// Calls `change` for each node in both sets, then drops empty nodes.
+    /// Calls `change` for each node that both sets have, and then removes empty nodes.
     fn pair(&mut self, other: &Self, mut change: impl FnMut(&mut Node, &Node)) {
         if other.is_empty() {
             return;
@@ -346,7 +347,7 @@ impl FieldSet {
         }
     }
 
-    /// Whether looking up each element in the other set is cheaper than walking through it.
+    /// Whether looking up each element in the other set is cheaper than going through the other set.
     fn is_far_smaller_than(&self, other: &Self) -> bool {
         self.nodes.len() < other.nodes.len() / 16
     }
@@ -366,7 +367,7 @@ fn is_element(key: &str) -> bool {
     ["f:", "k:", "v:", "i:"].iter().any(|kind| key.starts_with(kind))
 }
 
-/// Whether the path to these `fieldsV1` is itself a member.
+/// Whether the path to these `fieldsV1` is itself in the set.
 fn is_member(written: &Value) -> bool {
     written.as_object().is_some_and(|inner| inner.is_empty() || inner.contains_key("."))
 }
@@ -382,7 +383,7 @@ pub(super) fn value_element(value: &Value) -> String {
     format!("v:{value}")
 }
 
-/// `keys` in any order.
+/// The element for a list item with these keys, which may be in any order.
 pub(super) fn key_element<'v>(keys: impl Iterator<Item = (&'v str, &'v Value)>) -> String {
     let mut element = String::from("k:{");
     let mut keys: Vec<_> = keys.collect();
@@ -395,7 +396,7 @@ pub(super) fn key_element<'v>(keys: impl Iterator<Item = (&'v str, &'v Value)>) 
     element
 }
 
-/// The canonical form of an element. `Some(None)` for an unknown kind, `None` if it cannot be parsed.
+/// The canonical form of an element: `Some(None)` if its kind is unknown, `None` if it cannot be parsed.
 fn canonical(element: &str) -> Option<Option<String>> {
     let (kind, content) = element.split_once(':')?;
     Some(Some(match kind {

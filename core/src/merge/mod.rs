@@ -1,8 +1,8 @@
-//! Patches: compute a changed document from an old one and a patch, and record who set which field.
+//! Patches: computes a changed document from an old document and a patch, and records which manager set which field.
 //!
-//! [`json`] and [`strategic`] are the three plain patch formats. [`apply`](mod@apply) is server-side apply; [`managed`]
-//! maintains `metadata.managedFields` for every other write. Both use [`field_set`] (sets of paths) and [`typed`]
-//! (comparing, merging and removing by schema). Nothing here panics on any input.
+//! [`json`] and [`strategic`] have the three plain patch formats. [`apply`](mod@apply) is server-side apply, and
+//! [`managed`] maintains `metadata.managedFields` for every other write. Apply and `managed` use [`field_set`] (sets of
+//! paths) and [`typed`] (comparing, merging and removing by schema). No input makes this module panic.
 
 pub mod apply;
 mod field_set;

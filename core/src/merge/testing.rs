@@ -1,4 +1,4 @@
-//! A small test schema with each shape that the merges distinguish, and documents that match it.
+//! A small test schema that has each shape which the merges distinguish, and documents that match it.
 
 use holdfast_value::{Value, json};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ const STRATEGY: Type = Type::Message(MessageId(5));
 const ROLLING: Type = Type::Message(MessageId(6));
 const SELECTOR: Type = Type::Message(MessageId(7));
 
-/// `test.Root` is like a Deployment with the pod's fields directly in its `spec`.
+/// The schema. Its message `test.Root` is like a Deployment with the pod's fields directly in `spec`.
 pub(super) fn schema() -> Schema {
     let Type::Message(root) = ROOT else { unreachable!() };
     assert_eq!(root.0, 0);

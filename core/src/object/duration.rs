@@ -78,7 +78,7 @@ fn amount(number: &str, scale: i128) -> i128 {
 /// A duration in nanoseconds as Go prints it: `15s`, `1m0s`, `1h0m0.5s`, `1.5ms`.
 pub fn text(nanos: i64) -> String {
     let (sign, nanos) = (if nanos < 0 { "-" } else { "" }, nanos.unsigned_abs());
-    // Go uses the largest unit in which the number before the point is not 0.
+    // Go uses the largest unit in which the number before the point is not zero.
     let (unit, name) = match nanos {
         0 => return "0s".into(),
         1..1_000 => (1, "ns"),

@@ -119,7 +119,7 @@ fn array(out: &mut Vec<u8>, list: &[Value]) -> usize {
     1 + deepest
 }
 
-/// JSON of a whole document, without a hole. `kind`, `apiVersion` and `metadata` come first, in this order.
+/// Compact JSON of a whole document, without a hole. `kind`, `apiVersion` and `metadata` come first, in this order.
 pub fn document(document: &Document) -> Vec<u8> {
     let mut json = Vec::with_capacity(512);
     json.push(b'{');

@@ -1,7 +1,7 @@
-//! The part of apply that is only for `kubectl`, whose users migrate from client-side apply.
+//! The part of apply that applies only to `kubectl`, whose users migrate from client-side apply.
 //!
-//! Client-side apply stores its last configuration in an annotation and owns its fields by update. kubectl itself
-//! migrates this ownership to apply, with a patch of the managed fields after its first server-side apply.
+//! Client-side apply stores its last configuration in an annotation and owns its fields by update. After its first
+//! server-side apply, kubectl itself moves this ownership to apply, by a patch of the managed fields.
 
 use holdfast_value::Value;
 
@@ -14,7 +14,7 @@ const MANAGER: &str = "kubectl";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const ANNOTATION_BYTES_MAX: usize = 256 << 10;
 
-/// Drops conflicts over fields that still have the values of client-side apply: the same user set them.
+/// Drops conflicts over fields that still have the values of client-side apply, because the same user set them.
 pub(super) fn allow(conflicts: &mut Vec<(&Entry, FieldSet)>, live: Option<&Value>, writer: &Writer) {
     if writer.manager != MANAGER || conflicts.is_empty() {
         return;
@@ -31,7 +31,7 @@ pub(super) fn allow(conflicts: &mut Vec<(&Entry, FieldSet)>, live: Option<&Value
     });
 }
 
-/// Keeps the annotation of client-side apply up to date, so that users can go back to it.
+/// Keeps the annotation of client-side apply up to date, so that users can return to client-side apply.
 pub(super) fn update_annotation(merged: &mut Value, config: &Value, writer: &Writer) {
     if writer.manager != MANAGER {
         return;
@@ -53,7 +53,7 @@ pub(super) fn update_annotation(merged: &mut Value, config: &Value, writer: &Wri
     }
 }
 
-/// The configuration in the annotation, if it has the request's version and matches its schema.
+/// The configuration in the annotation; `None` if it has another version than the request or does not match the schema.
 fn annotated(live: &Value, writer: &Writer) -> Option<Value> {
     let text = live.get("metadata")?.get("annotations")?.get(LAST_APPLIED)?.as_str()?;
     let config: Value = serde_json::from_str(text).ok()?;

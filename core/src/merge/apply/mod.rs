@@ -1,8 +1,9 @@
-//! Server-side apply: merges an applier's configuration into the live document and records who owns what.
+//! Server-side apply: merges an applier's configuration into the live document and records which manager owns which
+//! field.
 //!
-//! The configuration contains all fields that the applier wants to set. Fields that it applied before and leaves out
-//! now are removed, unless another manager owns them. Setting a field to a value other than its owner's is a conflict,
-//! unless forced.
+//! The configuration contains all fields that the applier wants to set. A field that the applier applied before and
+//! omits now is removed, unless another manager owns it. If the configuration gives a field another value than the live
+//! one and another manager owns the field, this is a conflict, unless the apply is forced.
 
 mod kubectl;
 
@@ -17,7 +18,7 @@ use super::typed::{Difference, Typed, check, hollow, merge, remove};
 use crate::Refusal;
 use crate::refusal::{ApplyFault, BadRequest, OwnedFields, Unreasoned};
 
-/// The manager that owns the fields from before the first apply.
+/// The manager that owns the fields that were set before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 #[derive(Clone, Copy)]
@@ -25,12 +26,13 @@ pub struct ApplyRequest<'a> {
     /// The live object; `None` if the apply creates it.
     pub live: Option<&'a Value>,
     pub config: &'a Value,
-    /// Whether the applier becomes owner of fields that other managers own.
+    /// Whether the applier becomes the owner of fields that other managers own.
     pub force: bool,
     pub writer: Writer<'a>,
 }
 
-/// The merged document with its managed fields. If nothing changes, it equals the live document byte for byte.
+/// The merged document with its managed fields. If the apply changes nothing, the result equals the live document byte
+/// for byte.
 pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
     let ApplyRequest { live, config, force, writer } = request;
     check_config(config, &writer)?;
@@ -71,7 +73,7 @@ pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
     if !force {
         refuse_conflicts(&entries, own, bare.as_ref(), &merged, &difference, &writer)?;
     }
-    // If only ownership changes and the object itself does not, the entry keeps its time.
+    // If the apply changes only ownership and not the object itself, the entry keeps its time.
     if bare.as_ref() != Some(&merged) {
         entries[own].stamp(writer.now);
     }
@@ -113,7 +115,7 @@ fn check_config(config: &Value, writer: &Writer) -> Result<(), Refusal> {
     Err(Refusal::Unreasoned(Unreasoned::Untyped { object, kind, faults: faults.into_vec() }))
 }
 
-/// The configuration as errors name it: `default/web` and `apps/v1, Kind=Deployment`.
+/// The name and the kind of the configuration, as errors show them: `default/web` and `apps/v1, Kind=Deployment`.
 pub fn named(config: &Value) -> (String, String) {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     let of_metadata = |name: &str| text(config.get("metadata").and_then(|metadata| metadata.get(name)));
@@ -125,8 +127,8 @@ pub fn named(config: &Value) -> (String, String) {
     )
 }
 
-/// An entry that makes an unnamed updater the owner of the live object's fields, so that conflicts with them are
-/// detected.
+/// An entry for the live object's fields when the object has no managers yet. An update by [`BEFORE_FIRST_APPLY`] owns
+/// them, so that conflicts with them are detected.
 fn owner_before_first_apply(live: &Value, writer: &Writer) -> Option<Entry<'static>> {
     let writer = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
     let owned = writer.difference(None, live).changed;
@@ -135,7 +137,7 @@ fn owner_before_first_apply(live: &Value, writer: &Writer) -> Option<Entry<'stat
     Some(entry).filter(|entry| !entry.is_empty())
 }
 
-/// A configuration cannot remove fields that the server sets.
+/// Restores fields that the server sets, which a configuration cannot remove.
 fn keep_server_fields(live: Option<&Value>, merged: &mut Value) {
     const KEPT: [&str; 6] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation"];
     let live_metadata = live.and_then(|live| live.get("metadata"));
@@ -150,7 +152,7 @@ fn keep_server_fields(live: Option<&Value>, merged: &mut Value) {
     }
 }
 
-/// Whether the applier now applies fewer fields than last time; otherwise no field needs removal.
+/// Whether the applier applies fewer fields than last time. If not, no field needs removal.
 fn leaves_out(last: &Entry, now: &Entry) -> bool {
     if last.api_version != now.api_version {
         return true;
@@ -184,7 +186,7 @@ fn prune(merged: Value, last: &Entry, entries: &Entries, writer: &Writer) -> Val
     writer.convert.and_then(|convert| convert(&left, writer.api_version)).map_or(merged, |(left, _)| left)
 }
 
-/// `pruned`, with every field restored that an entry of this version owns.
+/// The document `pruned` with all removed fields restored that an entry of this version owns.
 fn restore_owned(
     document: &Value,
     pruned: Value,
@@ -212,8 +214,8 @@ fn put_back(typed: Typed, document: &Value, pruned: &Value, owned: &FieldSet) ->
     hollow(typed, document, &gone)
 }
 
-/// The fields owned in each version, `first` first: without fields that conversion needs, a pruned document might not
-/// convert.
+/// The fields that entries own in each version. The version `first` comes first: without the fields that a conversion
+/// needs, a pruned document might not convert to other versions.
 fn owned_by_version<'e>(entries: &'e Entries, first: &str) -> Vec<(&'e str, FieldSet)> {
     let mut sets: BTreeMap<&str, Vec<FieldSet>> = BTreeMap::new();
     for entry in entries.iter() {
@@ -233,7 +235,7 @@ fn refuse_conflicts(
     writer: &Writer,
 ) -> Result<(), Refusal> {
     let mut conflicts: Vec<(&Entry, FieldSet)> = Vec::new();
-    // Conversions work on whole documents, so each runs once for each version.
+    // A conversion works on a whole document, so it runs only once for each version.
     let mut changed_elsewhere: BTreeMap<&str, Option<FieldSet>> = BTreeMap::new();
     let changed_in = |version: &str| {
         let old = live.and_then(|live| writer.in_version(live, version));

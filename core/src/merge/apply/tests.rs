@@ -49,7 +49,7 @@ fn root(rest: Value) -> Value {
     root
 }
 
-/// The manager and owned paths of each entry.
+/// The manager and the owned paths of each entry.
 fn owners(document: &Value) -> Vec<(String, Vec<String>)> {
     let entries = Entries::read(managed_fields(document)).unwrap();
     entries.iter().map(|entry| (entry.shown(), entry.set().paths().into_vec())).collect()
@@ -87,7 +87,7 @@ fn what_is_no_longer_applied_goes_unless_owned_by_others() {
             ("\"ctl\" using test/v1".into(), vec![".data.d".to_string()]),
         ]
     );
-    // When the last owner of the last key removes it, nothing remains.
+    // When the last owner of the last key removes the key, the map is removed too.
     let only = applied(None, "me", ONE, root(json!({"data": {"a": "1"}})), false).unwrap();
     let none = applied(Some(&only), "me", TWO, root(json!({})), false).unwrap();
     assert_eq!(none, root(json!({})));
@@ -104,7 +104,7 @@ fn elements_of_keyed_lists_come_and_go() {
         false,
     )
     .unwrap();
-    // The server set a default; the key is the same with and without it.
+    // The server set a default. The key of the element is the same with and without the default.
     let mut defaulted = live.clone();
     defaulted["spec"]["containers"][1]["ports"][0]["protocol"] = json!("TCP");
     let config =
@@ -180,10 +180,10 @@ fn kubectl_takes_over_from_client_side_apply() {
     let text = format!("{config}\n");
     config["metadata"]["annotations"] = json!({LAST_APPLIED: text});
     let live = updated(None, "kubectl-client-side-apply", ONE, config);
-    // The user drops `b` and changes `a`; the same user set both before.
+    // The user removes `b` and changes `a`. The same user set both before.
     let next = root(json!({"data": {"a": "2"}}));
     let live = applied(Some(&live), "kubectl", TWO, next.clone(), false).unwrap();
-    // `b` stays until kubectl, with a patch of its own, has migrated the old ownership to apply.
+    // `b` stays until kubectl has moved the old ownership to apply, by a patch of its own.
     assert_eq!(live["data"], json!({"a": "2", "b": "1"}));
     assert_eq!(live["metadata"]["annotations"][LAST_APPLIED], json!(format!("{next}\n")));
     assert_eq!(owners(&live)[0], ("\"kubectl\"".to_string(), vec![".data.a".to_string()]));
@@ -237,7 +237,7 @@ fn broken_configurations_are_refused() {
 
 #[test]
 fn fields_applied_in_another_version_are_pruned_through_conversion() {
-    // v2 has in `data` what v1 has in `metadata.labels`.
+    // `data` in v2 corresponds to `metadata.labels` in v1.
     let schema = testing::schema();
     let convert = |document: &Value, version: &str| {
         let mut other = document.clone();
@@ -262,7 +262,7 @@ fn fields_applied_in_another_version_are_pruned_through_conversion() {
     assert_eq!(owners(&live), [("\"me\"".to_string(), vec![".metadata.labels.a".to_string()])]);
 }
 
-/// Two parts of one document without a common field.
+/// Two parts of one document that have no field in common.
 fn any_disjoint_pair() -> impl Strategy<Value = (Value, Value)> {
     (testing::any_document(), 0..64u32).prop_map(|(document, choice)| {
         let (mut left, mut right) = (document.clone(), document);
@@ -290,7 +290,7 @@ fn any_disjoint_pair() -> impl Strategy<Value = (Value, Value)> {
     })
 }
 
-/// Arbitrary JSON from words that are significant here.
+/// Arbitrary JSON, made of words that are significant to managed fields.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -366,7 +366,7 @@ proptest! {
     }
 }
 
-/// A write: the manager's index, whether it applies, and the document.
+/// A write: the index of the manager, whether the write is an apply, and the document.
 fn any_write() -> impl Strategy<Value = (usize, bool, Value)> {
     (0..3usize, any::<bool>(), testing::any_document())
 }
@@ -398,12 +398,12 @@ proptest! {
             }
             let mut unowned = typed.paths(&bare);
             writer.strip(&mut unowned);
-            // The field is always present, so no manager owns it by leaving it empty.
+            // The field `spec` is always present, so a manager that leaves it empty does not own it.
             unowned.remove_member(&["spec"]);
             for entry in entries.iter() {
                 unowned.subtract(entry.set());
             }
-            // An object without any owner is not tracked until the first apply.
+            // If an object has no owner at all, its fields are not tracked until the first apply.
             prop_assert!(entries.is_empty() || unowned.is_empty(), "nobody owns {:?}", unowned.paths());
             let changed = writer.difference(live.clone().map(without_managed).as_ref(), &bare).changed;
             let operation = if applies { Operation::Apply } else { Operation::Update };

@@ -1,6 +1,6 @@
 //! The two patch formats without a schema: JSON merge patch (RFC 7386) and JSON patch (RFC 6902).
 //!
-//! Limits and messages are Kubernetes', since clients match on them.
+//! Limits and messages are the same as in Kubernetes, because clients compare messages.
 
 use crate::refusal::{BadRequest, PatchFault, Texts, TooLarge, Unmarshal, quoted};
 use holdfast_value::{Map, Value};
@@ -12,11 +12,12 @@ use crate::Refusal;
 use crate::object::meta::{DEPTH_MAX, depth, type_name};
 
 const OPERATIONS_MAX: usize = 10_000;
-/// The limit on all bytes that `copy` operations add: it is the only operation that grows a document beyond the patch.
+/// The limit for the bytes that all `copy` operations add. Only `copy` makes a document grow by more than the patch
+/// contains.
 const COPIED_BYTES_MAX: usize = 3 << 20;
-/// Ten thousand operations on a list of ten thousand elements stay far below this.
+/// The limit for the work of a patch. Ten thousand operations on a list of ten thousand elements stay far below it.
 const EFFORT_MAX: usize = 20_000_000;
-/// Kubernetes limits only the number of operations and of copies, so it has no message for other excess work.
+/// Kubernetes limits only the number of operations and the copied bytes, so it has no message for other excess work.
 const TOO_MUCH: &str = "the operations of the patch take too much work: send fewer operations at once";
 
 /// Decodes a patch of either format from a request body.
@@ -24,7 +25,7 @@ pub fn decode(body: &[u8]) -> Result<Value, Refusal> {
     serde_json::from_slice(body).map_err(|fault| bad_patch(PatchFault::Undecodable(fault.to_string())))
 }
 
-/// `original` with a merge patch applied.
+/// Applies a merge patch to `original`.
 pub fn merge_patch(original: Value, patch: Value) -> Result<Value, Refusal> {
     if !patch.is_object() {
         return Err(bad_patch(PatchFault::Unmarshal(Unmarshal::whole(type_name(&patch), Unmarshal::MAP))));
@@ -34,7 +35,7 @@ pub fn merge_patch(original: Value, patch: Value) -> Result<Value, Refusal> {
     Ok(merged)
 }
 
-/// `original` with all operations of a JSON patch applied in order, or an error.
+/// Applies all operations of a JSON patch to `original`, in order.
 pub fn json_patch(original: Value, patch: &Value) -> Result<Value, Refusal> {
     let Value::Array(items) = patch else {
         // As in Go, null is an empty list.
@@ -51,7 +52,7 @@ pub fn json_patch(original: Value, patch: &Value) -> Result<Value, Refusal> {
     operate(original, items).map_err(|_| does_not_apply())
 }
 
-/// Like [`json_patch`], with Kubernetes' detailed errors for the authors of webhooks and policies. Unused members of
+/// Like [`json_patch`], with Kubernetes' detailed errors, which authors of webhooks and policies get. Unused members of
 /// operations may have any type.
 pub fn patched(original: Value, patch: &Value) -> Result<Value, Fault> {
     let items = patch.as_array().map_or(&[][..], Vec::as_slice);
@@ -78,8 +79,8 @@ fn operate(original: Value, items: &[Value]) -> Result<Value, Fault> {
     Err(Fault::Other("the operations leave no object".into()))
 }
 
-/// The reason why a patch cannot be applied, in the words of Kubernetes' library. API clients do not get these
-/// messages, but authors of webhooks and policies do.
+/// The reason why a patch cannot be applied, in the words of Kubernetes' library. Only authors of webhooks and policies
+/// get these messages; API clients do not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// A `test` operation failed.
@@ -94,7 +95,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A document being patched, with limits for all operations together.
+/// A document that is being patched, with limits for all operations together.
 struct Patched {
     document: Value,
     bounds: Bounds,
@@ -108,9 +109,9 @@ impl Patched {
 
     /// Applies one operation. After an error the document may be incomplete.
     ///
-    /// As in Kubernetes' library, a missing map member reads as null. So `replace` adds it, `copy` copies null, and a
-    /// test for null passes; operators rely on that before they add the first finalizer. The RFC requires the member to
-    /// exist.
+    /// As in Kubernetes' library, a missing map member reads as null. So `replace` adds the member, `copy` copies null,
+    /// and a test for null succeeds. Operators need the last before they add the first finalizer. The RFC requires the
+    /// member to exist.
     fn take(&mut self, item: &Value) -> Result<(), Fault> {
         match item["op"].as_str().unwrap_or("unknown") {
             "add" => self.add(item),
@@ -151,7 +152,7 @@ impl Patched {
     fn replace(&mut self, item: &Value) -> Result<(), Fault> {
         let (path, value) = (path(item, "replace")?, item["value"].clone());
         let place = match path {
-            // The library formats a nil error here; this is its text.
+            // Kubernetes' library formats a nil error here, so the message ends with this text.
             "" if !value.is_object() && !value.is_array() => {
                 let why = "replace operation value must be object or array: %!w(<nil>)";
                 return Err(Fault::Other(why.into()));
@@ -175,8 +176,8 @@ impl Patched {
         Ok(())
     }
 
-    /// The target is looked up after the value was removed: it cannot be inside the value, and later list indexes have
-    /// shifted.
+    /// Moves a value. The target is looked up after the value has been removed, so the target cannot be inside the
+    /// value, and later list indexes have shifted.
     fn relocate(&mut self, item: &Value) -> Result<(), Fault> {
         let from = from(item, "move")?;
         let at = || format!("error in move for path: '{}'", last_step(from));
@@ -238,7 +239,7 @@ impl Patched {
         Err(Fault::Test(format!("testing value {path} failed: test failed")))
     }
 
-    /// Inserts a value of depth `deepest`, if the result is within the limits.
+    /// Inserts a value whose depth is `deepest`, if the result is within the limits.
     fn put(&mut self, place: &Place, value: Value, deepest: usize) -> Result<(), Fault> {
         self.bounds.effort += place.shifted(&self.document);
         self.bounds.deepen(place.steps() + deepest)?;
@@ -246,7 +247,7 @@ impl Patched {
         Ok(())
     }
 
-    /// Removes a value, if it exists.
+    /// Removes a value, and returns it if it existed.
     fn pull(&mut self, place: &Place) -> Result<Option<Value>, Fault> {
         self.bounds.effort += place.shifted(&self.document);
         self.bounds.check()?;
@@ -254,7 +255,7 @@ impl Patched {
     }
 }
 
-/// The path of an operation. For some operations Kubernetes reports an invalid path as missing.
+/// The path of an operation. For some operations Kubernetes reports an invalid path as a missing one.
 fn path<'a>(item: &'a Value, operation: &str) -> Result<&'a str, Fault> {
     text(&item["path"], "operation missing path field: missing value").map_err(|why| {
         let why = if matches!(operation, "add" | "remove" | "copy") { "missing value" } else { &why };
@@ -275,7 +276,7 @@ fn text<'a>(member: &'a Value, missing: &str) -> Result<&'a str, String> {
     }
 }
 
-/// The path, beginning with its first slash. Kubernetes' library ignores the text before it.
+/// The part of a path that begins with the first slash. Kubernetes' library ignores the text before it.
 pub fn from_root(path: &str) -> &str {
     path.find('/').map_or(path, |root| &path[root..])
 }
@@ -298,7 +299,8 @@ fn last_step(path: &str) -> Cow<'_, str> {
     key(path.rsplit('/').next().unwrap_or(""))
 }
 
-/// A key as a step of a path. It may differ from the step it was parsed from, in which a bare `~` is allowed.
+/// A key, written as a step of a path. It may differ from the step from which the key was parsed, because steps may
+/// contain a bare `~`.
 fn step(key: &str) -> Cow<'_, str> {
     match key.contains(['~', '/']) {
         true => key.replace('~', "~0").replace('/', "~1").into(),
@@ -308,7 +310,7 @@ fn step(key: &str) -> Cow<'_, str> {
 
 fn merge(target: &mut Value, mut patch: Value) {
     let Value::Object(patch) = patch else {
-        // Kubernetes' library accepts a list that replaces an object.
+        // Kubernetes' library accepts a list as a replacement for an object.
         if !target.is_object() {
             drop_null_members(&mut patch);
         }
@@ -340,7 +342,7 @@ fn drop_null_members(value: &mut Value) {
     }
 }
 
-/// Checks that an operation is an object whose `op`, `path` and `from` are strings if present.
+/// Checks that an operation is an object, and that its `op`, `path` and `from` are strings if they are present.
 fn check_form(item: &Value) -> Result<(), Refusal> {
     let Value::Object(fields) = item else {
         if item.is_null() {
@@ -358,7 +360,7 @@ fn check_form(item: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Unknown members of operations, as strict decoding names them.
+/// The unknown members of operations, as messages of strict decoding name them.
 pub fn unknown_members(patch: &Value) -> Texts {
     let mut unknown = Texts::default();
     for (position, item) in patch.as_array().into_iter().flatten().enumerate() {
@@ -371,7 +373,7 @@ pub fn unknown_members(patch: &Value) -> Texts {
     unknown
 }
 
-/// The maps and lists that a JSON patch passes through, as nested maps.
+/// The maps and lists through which the paths of a JSON patch lead, as nested maps.
 pub fn touched(patch: &Value) -> Value {
     let mut touched = Map::new();
     for operation in patch.as_array().into_iter().flatten() {
@@ -379,7 +381,7 @@ pub fn touched(patch: &Value) -> Value {
             let pointer = operation[member].as_str().unwrap_or_default();
             let parts: Vec<&str> = pointer.split('/').skip(1).take(DEPTH_MAX).collect();
             let mut at = &mut touched;
-            // The last part is the place of the value.
+            // The last part names the value itself.
             for part in parts.iter().take(parts.len().saturating_sub(1)) {
                 let below = at.entry(part.replace("~1", "/").replace("~0", "~")).or_insert_with(|| Map::new().into());
                 let Value::Object(below) = below else { break };
@@ -390,7 +392,7 @@ pub fn touched(patch: &Value) -> Value {
     touched.into()
 }
 
-/// Why a path leads nowhere.
+/// The reason why a path leads to no value.
 enum Lost {
     /// The container is missing or cannot contain anything.
     Holder,
@@ -399,7 +401,7 @@ enum Lost {
 }
 
 impl Lost {
-    /// `without` is the message for a missing container, `at` for a missing index.
+    /// The fault as a message: `without` is the text for a missing container, `at` is the text for a missing index.
     fn fault(self, without: String, at: String) -> Fault {
         Fault::Other(match self {
             Lost::Holder => format!("{without}: missing value"),
@@ -417,10 +419,10 @@ enum Slot {
     New,
 }
 
-/// A valid place in a document: an existing or new list element, or a map member, which may be missing.
+/// A valid position in a document: an existing or new list element, or a map member, which may be missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
-    /// The container's path, in RFC 6901 syntax.
+    /// The path of the container, in the syntax of RFC 6901.
     holder: String,
     step: Step,
 }
@@ -432,7 +434,8 @@ enum Step {
 }
 
 impl Place {
-    /// Kubernetes accepts more paths than the RFC: see `from_root` and `position`; a bare `~` is allowed.
+    /// Finds a position. Kubernetes accepts more paths than the RFC: see [`from_root`] and [`position`]. A bare `~` is
+    /// allowed.
     fn find(document: &Value, path: &str, slot: Slot) -> Result<Place, Lost> {
         let (_, steps) = path.split_once('/').ok_or(Lost::Holder)?;
         let (holders, last) = steps.rsplit_once('/').map_or((None, steps), |(holders, last)| (Some(holders), last));
@@ -498,20 +501,21 @@ impl Place {
         }
     }
 
-    /// The cost of shifting the elements behind this place when an element is inserted or removed.
+    /// The cost of shifting the elements after this position when an element is inserted or removed.
     fn shifted(&self, document: &Value) -> usize {
-        // Moving an element is far cheaper than examining it.
+        // Moving an element costs far less than examining it.
         document.pointer(&self.holder).and_then(Value::as_array).map_or(0, |items| items.len() / 8)
     }
 }
 
-/// The error for removing a missing map member.
+/// The fault of an operation that removes a missing map member.
 fn absent(at: &str, path: &str) -> Fault {
     Fault::Other(format!("{at}: Unable to remove nonexistent key: {}: missing value", last_step(path)))
 }
 
-/// The list index that a step means. Kubernetes parses it as a Go number: with sign and leading zeros; negative indexes
-/// count from the end, which is the last element, or the place after it when inserting. The RFC allows none of these.
+/// The list index that a step means. Kubernetes parses the step as a Go number, which may have a sign and leading
+/// zeros. Negative indexes count from the end: -1 is the last element, or the position after it for an insertion. The
+/// RFC allows none of these forms.
 fn position(step: &str, count: usize, slot: Slot) -> Result<usize, String> {
     let is_new = slot == Slot::New;
     if is_new && step == "-" {
@@ -534,17 +538,17 @@ fn position(step: &str, count: usize, slot: Slot) -> Result<usize, String> {
     found.ok_or_else(|| format!("Unable to access invalid index: {index}: invalid index referenced"))
 }
 
-/// Limits on the growth of a document and the work of a patch.
+/// Counters for the growth of a document and the work of a patch.
 struct Bounds {
     /// An upper bound of the document's depth.
     depth: usize,
     copied_bytes: usize,
-    /// The number of elements that operations moved or examined, without the elements that they name.
+    /// The number of elements that operations moved or examined. The elements that operations name do not count.
     effort: usize,
 }
 
 impl Bounds {
-    /// Checks the limits. Call it before the counted work is done.
+    /// Checks the limits. It must be called before the counted work is done.
     fn check(&self) -> Result<(), Fault> {
         match self.depth <= DEPTH_MAX && self.effort <= EFFORT_MAX {
             true => Ok(()),
@@ -563,18 +567,18 @@ impl Bounds {
         )))
     }
 
-    /// Raises the depth bound for a value to be inserted, and checks it.
+    /// Raises the bound of the depth for a value that will be inserted, and checks the limits.
     fn deepen(&mut self, depth: usize) -> Result<(), Fault> {
         self.depth = self.depth.max(depth);
         self.check()
     }
 
-    /// An upper bound of the depth of the value at `from`. It is measured only if moving it `steps` deep might exceed
-    /// the limit.
+    /// An upper bound of the depth of the value at `from`. The depth is measured only if moving the value to a path of
+    /// `steps` steps might exceed the limit.
     fn depth_at(&mut self, from: &Place, steps: usize, document: &Value) -> usize {
         let fits = |depth: usize| steps + depth.saturating_sub(from.steps()) <= DEPTH_MAX;
         if !fits(self.depth) {
-            // After many moves the bound may be far above the real depth.
+            // After many moves the bound may be far above the real depth, so it is measured again.
             self.effort += count(document);
             self.depth = depth(document);
         }

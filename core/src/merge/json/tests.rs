@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The examples of RFC 7386, appendix A, in which an object patches an object.
+/// The examples of RFC 7386, appendix A, in which both the patch and the patched value are objects.
 #[test]
 fn nulls_within_lists_of_a_merge_patch() {
     let rows = [
@@ -94,7 +94,7 @@ fn json_patch_operations() {
     }
 }
 
-/// As in Go, an index may have a sign. Whether an index counts from the end depends on whether an element is inserted.
+/// As in Go, an index may have a sign. A negative index counts from another end if an element is inserted.
 #[test]
 fn elements_are_counted_as_in_go() {
     let rows = [
@@ -130,7 +130,7 @@ fn elements_are_counted_as_in_go() {
         assert_eq!(patched.ok().map(|patched| patched["list"].clone()), expected, "{op} {step}");
     }
     let rows = [
-        // A moved element is removed before its target index is counted.
+        // A moved element is removed before the target index is counted.
         (json!({"op": "move", "from": "/0", "path": "/-1"}), json!([{"a": [2]}, 3, 1])),
         (json!({"op": "move", "from": "/0", "path": "/2"}), json!([{"a": [2]}, 3, 1])),
         (json!({"op": "move", "from": "/-1", "path": "/0"}), json!([3, 1, {"a": [2]}])),
@@ -149,7 +149,7 @@ fn elements_are_counted_as_in_go() {
     }
 }
 
-/// The messages are those of Kubernetes' library.
+/// The messages are the same as those of Kubernetes' library.
 #[test]
 fn faults_are_told_in_the_words_of_kubernetes() {
     const BEYOND: &str = "Unable to access invalid index: 9: invalid index referenced";
@@ -161,7 +161,7 @@ fn faults_are_told_in_the_words_of_kubernetes() {
         (json!({"op": "test", "path": "/data/x", "value": "w"}), "testing value /data/x failed: test failed"),
         (json!({"op": "test", "path": "/list/-1", "value": {}}), "testing value /list/-1 failed: test failed"),
         (json!({"op": "test", "path": "", "value": {}}), "testing value  failed: test failed"),
-        // Missing places.
+        // Paths that do not exist.
         (
             json!({"op": "test", "path": "/metadata/labels/a", "value": null}),
             "test operation does not apply: is missing path: /metadata/labels/a: missing value",
@@ -323,7 +323,7 @@ fn faults_are_told_in_the_words_of_kubernetes() {
         assert_eq!(fault.to_string(), expected, "{operation}");
         assert_eq!(matches!(fault, Fault::Test(_)), expected.ends_with("test failed"), "{operation}");
     }
-    // The unused `from` is ignored, and operations after an error are not examined.
+    // An unused `from` is ignored, and operations after an error are not examined.
     let unread = json!([{"op": "add", "path": "/data", "from": 1}]);
     assert_eq!(patched(json!({}), &unread), Ok(json!({"data": null})));
     let two = json!([{"op": "test", "path": "/a"}, {"op": "remove", "path": "/b"}, {"op": "frob"}]);
@@ -351,7 +351,7 @@ fn limits_hold() {
     let expected = "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001";
     assert_eq!(json_patch(json!({"a": 1}), &many).unwrap_err().message(), expected);
 
-    // Each copy doubles the document: without a limit forty of them would give a terabyte.
+    // Each copy doubles the document. Without a limit, forty copies would need a terabyte.
     let doubling: Vec<_> = (0..40).map(|n| json!({"op": "copy", "from": "/a", "path": format!("/a/{n}x")})).collect();
     let refused = json_patch(json!({"a": {"text": "0123456789"}}), &Value::Array(doubling));
     assert_eq!(refused.unwrap_err(), does_not_apply());
@@ -368,7 +368,7 @@ fn limits_hold() {
         .into();
     assert_eq!(json_patch(json!({"a": {}}), &deeper).unwrap_err(), does_not_apply());
 
-    // The limits also apply to webhooks and policies, and their authors get the message.
+    // The limits also apply to webhooks and policies, and their authors get the message of the limit.
     let told = |original: Value, patch: Value| patched(original, &patch).unwrap_err().to_string();
     assert_eq!(told(json!({"a": 1}), many), expected);
     let copies = (0..10).map(|n| json!({"op": "copy", "from": "/a", "path": format!("/b{n}")})).collect();
@@ -417,7 +417,7 @@ proptest! {
         let _ = json_patch(original, &Value::Array(patch));
     }
 
-    /// The library has another document type and follows the RFC strictly.
+    /// The library for comparison has another document type and follows the RFC strictly.
     #[test]
     fn operations_do_what_those_of_a_library_do(
         original in any_json(),

@@ -1,7 +1,7 @@
-//! The entries of `metadata.managedFields`: reading, changing, ordering and writing them.
+//! The entries of `metadata.managedFields`: reading, changing, sorting and writing them.
 //!
-//! An unchanged entry keeps the value that it was read from. Its `fieldsV1` are parsed only when needed: most writes
-//! touch the fields of one manager, and an object has several.
+//! An unchanged entry keeps the value from which it was read. The `fieldsV1` of an entry are parsed only when they are
+//! needed: most writes change the fields of one manager, and an object has several managers.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -32,9 +32,9 @@ pub(in crate::merge) struct Entry<'v> {
     time: Option<Cow<'v, str>>,
     /// The owned fields, if they were parsed or changed.
     set: OnceCell<FieldSet>,
-    /// The `fieldsV1` read, as long as they are unchanged.
+    /// The `fieldsV1` as they were read; `None` after a change.
     fields: Option<&'v Value>,
-    /// The entry's value as read, as long as it is unchanged.
+    /// The value of the entry as it was read; `None` after a change.
     read: Option<&'v Value>,
 }
 
@@ -42,12 +42,12 @@ pub(in crate::merge) struct Entry<'v> {
 pub(in crate::merge) struct Entries<'v>(Vec<Entry<'v>>);
 
 impl<'v> Entries<'v> {
-    /// Reads a stored list, which was validated when it was written. `None` if any entry is malformed.
+    /// Reads a stored list, which was validated when it was written. `None` if an entry is malformed.
     pub(in crate::merge) fn stored(fields: Option<&'v Value>) -> Option<Self> {
         Self::read_each(fields, Entry::stored)
     }
 
-    /// Reads and validates a list. `None` if any entry cannot be read; an absent list is empty.
+    /// Reads and validates a list. `None` if an entry cannot be read. An absent list is empty.
     pub(in crate::merge) fn read(fields: Option<&'v Value>) -> Option<Self> {
         Self::read_each(fields, Entry::read)
     }
@@ -71,7 +71,7 @@ impl<'v> Entries<'v> {
         Some(Self(entries))
     }
 
-    /// The reason why a list cannot be read, in Kubernetes' words. Only the words about its memory are our own.
+    /// The reason why a list cannot be read, in Kubernetes' words. The detail of an error in `fieldsV1` is left out.
     pub(super) fn fault(fields: &Value) -> Option<String> {
         if fields.is_null() {
             return None;
@@ -80,14 +80,14 @@ impl<'v> Entries<'v> {
         list.iter().enumerate().find_map(|(at, value)| Entry::fault(value, at))
     }
 
-    /// Writes the list in Kubernetes' order.
+    /// Writes the list, in Kubernetes' order.
     pub(in crate::merge) fn write(self) -> Option<Value> {
         let mut entries = self.0;
         entries.sort_by(|left, right| left.order().cmp(&right.order()));
         Some(Value::Array(entries.into_iter().map(Entry::write).collect()))
     }
 
-    /// The position of a manager's entry. A manager has one entry for apply, and one update entry in each version.
+    /// The position of a manager's entry. A manager has one entry for apply, and one update entry for each version.
     pub(in crate::merge) fn position(
         &self,
         manager: &str,
@@ -103,7 +103,8 @@ impl<'v> Entries<'v> {
         })
     }
 
-    /// Merges the oldest update entries of each version until there are few enough.
+    /// Merges the oldest update entries of each version, until at most [`UPDATE_ENTRIES_MAX`] update entries remain, or
+    /// one for each version.
     pub(in crate::merge) fn cap(&mut self) {
         let mut updates: Vec<usize> = (0..self.len()).filter(|at| self[*at].operation == Operation::Update).collect();
         let mut excess = updates.len().saturating_sub(UPDATE_ENTRIES_MAX);
@@ -111,7 +112,7 @@ impl<'v> Entries<'v> {
             return;
         }
         updates.sort_by_cached_key(|at| (self[*at].seconds(), self[*at].identifier()));
-        // For each version: the entry into which other entries are merged, and the fields of these.
+        // For each version, the entry into which other entries are merged, and the fields of these other entries.
         let mut buckets: BTreeMap<String, (usize, Vec<FieldSet>)> = BTreeMap::new();
         let mut merged: BTreeSet<usize> = BTreeSet::new();
         for at in updates {
@@ -184,8 +185,8 @@ impl<'v> Entry<'v> {
         })
     }
 
-    /// Reads an entry and parses its `fieldsV1`. They are rewritten if the client's form was not canonical, because
-    /// paths are found by their text.
+    /// Reads an entry and parses its `fieldsV1`. If the client's form is not canonical, it is rewritten, because paths
+    /// are compared as text.
     fn read(value: &'v Value) -> Option<Self> {
         let mut entry = Self::stored(value)?;
         let set = match entry.fields {
@@ -206,7 +207,7 @@ impl<'v> Entry<'v> {
         self.set.get_or_init(|| self.fields.and_then(FieldSet::parse).unwrap_or_default())
     }
 
-    /// Changes the set; the values read are dropped.
+    /// Changes the set of owned fields. The values that were read no longer apply and are dropped.
     fn change<T>(&mut self, change: impl FnOnce(&mut FieldSet) -> T) -> T {
         let mut set = self.set.take().or_else(|| FieldSet::parse(self.fields?)).unwrap_or_default();
         let outcome = change(&mut set);
@@ -215,7 +216,7 @@ impl<'v> Entry<'v> {
         outcome
     }
 
-    /// The `fieldsV1` to search while they are not parsed.
+    /// The `fieldsV1` as they were read, for a search; `None` if they have been parsed.
     fn unread(&self) -> Option<&'v Value> {
         self.fields.filter(|_| self.set.get().is_none())
     }
@@ -273,7 +274,7 @@ impl<'v> Entry<'v> {
         }
     }
 
-    /// Removes the fields in `lost`.
+    /// Removes the fields in `lost` from the entry.
     pub(in crate::merge) fn lose(&mut self, lost: &FieldSet) {
         if self.unread().is_some_and(|fields| !lost.meets(fields)) {
             return;
@@ -291,7 +292,7 @@ impl<'v> Entry<'v> {
         self.stamp(now);
     }
 
-    /// Adds fields without changing the time.
+    /// Adds fields, and does not change the time.
     pub(in crate::merge) fn include(&mut self, set: FieldSet) {
         self.change(|own| own.union(set));
     }
@@ -321,7 +322,7 @@ impl<'v> Entry<'v> {
         self.read.is_some()
     }
 
-    /// The manager as conflicts name it.
+    /// The name of the manager in messages about conflicts.
     pub(in crate::merge) fn shown(&self) -> String {
         let mut shown = Value::from(&*self.manager).to_string();
         if !self.subresource.is_empty() {
@@ -333,7 +334,7 @@ impl<'v> Entry<'v> {
         shown
     }
 
-    /// The fields that identify an entry: see `position`.
+    /// The fields that identify an entry, as described at [`Entries::position`].
     fn names(&self) -> (Cow<'v, str>, Operation, Cow<'v, str>, Cow<'v, str>) {
         let version = match self.operation {
             Operation::Apply => Cow::Borrowed(""),
@@ -342,7 +343,8 @@ impl<'v> Entry<'v> {
         (self.manager.clone(), self.operation, version, self.subresource.clone())
     }
 
-    /// Kubernetes' internal identifier of the entry, JSON of its identifying fields. It breaks ties in the order.
+    /// Kubernetes' internal identifier of the entry: JSON of the identifying fields. It orders entries of the same time
+    /// when the oldest entries are merged.
     pub(in crate::merge) fn identifier(&self) -> String {
         let json = |text: &str| Value::from(text).to_string();
         let mut identifier = format!("{{\"manager\":{}", json(&self.manager));

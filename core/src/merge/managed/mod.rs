@@ -1,7 +1,7 @@
-//! Managed fields on create, update and patch: the writer becomes owner of the fields that it changes, with operation
-//! `Update`.
+//! Managed fields on create, update and patch. The writer becomes the owner of the fields that it changes, with the
+//! operation `Update`.
 //!
-//! Apply is in [`super::apply`]. Both read and write `metadata.managedFields` through [`entry`].
+//! Apply is in [`super::apply`]. Both modules read and write `metadata.managedFields` through [`entry`].
 
 pub(super) mod entry;
 mod scale;
@@ -21,7 +21,7 @@ use entry::{Entries, Entry, Operation};
 
 const MANAGER_BYTES_MAX: usize = 128;
 
-/// The manager that writes, with time, version and schema.
+/// The manager that writes, with the time, the version and the schema of the write.
 #[derive(Clone, Copy)]
 pub struct Writer<'a> {
     pub layout: Layout<'a>,
@@ -30,23 +30,24 @@ pub struct Writer<'a> {
     pub manager: &'a str,
     /// The subresource; empty for the object itself.
     pub subresource: &'a str,
-    /// RFC 3339, in UTC with whole seconds.
+    /// The time in RFC 3339, in UTC with whole seconds.
     pub now: &'a str,
     /// Paths that the endpoint resets to their old values, such as `status` for the object itself. The writer does not
-    /// become their owner.
+    /// become the owner of these fields.
     pub reset: &'a [&'a [&'a str]],
-    /// Converts documents to other versions of their kind. Without it all versions are taken to be the same.
+    /// Converts documents to other versions of their kind. If it is `None`, all versions count as the same.
     pub convert: Option<&'a Convert<'a>>,
 }
 
-/// A document in the given version, with its schema; `None` for a version that is no longer served.
+/// Returns a document in the given version, with the version's schema; `None` if the version is no longer served.
 pub type Convert<'a> = dyn Fn(&Value, &str) -> Option<(Value, Layout<'a>)> + 'a;
 
 /// Updates `metadata.managedFields` of `new` after a write that replaces `old` or creates the object.
 ///
-/// The client's own list of managers counts if it is valid and was sent on the object itself; otherwise the old list
-/// counts. On an existing object an empty list, or one empty entry, turns tracking off; on a custom object only the
-/// empty entry does so. A keyed list with an element that lacks its keys also turns tracking off.
+/// If the client sends a valid list of managers with the object itself, the client's list counts; otherwise the old
+/// list counts. On an existing object an empty list, or a list of one empty entry, turns tracking off. On a custom
+/// object only the empty entry does so. A changed keyed list with an element that lacks its keys also turns tracking
+/// off.
 pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer) {
     let sent = take_managed_fields(new);
     let live = old.and_then(managed_fields);
@@ -61,7 +62,7 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer) {
     if difference.keyless {
         return;
     }
-    // Most writes send back the managers that they read, or none.
+    // Most writes send the list of managers as they read it, or no list.
     let says_nothing_new = sent.as_ref() == live;
     if difference.is_empty() && says_nothing_new {
         set_managed_fields(new, sent);
@@ -83,7 +84,8 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer) {
     set_managed_fields(new, entries.write());
 }
 
-/// The writer's entry after a write. If it already owned all changed fields, its `fieldsV1` are not parsed.
+/// The writer's entry after a write. If the writer already owned all changed fields, the entry's `fieldsV1` are not
+/// parsed.
 fn own_after<'v>(own: Option<Entry<'v>>, difference: Difference, writer: &Writer) -> Option<Entry<'v>> {
     let mut own = own;
     if let Some(entry) = &mut own {
@@ -97,7 +99,7 @@ fn own_after<'v>(own: Option<Entry<'v>>, difference: Difference, writer: &Writer
     Some(entry)
 }
 
-/// The faults of a request's `fieldManager`.
+/// The faults of the parameter `fieldManager`.
 pub fn field_manager_faults(manager: &str, is_apply: bool) -> Causes {
     let mut causes = Causes::default();
     if is_apply && manager.is_empty() {
@@ -115,15 +117,15 @@ pub fn field_manager_faults(manager: &str, is_apply: bool) -> Causes {
     causes
 }
 
-/// Why a list of managers cannot be read; `None` if it is valid or absent.
+/// The reason why a list of managers cannot be read; `None` if the list is valid or absent.
 pub fn fault(fields: &Value) -> Option<String> {
     Entries::fault(fields)
 }
 
-/// Restores the old times if only times of managers differ, so that the write changes nothing.
+/// Restores the old times if managed fields differ only in times, so that the write changes nothing.
 ///
-/// Apply compares values before either side is normalized (`1000m` and `1`), and so may report a change although there
-/// is none.
+/// Apply compares values before they are normalized (`1000m` becomes `1`), so it may report a change although there is
+/// none.
 pub fn keep_times(old: &Document, new: &mut Document) {
     let timeless = |fields: Option<&Value>| -> Vec<Map> {
         let entries = fields.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object);
@@ -142,7 +144,7 @@ pub fn keep_times(old: &Document, new: &mut Document) {
         rest(old) == rest(new)
             && new.iter().all(|(name, value)| apart.contains(&name.as_str()) || old.get(name) == Some(value))
     };
-    // Most writes change the object. That is found before entries are compared.
+    // Most writes change the object, and this is found before entries are compared.
     if same(old, new, &["metadata"])
         && same(old_meta, new_meta, &["managedFields", "resourceVersion"])
         && timeless(old_fields) == timeless(new_fields)
@@ -166,7 +168,7 @@ impl<'a> Writer<'a> {
         difference
     }
 
-    /// Removes the fields that identify the object or belong to the server, and those that the endpoint resets.
+    /// Removes the fields that identify the object, that belong to the server, or that the endpoint resets.
     pub(super) fn strip(&self, set: &mut FieldSet) {
         const SERVER_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
         const SERVER_METADATA: [&str; 9] = [
@@ -192,7 +194,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A document in another version; `None` if that version is no longer served.
+    /// The document in another version; `None` if that version is no longer served.
     pub(super) fn in_version(&self, document: &Value, version: &str) -> Option<(Value, Typed<'a>)> {
         match self.convert {
             Some(convert) if document.get("apiVersion").and_then(Value::as_str) != Some(version) => {
@@ -205,9 +207,9 @@ impl<'a> Writer<'a> {
 }
 
 impl Entries<'_> {
-    /// Removes changed and deleted fields from all entries except the one at `own`.
+    /// Removes changed and deleted fields from all entries except the entry at `own`.
     ///
-    /// Entries of other versions are compared in their own version, and dropped if it is no longer served.
+    /// An entry of another version is compared in its own version. It is dropped if that version is no longer served.
     pub(super) fn disown(
         &mut self,
         old: Option<&Value>,
@@ -217,7 +219,7 @@ impl Entries<'_> {
         own: Option<usize>,
     ) {
         let mut touched: Option<FieldSet> = None;
-        // Conversions work on whole documents, so each runs once for each version.
+        // A conversion works on a whole document, so it runs only once for each version.
         let mut touched_elsewhere: BTreeMap<String, Option<FieldSet>> = BTreeMap::new();
         let mut position = 0;
         self.retain_mut(|entry| {
@@ -276,14 +278,14 @@ pub(super) fn set_managed_fields(document: &mut Value, fields: Option<Value>) {
     }
 }
 
-/// Letters, marks, numbers, punctuation, symbols and the plain space.
+/// Whether Go counts the character as printable: a letter, mark, number, punctuation, symbol, or the plain space.
 fn is_printable(character: char) -> bool {
     let is_format = matches!(character, '\u{ad}' | '\u{600}'..='\u{605}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{e000}'..='\u{f8ff}' | '\u{feff}' | '\u{e0000}'..);
     character == ' ' || !(character.is_control() || character.is_whitespace() || is_format)
 }
 
-/// Whether the client turns managed fields off for this object, with `[]` or `[{}]`.
+/// Whether the client turns managed fields off for this object, by `[]` or `[{}]`.
 fn is_reset(sent: &Value) -> bool {
     match sent.as_array().map(Vec::as_slice) {
         Some([]) => true,

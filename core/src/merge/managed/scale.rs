@@ -1,4 +1,4 @@
-//! Managed fields through a scale subresource: the owner of the replicas field owns the Scale's replicas.
+//! Managed fields of a scale subresource: the owner of an object's replicas field owns the replicas of the Scale.
 
 use holdfast_value::Value;
 
@@ -8,8 +8,8 @@ use crate::merge::field_set::FieldSet;
 const SCALE_VERSION: &str = "autoscaling/v1";
 const SCALE_REPLICAS: [&str; 2] = ["spec", "replicas"];
 
-/// The entries of a Scale, made from the entries of the scaled object. `replicas` is the field's path in that object,
-/// the same in every version.
+/// The entries of a Scale, made from the entries of the scaled object. `replicas` is the path of the replicas field in
+/// the scaled object. It is the same in every version.
 pub fn scale_entries(fields: Option<&Value>, replicas: &[&str]) -> Option<Value> {
     let mut entries = Entries::stored(fields)?;
     entries.retain(|entry| entry.set().contains_fields(replicas));
@@ -19,10 +19,11 @@ pub fn scale_entries(fields: Option<&Value>, replicas: &[&str]) -> Option<Value>
     entries.write()
 }
 
-/// The entries of the scaled object after a write of its Scale, which can change only the owners of the replicas.
+/// The entries of the scaled object after a write of its Scale. The write can change only the owners of the replicas
+/// field.
 ///
-/// A new owner gets an entry without a time, in the path's version `api_version`; a remaining owner keeps its entry.
-/// Entries of versions that are not `served` are dropped.
+/// A new owner gets an entry without a time, in the version `api_version` of the request's path. A remaining owner
+/// keeps its entry. Entries of versions that are not `served` are dropped.
 pub fn with_scale_entries(
     fields: Option<&Value>,
     scale: Option<&Value>,
@@ -33,7 +34,7 @@ pub fn with_scale_entries(
     let (mut entries, mut scale) = (Entries::stored(fields)?, Entries::read(scale)?);
     scale.retain(|entry| entry.set().contains_fields(&SCALE_REPLICAS));
     let own = FieldSet::of_fields(replicas);
-    // Updaters of different versions are different managers, but in the Scale all have its version.
+    // Updaters of different versions are different managers, but all entries of a Scale have the version of the Scale.
     let same = |left: &Entry, right: &Entry| {
         left.manager == right.manager && left.operation == right.operation && left.subresource == right.subresource
     };
@@ -49,7 +50,7 @@ pub fn with_scale_entries(
     for mut owner in std::mem::take(&mut *scale) {
         let known = entries.position(&owner.manager, owner.operation, api_version, &owner.subresource);
         match known {
-            // A manager that does not own the field now gets it in its existing entry.
+            // If the manager has an entry already, the field is added to that entry.
             Some(position) if owner.operation == Operation::Update || entries[position].api_version == api_version => {
                 entries[position].include(own.clone());
             }

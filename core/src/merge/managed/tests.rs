@@ -20,7 +20,7 @@ fn writer_of<'a>(schema: &'a Schema, message: MessageId, manager: &'a str, now: 
     }
 }
 
-/// Performs writes on one object in order: each has a manager, a time and a document.
+/// Performs writes on one object in order. Each write has a manager, a time and a document.
 fn written(writes: &[(&str, &str, Value)]) -> Value {
     let schema = testing::schema();
     let mut live: Option<Value> = None;
@@ -73,7 +73,7 @@ fn ownership_moves_with_change_and_ends_with_removal() {
         written(&[
             ("one", ONE, document(json!({"a": "1", "b": "1", "c": "1"}))),
             ("two", TWO, document(json!({"a": "1", "b": "2", "d": "2"}))),
-            // This write changes nothing, so entries and times stay.
+            // This write changes nothing, so the entries and their times stay.
             ("three", THREE, document(json!({"a": "1", "b": "2", "d": "2"}))),
         ]),
         json!([entry("one", ONE, fields(&[".", "f:a"])), entry("two", TWO, fields(&["f:b", "f:d"]))])
@@ -100,7 +100,7 @@ fn the_client_may_write_the_list_itself_or_turn_it_off() {
     let renamed = json!([entry("other", ONE, of_data(json!({})))]);
     assert_eq!(with(json!([])), Value::Null);
     assert_eq!(with(json!([{}])), Value::Null);
-    // An invalid list counts as not sent.
+    // An invalid list counts as a list that was not sent.
     assert_eq!(with(json!("x")), kept);
     assert_eq!(with(json!([{"manager": "m", "operation": "Frobnicate"}])), kept);
     assert_eq!(with(json!(null)), kept);
@@ -108,7 +108,7 @@ fn the_client_may_write_the_list_itself_or_turn_it_off() {
         with(renamed),
         json!([entry("other", ONE, of_data(json!({}))), entry("two", TWO, of_data(json!({"f:a": {}})))])
     );
-    // Creating with an empty list does not turn tracking off; an existing object without a list stays untracked.
+    // A create with an empty list does not turn tracking off. An existing object without a list stays untracked.
     let mut created = document(json!({"a": "1"}));
     created["metadata"]["managedFields"] = json!([]);
     assert_ne!(written(&[("one", ONE, created.clone())]), Value::Null);
@@ -168,7 +168,7 @@ fn a_writer_who_owns_what_it_changes_keeps_its_paths_and_gets_a_time() {
     };
     let label = entry("two", ONE, json!({"f:metadata": {"f:labels": {".": {}, "f:l": {}}}}));
     assert_eq!(writes(of(json!({"a": "2", "b": "1"}))), json!([label, entry("one", TWO, own)]));
-    // The writer loses what it removes and owns what it adds.
+    // The writer no longer owns the fields that it removes, and owns the fields that it adds.
     let less = json!({"f:data": {".": {}, "f:a": {}}});
     assert_eq!(writes(of(json!({"a": "2"}))), json!([label, entry("one", TWO, less.clone())]));
     assert_eq!(writes(of(json!({"a": "1"}))), json!([entry("one", ONE, less), label]));
@@ -190,7 +190,7 @@ fn subresources_and_versions_have_entries_of_their_own() {
     let list = json!([entry("m", ONE, json!({"f:data": {".": {}, "f:a": {}}})), status]);
     assert_eq!(new["metadata"]["managedFields"], list);
 
-    // Nobody becomes owner of a path that the endpoint resets.
+    // No manager becomes the owner of a path that the endpoint resets.
     let mut reset = new.clone();
     reset["status"]["type"] = json!("y");
     track_update(Some(&new), &mut reset, &Writer { reset: &[&["status"]], ..writer(&schema, "m", THREE) });
@@ -241,7 +241,7 @@ fn manager_names_are_checked() {
     );
 }
 
-/// The fields that a real API server records for this Deployment.
+/// The fields that a Kubernetes API server records for this Deployment.
 #[test]
 fn a_deployment_is_tracked_by_the_built_in_schema() {
     let schema = crate::schema::schema();

@@ -1,8 +1,8 @@
-//! Strategic merge patch: a merge patch in which the schema decides which lists merge, and by which key.
+//! Strategic merge patch: a merge patch in which the schema decides which lists are merged, and by which key.
 //!
 //! A patch may contain directives: `$patch`, `$retainKeys`, `$deleteFromPrimitiveList/<field>` and
 //! `$setElementOrder/<field>`. Errors have Kubernetes' codes and messages, even odd ones. Fields that the schema does
-//! not have merge as plain JSON: maps merge, lists are replaced.
+//! not have are merged as plain JSON: maps are merged, lists are replaced.
 
 mod order;
 
@@ -20,7 +20,7 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM_PRIMITIVE_LIST: &str = "$deleteFromPrimitiveList";
 const SET_ELEMENT_ORDER: &str = "$setElementOrder";
 
-/// `original`, a document of `message`, with `patch` applied.
+/// Applies `patch` to `original`, which is a document of `message`.
 pub fn strategic_merge(original: &Value, patch: &Value, schema: &Schema, message: MessageId) -> Result<Value, Refusal> {
     let (Value::Object(original), Value::Object(patch)) = (original, patch) else {
         return Err(Refusal::BadRequest(BadRequest::NotAnObjectToMerge));
@@ -33,14 +33,14 @@ pub fn strategic_merge(original: &Value, patch: &Value, schema: &Schema, message
 #[derive(Clone, Copy)]
 enum Place<'s> {
     Struct(&'s Message),
-    /// A map with arbitrary keys; the field gives the type of its values.
+    /// A map with arbitrary keys. The field gives the type of the values.
     MapOf(&'s Field),
     Unknown,
 }
 
 /// The schema of one value of a map.
 struct Member<'s> {
-    /// The place of the value; for a list, of its elements.
+    /// The schema of the value if it is a map, or of the items if it is a list.
     place: Place<'s>,
     merges: bool,
     merge_key: Option<&'s str>,
@@ -76,7 +76,7 @@ impl<'s> Merge<'s> {
         Ok(original)
     }
 
-    /// Merges one value of a patch into the map that contains its counterpart.
+    /// Merges one value of a patch into `original`, the map that contains the value with the same key.
     fn value(
         &self,
         original: &mut Map,
@@ -156,7 +156,7 @@ impl<'s> Merge<'s> {
         Ok(order::arrange(merged, &patch, &patch, &server_order, Some(merge_key)))
     }
 
-    /// Applies each `$setElementOrder/<field>` together with the patch of its list.
+    /// Applies each `$setElementOrder/<field>` together with the patch of the list that it orders.
     fn order_lists(&self, original: &mut Map, patch: &mut Map, place: Place<'s>) -> Result<(), Refusal> {
         let directives: Vec<CompactString> =
             patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
@@ -215,7 +215,7 @@ impl<'s> Merge<'s> {
     }
 }
 
-/// `$retainKeys`: removes all other keys from the original; the patch may not set others.
+/// Applies `$retainKeys`: removes all other keys from the original. The patch may not set other keys.
 fn retain_keys(original: &mut Map, patch: &mut Map) -> Result<(), Refusal> {
     let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let bad_format = || bad_directive("retainKeys");
@@ -232,7 +232,8 @@ fn retain_keys(original: &mut Map, patch: &mut Map) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Applies the elements of a patched list that contain `$patch`, and returns the rest to merge.
+/// Applies the elements of a patched list that contain `$patch`. Returns the original and the other elements of the
+/// patch.
 fn special_elements(
     mut original: Vec<Value>,
     patch: Vec<Value>,
@@ -265,7 +266,7 @@ fn special_elements(
     if replaces { Ok((rest, Vec::new())) } else { Ok((original, rest)) }
 }
 
-/// A patch value without a counterpart: without nulls and directives.
+/// The value of a patch, without nulls and directives, for a field that the original does not have.
 fn plain(value: Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -283,7 +284,7 @@ fn plain(value: Value) -> Value {
     }
 }
 
-/// Checks that all elements have one type other than list. Returns whether they are maps.
+/// Checks that all elements have the same type, and that it is not list. Returns whether the elements are maps.
 fn elements_are_maps(original: &[Value], patch: &[Value]) -> Result<bool, Refusal> {
     let mut types = original.iter().chain(patch).map(go_type);
     let Some(first) = types.next() else { return Ok(false) };
@@ -315,7 +316,7 @@ fn list_at(value: Option<&Value>) -> Result<Option<&Vec<Value>>, Refusal> {
     }
 }
 
-/// Removes duplicates; the first of each stays.
+/// Removes duplicates. The first of equal items stays.
 fn unique(items: Vec<Value>) -> Vec<Value> {
     let mut seen = BTreeSet::new();
     items.into_iter().filter(|item| seen.insert(item.to_string())).collect()
@@ -346,7 +347,7 @@ fn unknown_directive(map: &Map) -> Refusal {
     fault(Merging::UnknownDirective { directive, map: go_map(map) })
 }
 
-/// Prints a map as Go does: sorted keys, strings without quotes.
+/// Prints a map as Go does: with sorted keys and strings without quotes.
 pub fn go_map(map: &Map) -> String {
     let entries: Vec<String> = map.iter().map(|(key, value)| format!("{key}:{}", go_value(value))).collect();
     format!("map[{}]", entries.join(" "))

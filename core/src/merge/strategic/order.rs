@@ -1,7 +1,7 @@
-//! The order of a merged list: the patch's elements follow the order in the patch, and the other elements follow the
+//! The order of a merged list. The patch's elements follow the order in the patch, and the other elements follow the
 //! order of the live list.
 //!
-//! Each of the other elements goes before the first patched element that was behind it in the live list.
+//! Each of the other elements goes before the first patched element that came after it in the live list.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{PATCH, bad_directive, fault, no_merge_key};
 use crate::Refusal;
 use crate::refusal::Merging;
 
-/// Orders `merged`. Elements found in `named` are the patch's and follow `patch_order`.
+/// Orders `merged`. Elements that `named` contains come from the patch and follow `patch_order`.
 pub(super) fn arrange(
     merged: Vec<Value>,
     named: &[Value],
@@ -22,7 +22,7 @@ pub(super) fn arrange(
     let named = places(named, merge_key);
     let patch_places = places(patch_order, merge_key);
     let server_places = places(server_order, merge_key);
-    // Each element's identity is computed only once, because elements may be large.
+    // The identity of each element is computed only once, because elements may be large.
     let (mut patched, mut others) = (Vec::new(), Vec::new());
     for item in merged {
         let identity = identity(&item, merge_key);
@@ -78,7 +78,7 @@ fn keyed<'v>(item: &'v Value, merge_key: Option<&str>) -> Result<&'v Value, Refu
     }
 }
 
-/// The index of each element. Of equal elements the first counts.
+/// The index of each element, by its identity. If elements are equal, the first counts.
 fn places(items: &[Value], merge_key: Option<&str>) -> BTreeMap<String, usize> {
     let mut places = BTreeMap::new();
     for (place, item) in items.iter().enumerate() {

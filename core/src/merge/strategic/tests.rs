@@ -15,7 +15,7 @@ fn merged(original: Value, patch: Value) -> Result<Value, Refusal> {
 fn documented_cases() {
     let containers = json!({"spec": {"containers": [{"name": "nginx", "image": "nginx-1.0"}]}});
     let rows = [
-        // A list with a merge key merges by it; new elements go where the patch says.
+        // A list with a merge key is merged by the key. New elements have the position that the patch gives them.
         (
             containers.clone(),
             json!({"spec": {"containers": [{"name": "log-tailer", "image": "log-tailer-1.0"}]}}),
@@ -37,7 +37,7 @@ fn documented_cases() {
             json!({"spec": {"containers": [{"$patch": "delete", "name": "a"}]}}),
             json!({"spec": {"containers": [{"name": "b"}]}}),
         ),
-        // Maps: replace, delete, null.
+        // The directives of maps (replace and delete), and null.
         (
             json!({"spec": {"strategy": {"type": "a", "other": "b"}}}),
             json!({"spec": {"strategy": {"$patch": "replace", "type": "c"}}}),
@@ -76,7 +76,7 @@ fn documented_cases() {
                 "$setElementOrder/finalizers": ["d", "c", "a"], "finalizers": ["d"]}}),
             json!({"metadata": {"finalizers": ["d", "c", "a"]}}),
         ),
-        // The patch's order has precedence; live elements that it does not name keep their place.
+        // The order of the patch has precedence. Live elements that the patch does not name keep their position.
         (
             json!({"spec": {"containers": [{"name": "1"}, {"name": "x"}, {"name": "2"}]}}),
             json!({"spec": {"$setElementOrder/containers": [{"name": "3"}, {"name": "1"}, {"name": "2"}],
@@ -89,7 +89,7 @@ fn documented_cases() {
             json!({"spec": {"$setElementOrder/containers": [{"name": "2"}, {"name": "1"}]}}),
             json!({"spec": {"containers": [{"name": "2"}, {"name": "1"}]}}),
         ),
-        // Without a merge strategy a list is replaced; an unknown field is plain JSON.
+        // A list without a merge strategy is replaced. An unknown field is merged as plain JSON.
         (
             json!({"spec": {"tolerations": [{"key": "a"}]}}),
             json!({"spec": {"tolerations": [{"key": "b"}]}}),
@@ -156,7 +156,7 @@ fn faults_read_as_clients_know_them() {
     assert_eq!(merged(live(), json!([])).unwrap_err(), Refusal::BadRequest(BadRequest::NotAnObjectToMerge));
 }
 
-/// `kubectl set image` and `kubectl edit` with the built-in schema.
+/// The patches of `kubectl set image` and `kubectl edit`, with the built-in schema.
 #[test]
 fn pods_merge_by_the_built_in_schema() {
     let schema = crate::schema::schema();
@@ -197,7 +197,7 @@ fn any_patch() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The patch that client-side apply would compute, from each list's merge strategy in the test schema.
+/// The patch that client-side apply would compute, by the merge strategy of each list in the test schema.
 fn naive_patch(old: &Value, new: &Value) -> Value {
     let (Value::Object(old), Value::Object(new)) = (old, new) else { unreachable!() };
     let mut patch = Map::new();
@@ -251,7 +251,7 @@ proptest! {
         added in "[x-z]",
     ) {
         prop_assert_eq!(merged(old.clone(), naive_patch(&old, &new)).unwrap(), new.clone());
-        // Additions by others in the meantime stay, as client-side apply promises.
+        // A field that another client added in the meantime stays, as client-side apply promises.
         let mut live = old.clone();
         live["metadata"]["annotations"] = json!({"added": added});
         let mut expected = new.clone();

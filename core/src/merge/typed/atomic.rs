@@ -1,4 +1,4 @@
-//! Finds the parts of a document that replace an existing value as a whole, although they have parts themselves.
+//! Finds the parts of a document that replace an existing value as a whole, although they contain other values.
 
 use super::{Node, Typed, field_element, shown};
 use holdfast_value::Value;

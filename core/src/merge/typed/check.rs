@@ -1,4 +1,4 @@
-//! Checks an applied configuration against the schema: the schema must have every field that the applier is to own.
+//! Checks an applied configuration against the schema, which must have every field that the applier will own.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::refusal::Texts;
 use crate::schema::structural::{self, Additional, Structural};
 use crate::schema::{Shape, Type};
 
-/// All faults with their paths.
+/// All faults of a configuration, with their paths.
 pub(crate) fn check(typed: Typed, config: &Value) -> Texts {
     let mut faults = Texts::default();
     typed.check(typed.root(), config, &mut String::new(), &mut faults);
@@ -22,7 +22,7 @@ impl<'s> Typed<'s> {
         if value.is_null() {
             return;
         }
-        // The parts of an atomic value have types, too.
+        // The parts of an atomic value have types, too, so they are checked.
         let node = self.entered(node);
         let fault = match (node, value) {
             (Node::Struct(_) | Node::Map(_) | Node::Object { .. }, Value::Object(map)) => {
@@ -66,7 +66,7 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// The node as if its parts were owned separately. An atomic list stays atomic, because its items have no keys.
+    /// The node for checking the parts of an atomic value. An atomic list stays atomic, because its items have no keys.
     fn entered(self, node: Node<'s>) -> Node<'s> {
         match node {
             Node::AtomicStruct(message) => Node::Struct(message),
@@ -126,10 +126,10 @@ impl<'s> Typed<'s> {
     }
 }
 
-/// The fault of a custom resource's scalar, or of a value that should be a list.
+/// The fault of a custom resource's value that should be a scalar or a list; `None` if there is none.
 fn custom_fault(schema: &Structural, value: &Value) -> Option<String> {
     let ty = match schema.ty {
-        // Validation of the whole object refuses values that are neither.
+        // Validation of the whole object refuses values that are neither an integer nor a string.
         _ if schema.int_or_string => return None,
         Some(structural::Type::String) => Type::String,
         Some(structural::Type::Boolean) => Type::Bool,

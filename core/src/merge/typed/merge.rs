@@ -7,24 +7,24 @@ use holdfast_value::{Map, Value};
 use super::{Node, Typed, is_empty, items};
 use crate::merge::field_set::FieldSet;
 
-/// Whether a struct stays even if it is empty. A custom resource's metadata stays: fields without an owner, such as the
-/// name, are never removed.
+/// Whether a struct stays even if it is empty. The metadata of a custom resource stays, because fields without an
+/// owner, such as the name, are never removed.
 fn stays(node: Node, key: &str) -> bool {
     super::always_written(node, key).is_some()
         || key == "metadata" && matches!(node, Node::Object { resource: true, .. })
 }
 
-/// `live` with the values of `config`. Nulls in `config` remove fields, except where null is a value.
+/// The document `live` with the values of `config`. Nulls in `config` remove fields, except where null is a value.
 pub(crate) fn merge(typed: Typed, live: &Value, config: &Value) -> Value {
     typed.merged(typed.root(), Some(live), Some(config)).unwrap_or_else(|| Value::Object(Map::new()))
 }
 
-/// `document` without the paths in `set`. Containers that become empty are removed.
+/// The document without the paths in `set`. Containers that become empty are removed.
 pub(in crate::merge) fn remove(typed: Typed, document: &Value, set: &FieldSet) -> Value {
     typed.removed(typed.root(), document, set, false).unwrap_or_else(|| Value::Object(Map::new()))
 }
 
-/// The same, but a field that becomes empty stays as null, since its own path was not removed.
+/// Like [`remove`], but a field that becomes empty stays as null, because its own path was not removed.
 pub(in crate::merge) fn hollow(typed: Typed, document: &Value, set: &FieldSet) -> Value {
     typed.removed(typed.root(), document, set, true).unwrap_or_else(|| Value::Object(Map::new()))
 }
@@ -58,8 +58,8 @@ impl<'s> Typed<'s> {
         merged
     }
 
-    /// Merges two lists. Elements of both lists follow the configuration's order; other elements stay next to their
-    /// neighbours.
+    /// Merges two lists. Elements that both lists have follow the configuration's order. Elements of one list stay next
+    /// to their neighbours.
     fn merged_lists(self, node: Node<'s>, live: &[Value], config: &[Value]) -> Vec<Value> {
         let inner = self.element_node(node);
         let keyed = |items: &'_ [Value]| -> Vec<String> {
@@ -70,7 +70,7 @@ impl<'s> Typed<'s> {
             config_keys.iter().enumerate().map(|(at, key)| (key.as_str(), at)).collect();
         let mut live_index: BTreeMap<&str, Option<usize>> = BTreeMap::new();
         for (at, key) in live_keys.iter().enumerate() {
-            // Duplicates cannot be told apart, so the configuration's element replaces them.
+            // Duplicates cannot be distinguished, so the configuration's element replaces them.
             live_index.entry(key).and_modify(|place| *place = None).or_insert(Some(at));
         }
         let mut shared = config_keys.iter().map(String::as_str).filter(|key| live_index.contains_key(key)).peekable();
@@ -86,7 +86,7 @@ impl<'s> Typed<'s> {
                         continue;
                     }
                     Some(&at) if done[at] => left += 1,
-                    // The element is merged later, at its place in the configuration.
+                    // The element is merged later, at its position in the configuration.
                     Some(_) if right < config.len() && shared.peek().is_some_and(|next| *next != key) => {
                         left += 1;
                         continue;
@@ -112,7 +112,7 @@ impl<'s> Typed<'s> {
         merged
     }
 
-    /// The value without the fields in `set`; `None` if nothing is left.
+    /// The value without the fields in `set`; `None` if nothing remains.
     fn removed(self, node: Node<'s>, value: &Value, set: &FieldSet, hollow: bool) -> Option<Value> {
         let left = match (node, value) {
             (_, Value::Array(list)) if node.is_list() => {

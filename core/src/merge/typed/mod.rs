@@ -1,8 +1,9 @@
-//! Documents by their schema: their paths, their differences, merging an applied configuration into a live document,
-//! and removing paths.
+//! Documents and their schema: the paths of a document, the difference of two documents, merging an applied
+//! configuration into a live document, and removing paths.
 //!
-//! Each part of a document is a [`Node`]: either a leaf that is compared and owned as a whole, or a struct, map, set or
-//! keyed list, whose parts are compared and owned separately. Maps in fields unknown to the schema are entered as well.
+//! Each part of a document is a [`Node`]. A node is either a leaf, which is compared and owned as a whole, or a struct,
+//! map, set or keyed list, whose parts are compared and owned separately. The parts of maps in fields that the schema
+//! does not have are also compared and owned separately.
 
 mod atomic;
 mod check;
@@ -20,7 +21,7 @@ use crate::schema::layout::{Layout, object_meta};
 use crate::schema::structural::{self, Structural};
 use crate::schema::{Field, ListType, Message, Schema, Shape, Type, schema};
 
-/// A schema, and the node to start from.
+/// A schema, and the node of the whole document.
 #[derive(Clone, Copy)]
 pub(crate) struct Typed<'s> {
     schema: &'s Schema,
@@ -39,36 +40,36 @@ pub(crate) enum Node<'s> {
     Struct(&'s Message),
     /// A map with arbitrary keys.
     Map(&'s Field),
-    /// A list of scalars, each of which is its own key.
+    /// A list of scalars. Each scalar is its own key.
     Set(&'s Field),
     /// A list of structs with key fields.
     Keyed(&'s Field),
     Unknown,
-    /// Of a custom resource: an object with declared fields and arbitrary keys. A `resource` also has apiVersion, kind
+    /// An object of a custom resource, with declared fields and arbitrary keys. A `resource` also has apiVersion, kind
     /// and metadata.
     Object {
         schema: &'s Structural,
         resource: bool,
     },
-    /// In a custom resource: a list with key fields.
+    /// A list of a custom resource whose items have key fields.
     KeyedItems(&'s Structural),
-    /// In a custom resource: a list of scalars.
+    /// A list of scalars of a custom resource.
     SetOf(&'s Structural),
-    /// In a custom resource: a part that is compared and owned as a whole.
+    /// A part of a custom resource that is compared and owned as a whole.
     Whole(&'s Structural),
 }
 
-/// The difference between a document and an older one.
+/// The difference between a document and an older document.
 #[derive(Debug, Default)]
 pub(super) struct Difference {
     /// Paths that were added or have another value.
     pub(super) changed: FieldSet,
     pub(super) removed: FieldSet,
-    /// A changed list has an element without its keys, so ownership cannot be determined.
+    /// Whether a changed list has an element without its keys, so that ownership cannot be determined.
     pub(super) keyless: bool,
 }
 
-/// A part of a difference: whether the path itself is in it, and the paths below.
+/// The difference of one part of a document: whether the part's own path differs, and the paths below it.
 #[derive(Default)]
 struct Part {
     changed: bool,
@@ -82,7 +83,7 @@ impl<'s> Node<'s> {
         matches!(self, Node::Scalar(_) | Node::Atomic(_) | Node::AtomicStruct(_) | Node::Whole(_))
     }
 
-    /// Whether null counts as a value and not as an absent field. For custom resources validation decides that.
+    /// Whether null is a value and not an absent field. For custom resources validation decides about nulls.
     fn may_be_null(self) -> bool {
         match self {
             Node::Object { .. } | Node::KeyedItems(_) | Node::SetOf(_) | Node::Whole(_) | Node::Unknown => true,
@@ -187,7 +188,7 @@ impl<'s> Typed<'s> {
         };
         let defaults: Vec<Option<Value>> =
             keys.iter().map(|key| if map.contains_key(key) { None } else { self.default_of(node, key) }).collect();
-        // Some key fields may be missing, but not all.
+        // Some key fields may be missing, but not all of them.
         let mut found = Vec::with_capacity(defaults.len());
         for (key, default) in keys.iter().zip(&defaults) {
             found.extend(map.get(key).or(default.as_ref()).map(|value| (key.as_str(), value)));
@@ -217,12 +218,12 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// The paths in a document.
+    /// The set of paths in a document.
     pub(super) fn paths(self, document: &Value) -> FieldSet {
         self.paths_below(self.root(), document).1
     }
 
-    /// Whether the node's own path counts, and the paths below it.
+    /// Whether the node's own path is in the set, and the paths below it.
     fn paths_below(self, node: Node<'s>, value: &Value) -> (bool, FieldSet) {
         let mut set = FieldSet::default();
         match (node, value) {
@@ -257,7 +258,7 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// The difference between `new` and `old`; an absent `old` is an empty document.
+    /// The difference between `new` and `old`. An absent `old` counts as an empty document.
     pub(super) fn difference(self, old: Option<&Value>, new: &Value) -> Difference {
         let nothing = Value::Object(Map::new());
         self.compare(self.root(), Some(old.unwrap_or(&nothing)), Some(new)).below
@@ -288,7 +289,7 @@ impl<'s> Typed<'s> {
             if is_same(old_value, new_value) {
                 return;
             }
-            // A field that Kubernetes always writes, even empty, counts as present if its struct is.
+            // A field that Kubernetes always writes, even if empty, counts as present if its struct is present.
             if (old_value.is_none() || new_value.is_none())
                 && let Some(field) = always_written(node, key)
             {
@@ -328,7 +329,7 @@ impl<'s> Typed<'s> {
 
     fn compare_lists(self, node: Node<'s>, old: &[Value], new: &[Value]) -> Difference {
         let mut difference = Difference::default();
-        // Comparing elements by identity is costly, and most writes leave most lists unchanged.
+        // Comparing elements by identity is costly, and most writes do not change most lists.
         if old == new {
             return difference;
         }
@@ -354,7 +355,7 @@ impl<'s> Typed<'s> {
             let Some((element, _)) = left.first().or(right.first()) else { return difference };
             let part = match (left, right) {
                 ([] | [_], [] | [_]) => self.compare(inner, left.first().map(|e| e.1), right.first().map(|e| e.1)),
-                // Duplicate elements are compared together, because a manager cannot own one of them.
+                // Duplicate elements are compared together, because a manager cannot own a single one of them.
                 ([_, _, ..], [_, _, ..]) => {
                     let same = left.iter().map(|e| e.1).eq(right.iter().map(|e| e.1));
                     Part { changed: !same, ..Part::default() }
@@ -374,7 +375,7 @@ impl<'s> Typed<'s> {
         }
     }
 
-    /// A list's elements with their identities, sorted by these.
+    /// The elements of a list with their identities, sorted by identity.
     fn indexed<'v>(self, node: Node<'s>, items: &'v [Value]) -> Vec<(String, &'v Value)> {
         let mut indexed: Vec<_> =
             items.iter().filter_map(|item| Some((self.element(node, item).ok()?, item))).collect();
@@ -382,7 +383,7 @@ impl<'s> Typed<'s> {
         indexed
     }
 
-    /// The set with every struct field added that leads to a member.
+    /// A copy of the set that also has every struct field on the path to a member.
     pub(super) fn with_structs(self, set: &FieldSet) -> FieldSet {
         let is_struct_field =
             |node: Node<'s>, element: &str| element.strip_prefix("f:").is_some_and(|name| node.has_field(name));
@@ -437,7 +438,7 @@ fn list_map_keys(list: &Structural) -> &[String] {
     }
 }
 
-/// Whether this is a field of every resource, independent of its schema.
+/// Whether this is a field that every resource has, whatever its schema.
 fn is_meta(key: &str) -> bool {
     matches!(key, "apiVersion" | "kind" | "metadata")
 }
@@ -446,7 +447,8 @@ fn has_field(message: &Message, key: &str) -> bool {
     message.field(key).is_some() || is_envelope(message, key)
 }
 
-/// The two fields that JSON has and the schema table leaves to Protobuf's envelope.
+/// Whether the key is one of the two fields that JSON has and that the schema table omits, because Protobuf has them in
+/// the envelope.
 fn is_envelope(message: &Message, key: &str) -> bool {
     message.typed && (key == "apiVersion" || key == "kind")
 }
@@ -458,7 +460,8 @@ fn always_written<'s>(node: Node<'s>, key: &str) -> Option<&'s Field> {
     }
 }
 
-/// A quick test by identity: unchanged parts are usually one shared object in both documents.
+/// Whether two values are the same, by a quick test. Unchanged parts are usually one shared object in both documents,
+/// so objects are compared by identity.
 fn is_same(old: Option<&Value>, new: Option<&Value>) -> bool {
     match (old, new) {
         (Some(Value::Object(old)), Some(Value::Object(new))) => old.is_same(new),
@@ -468,7 +471,7 @@ fn is_same(old: Option<&Value>, new: Option<&Value>) -> bool {
     }
 }
 
-/// Absent, null, or an empty container.
+/// Whether the value is absent, null or an empty container.
 fn is_empty(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,
@@ -478,7 +481,8 @@ fn is_empty(value: Option<&Value>) -> bool {
     }
 }
 
-/// Whether this is the value that an unset field shows. An empty list is not, because an unset list shows null.
+/// Whether this is the value that an unset field shows. An empty list is not such a value, because an unset list is
+/// shown as null.
 fn is_zero(field: &Field, value: &Value) -> bool {
     match value {
         Value::Null => true,

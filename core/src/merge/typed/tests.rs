@@ -15,7 +15,7 @@ fn check_difference(old: Option<Value>, new: Value, changed: Value, removed: Val
 
 #[test]
 fn differences() {
-    // Structs that are always written have no path of their own; maps, pointers and elements have.
+    // Structs that are always written have no path of their own. Maps, pointers and elements have one.
     check_difference(
         None,
         json!({"data": {"a": "1"}, "spec": {"strategy": {"type": "x", "rollingUpdate": {"maxSurge": 1}},
@@ -46,14 +46,14 @@ fn differences() {
         json!({"f:metadata": {"f:finalizers": {"v:\"a\"": {}}},
             "f:spec": {"f:containers": {"k:{\"name\":\"x\"}": {".": {}, "f:name": {}}}}}),
     );
-    // The order of keyed lists has no owner; an atomic list is one value.
+    // No manager owns the order of a keyed list. An atomic list is one value.
     check_difference(
         Some(json!({"metadata": {"finalizers": ["a", "b"]}, "spec": {"tolerations": [{"key": "a"}]}})),
         json!({"metadata": {"finalizers": ["b", "a"]}, "spec": {"tolerations": [{"key": "b"}]}}),
         json!({"f:spec": {"f:tolerations": {}}}),
         json!({}),
     );
-    // An empty struct that is always written equals an absent one, and so does the null for an empty list.
+    // An empty struct that is always written equals an absent struct. The null for an empty list equals an absent list.
     check_difference(
         Some(json!({"status": {}})),
         json!({"spec": {"strategy": {}, "containers": null}}),
@@ -66,7 +66,7 @@ fn differences() {
         json!({"f:spec": {"f:containers": {}}}),
         json!({}),
     );
-    // Unknown maps are entered, unknown lists are not.
+    // The parts of unknown maps are compared separately, the items of unknown lists are not.
     check_difference(
         Some(json!({"extra": {"a": [1], "b": 1}})),
         json!({"extra": {"a": [2], "b": 1}}),
@@ -112,7 +112,7 @@ fn merges_of_lists_keep_both_orders() {
         let mut got = merged["metadata"]["finalizers"].clone();
         let mut wanted = json!(list(expected));
         if live == "abcd" && config == "xbz" {
-            // Only the relative order within each list is guaranteed.
+            // Only the relative order inside each list is guaranteed.
             for list in [&mut got, &mut wanted] {
                 list.as_array_mut().unwrap().sort_by_key(ToString::to_string);
             }
@@ -146,7 +146,7 @@ fn faults_name_their_paths() {
     );
 }
 
-/// Fields of lists, maps and structs, owned in parts or as a whole, are known or refused.
+/// Every field of a list, map or struct, owned in parts or as a whole, is either known or refused.
 #[test]
 fn an_unknown_field_is_refused_wherever_it_stands() {
     struct Walk {
@@ -254,7 +254,7 @@ proptest! {
         let typed = Typed::new(Layout::Table(&schema, schema.id("test.Root").unwrap()));
         let merged = merge(typed, &live, &config);
         prop_assert_eq!(&merge(typed, &merged, &config), &merged);
-        // The merged document contains all of the configuration except empty values.
+        // The merged document contains the whole configuration, except for empty values.
         let mut missing = typed.paths(&config);
         missing.remove_member(&["spec"]);
         missing.subtract(&typed.paths(&merged));
@@ -262,7 +262,7 @@ proptest! {
         prop_assert!(check(typed, &merged).is_empty());
         let rest = remove(typed, &merged, &typed.paths(&config));
         let mut left = typed.paths(&rest).intersection(&typed.paths(&config));
-        // A struct that is always written stays, empty.
+        // A struct that is always written stays as an empty struct.
         left.remove_member(&["spec"]);
         prop_assert!(left.paths().is_empty());
     }
