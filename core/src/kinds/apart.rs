@@ -4,7 +4,7 @@ use super::{KindId, Registry, known};
 
 impl Registry {
     /// Finds the built-in kind of a resource whose objects may be in a store of their own. The error is the reason why
-    /// they may not.
+    /// the objects must be in the main store.
     pub fn apart(&self, group: &str, resource: &str) -> Result<KindId, String> {
         let shown = || format!("{group}/{resource}");
         let has = |kind: &super::Kind| {
@@ -22,8 +22,8 @@ impl Registry {
         }
     }
 
-    /// The reason why a kind must be in the main store; `None` if it need not be there. Admission, authorization and
-    /// claims judge by indexes of the state, and these are built from the main store's log alone.
+    /// The reason why a kind must be in the main store; `None` if it may be in another store. Admission, authorization
+    /// and claims judge by indexes of the state, and these are built only from the log of the main store.
     fn tie(&self, id: KindId) -> Option<&'static str> {
         let kind = self.get(id);
         if !kind.stored {

@@ -56,7 +56,7 @@ impl CustomVersion {
         self.schema.get_or_init(|| {
             let everything = || holdfast_value::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
             let parsed = Structural::parse(&self.openapi().unwrap_or_else(everything));
-            // A schema accepted when the definition was written parses. If it does not, objects are kept unchanged.
+            // The schema was accepted when the definition was written, so it parses. If it does not, objects stay unchanged.
             parsed.unwrap_or_else(|_| Structural::anything())
         })
     }

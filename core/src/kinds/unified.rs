@@ -178,7 +178,7 @@ fn hunks(runs: &[Run]) -> Vec<Vec<Run>> {
     hunks
 }
 
-/// The first line, counted from 1, and the number of lines unless it is 1.
+/// The range in the head of a hunk: the first line, counted from 1, and the number of lines unless that is 1.
 fn range(start: usize, end: usize) -> String {
     match end - start {
         0 => format!("{start},0"),

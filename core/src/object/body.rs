@@ -27,7 +27,7 @@ const MODELS_MAX: usize = 4;
 const SKIPS_MAX: u32 = 64;
 /// The shortest match in a model, in bytes.
 const WINDOW: usize = 16;
-/// Matches begin at multiples of this offset in a model.
+/// Matches begin at multiples of this number of bytes in a model.
 const STEP: usize = 4;
 
 /// The bytes of one version of an object. Clones share the bytes.

@@ -14,7 +14,7 @@ use super::{ApiGroup, Kind, MetadataOnUpdate, Registers};
 pub const GROUP: &str = "admissionregistration.k8s.io";
 const PACKAGE: &str = "io.k8s.api.admissionregistration";
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup =
     ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_700, &[("v1", 15), ("v1beta1", 12), ("v1alpha1", 9)]);
 

@@ -13,7 +13,8 @@ use holdfast_value::Value;
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
 const ACTIONS: &[&str] = &["Audit", "Deny", "Warn"];
 const MUTABLE: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
-/// Each variable is type-checked with all those before it, and its evaluation may depend on them.
+/// The maximum number of variables of a policy. Each variable is type-checked together with all variables before it,
+/// and its evaluation may depend on them.
 pub(super) const VARIABLES_MAX: usize = 256;
 const ANNOTATIONS_MAX: usize = 20;
 const ANNOTATION_BYTES_MAX: usize = 5 * 1024;

@@ -54,7 +54,7 @@ pub fn check(policy: &Value, registry: &Registry) -> Vec<Warning> {
             let faults = environments.iter().map(|(name, seen)| (name, seen.faults(at)));
             let told =
                 faults.filter(|(_, faults)| !faults.is_empty()).map(|(name, faults)| format!("{name}: {faults}\n"));
-            // Between two kinds there is an empty line.
+            // An empty line separates the texts of two kinds.
             let text = told.collect::<Vec<_>>().join("\n");
             if !text.is_empty() {
                 warnings.push(Warning { field: at.path(), text });

@@ -4,7 +4,7 @@ use crate::kinds::cells::{items, name, number, text};
 use crate::kinds::{Cell, Column};
 use holdfast_value::Value;
 
-/// Table columns of a kind of this group; empty means Name and Created At.
+/// The table columns of a kind of this group. If there are none, tables show Name and Created At.
 pub fn of(_kind: &str) -> Vec<Column> {
     Vec::new()
 }

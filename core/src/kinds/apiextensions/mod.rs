@@ -21,7 +21,7 @@ pub const GROUP: &str = "apiextensions.k8s.io";
 pub const STORAGE: &str = "apiextensions.k8s.io/customresourcedefinitions";
 const PACKAGE: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions";
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup =
     ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_700, &[("v1", 15), ("v1beta1", 9)]);
 

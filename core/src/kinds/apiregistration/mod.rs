@@ -11,7 +11,7 @@ use holdfast_value::{Value, json};
 
 pub const GROUP: &str = "apiregistration.k8s.io";
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules);
 
 /// The kinds of this group.

@@ -16,7 +16,7 @@ pub const GROUP: &str = "apps";
 const PACKAGE: &str = "io.k8s.api.apps";
 const EXTENSIONS: &str = "io.k8s.api.extensions";
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup = ApiGroup {
     bodies: &[
         ["v1beta2", "Scale", "io.k8s.api.apps.v1beta2.Scale"],

@@ -8,7 +8,7 @@ use super::{ApiGroup, Kind, Question};
 pub const GROUP: &str = "authentication.k8s.io";
 const PACKAGE: &str = "io.k8s.api.authentication";
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup = ApiGroup {
     bodies: &[["v1", "TokenRequest", "io.k8s.api.authentication.v1.TokenRequest"]],
     ..ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_700, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)])

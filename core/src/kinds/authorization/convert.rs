@@ -1,4 +1,4 @@
-//! `v1beta1` says `group` where later versions say `groups`.
+//! Conversion of reviews: `v1beta1` has a field `group`, which later versions call `groups`.
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, Renamed, rename_from_hub, rename_to_hub, within};

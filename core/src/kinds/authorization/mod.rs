@@ -9,7 +9,7 @@ use super::{ApiGroup, Kind, Question};
 pub const GROUP: &str = "authorization.k8s.io";
 const PACKAGE: &str = "io.k8s.api.authorization";
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup =
     ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_600, &[("v1", 15), ("v1beta1", 9)]);
 

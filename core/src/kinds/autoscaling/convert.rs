@@ -1,5 +1,5 @@
-//! Autoscalers before `v2`: metrics were flat, and `v1` has only the CPU. Fields that a version lacks are kept in
-//! annotations, so that an older client that writes back an object loses no field.
+//! Conversion of autoscalers. Before `v2` metrics were flat, and `v1` has only the CPU metric. Fields that a version lacks
+//! are saved in annotations, so that an older client that writes an object back loses no field.
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, declared, ensure, items, put_annotation, take_annotation, within};
@@ -305,7 +305,8 @@ fn flatten_reading(metric: &mut Fields) {
     }
 }
 
-/// All fields are taken before any is placed: both forms of `object` have a `target`, with different meanings.
+/// Moves flat fields to their paths in the hub. All fields are removed before any is inserted, because both forms of
+/// `object` have a field `target`, with different meanings.
 fn nest(fields: &mut Fields, moves: &[Moved]) {
     let taken: Vec<_> = moves.iter().filter_map(|(flat, path)| Some((*path, fields.remove(*flat)?))).collect();
     for (path, value) in taken {

@@ -15,7 +15,7 @@ const TOLERANCE: &[Gated] = &[Gated::fields(
     &["spec.behavior.scaleUp.tolerance", "spec.behavior.scaleDown.tolerance"],
 )];
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup = ApiGroup {
     bodies: &[["v1", "Scale", "io.k8s.api.autoscaling.v1.Scale"]],
     ..ApiGroup::new(GROUP, kinds, defaults::rules)

@@ -14,7 +14,7 @@ use super::{ApiGroup, Gated, GatedRule, Kind};
 pub const GROUP: &str = "batch";
 const PACKAGE: &str = "io.k8s.api.batch";
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup =
     ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_400, &[("v1", 15), ("v1beta1", 9), ("v2alpha1", 9)]);
 

@@ -4,7 +4,7 @@ use crate::kinds::Column;
 use crate::kinds::cells::{NONE, age, age_column, at, column, field, items, name, text, text_or};
 use holdfast_value::Value;
 
-/// Table columns of a kind of this group; empty means Name and Created At.
+/// The table columns of a kind of this group. If there are none, tables show Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "CertificateSigningRequest" => vec![

@@ -61,7 +61,7 @@ fn sign(request: &mut Value, user: &User) {
     }
 }
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup =
     ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_300, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)]);
 

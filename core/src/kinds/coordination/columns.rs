@@ -3,7 +3,7 @@
 use crate::kinds::Column;
 use crate::kinds::cells::{age_column, column, field, name, text};
 
-/// Table columns of a kind of this group; empty means Name and Created At.
+/// The table columns of a kind of this group. If there are none, tables show Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "Lease" => vec![

@@ -16,7 +16,7 @@ const PACKAGE: &str = "io.k8s.api.coordination";
 /// Fields for coordinated elections.
 const GATED: &[Gated] = &[Gated::fields(GATE, &["spec.strategy", "spec.preferredHolder"])];
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup =
     ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_500, &[("v1", 15), ("v1beta1", 13), ("v1alpha2", 12)]);
 

@@ -27,7 +27,7 @@ pub use validate::privileged;
 const PACKAGE: &str = "io.k8s.api.core";
 const IMMUTABLE: &[Gated] = &[Gated::fields("ImmutableEphemeralVolumes", &["immutable"])];
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup = ApiGroup::new("", kinds, defaults::rules).prioritized(18_000, &[("v1", 1)]);
 
 /// The kinds of this group.

@@ -12,7 +12,7 @@ use holdfast_value::Value;
 pub const GROUP: &str = "discovery.k8s.io";
 const PACKAGE: &str = "io.k8s.api.discovery";
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup =
     ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_200, &[("v1", 15), ("v1beta1", 12)]);
 

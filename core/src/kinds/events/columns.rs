@@ -2,7 +2,7 @@
 
 use crate::kinds::Column;
 
-/// Table columns of a kind of this group; empty means Name and Created At.
+/// The table columns of a kind of this group. If there are none, tables show Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "Event" => crate::kinds::core::columns::of(kind),

@@ -7,7 +7,7 @@ pub(in crate::kinds) mod validate;
 
 use super::{ApiGroup, Kind};
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup =
     ApiGroup::new("events.k8s.io", kinds, defaults::rules).prioritized(17_750, &[("v1", 15), ("v1beta1", 5)]);
 

@@ -1,6 +1,6 @@
 use crate::kinds::Column;
 
-/// Table columns of a kind of this group; empty means Name and Created At.
+/// The table columns of a kind of this group. If there are none, tables show Name and Created At.
 pub fn of(_kind: &str) -> Vec<Column> {
     Vec::new()
 }

@@ -5,7 +5,7 @@ pub mod defaults;
 
 use super::{ApiGroup, Kind};
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup = ApiGroup {
     bodies: &[["v1beta1", "Scale", "io.k8s.api.extensions.v1beta1.Scale"]],
     behind_custom: true,

@@ -11,7 +11,7 @@ use super::{ApiGroup, Kind, MetadataOnUpdate};
 pub const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const PACKAGE: &str = "io.k8s.api.flowcontrol";
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules)
     .prioritized(16_100, &[("v1", 21), ("v1beta3", 18), ("v1beta2", 15), ("v1beta1", 12), ("v1alpha1", 9)]);
 

@@ -3,7 +3,7 @@
 use crate::kinds::Column;
 use crate::kinds::cells::{UNSET, age_column, column, field, first_few, items, name, text, text_or};
 
-/// Table columns of a kind of this group; empty means Name and Created At.
+/// The table columns of a kind of this group. If there are none, tables show Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "StorageVersion" => vec![

@@ -7,7 +7,7 @@ mod validate;
 use super::{ApiGroup, Kind};
 use crate::object::names::NameRule;
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup =
     ApiGroup::new("internal.apiserver.k8s.io", kinds, defaults::rules).prioritized(16_000, &[("v1alpha1", 9)]);
 

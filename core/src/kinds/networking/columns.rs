@@ -5,7 +5,7 @@ use crate::kinds::cells::{NONE, age_column, at, column, field, items, name, sele
 use crate::kinds::core::columns::balancer_addresses;
 use holdfast_value::Value;
 
-/// Table columns of a kind of this group; empty means Name and Created At.
+/// The table columns of a kind of this group. If there are none, tables show Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "Ingress" => vec![

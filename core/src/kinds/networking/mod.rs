@@ -21,7 +21,7 @@ pub const GROUP: &str = "networking.k8s.io";
 const PACKAGE: &str = "io.k8s.api.networking";
 const EXTENSIONS: &str = "io.k8s.api.extensions";
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup =
     ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_200, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)]);
 

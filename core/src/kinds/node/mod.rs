@@ -13,7 +13,7 @@ use crate::refusal::Texts;
 pub const GROUP: &str = "node.k8s.io";
 const PACKAGE: &str = "io.k8s.api.node";
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup =
     ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_300, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)]);
 

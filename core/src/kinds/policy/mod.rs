@@ -11,7 +11,7 @@ use crate::object::names::NameRule;
 pub const GROUP: &str = "policy";
 const PACKAGE: &str = "io.k8s.api.policy";
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup = ApiGroup {
     bodies: &[
         ["v1", "Eviction", "io.k8s.api.policy.v1.Eviction"],

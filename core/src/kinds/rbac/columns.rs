@@ -4,7 +4,7 @@ use crate::kinds::Column;
 use crate::kinds::cells::{age_column, column, field, items, name, text};
 use holdfast_value::Value;
 
-/// Table columns of a kind of this group; empty means Name and Created At.
+/// The table columns of a kind of this group. If there are none, tables show Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "RoleBinding" | "ClusterRoleBinding" => vec![

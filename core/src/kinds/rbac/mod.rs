@@ -14,7 +14,7 @@ use crate::object::names::NameRule;
 
 const PACKAGE: &str = "io.k8s.api.rbac";
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup =
     ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_000, &[("v1", 15), ("v1beta1", 12), ("v1alpha1", 9)]);
 

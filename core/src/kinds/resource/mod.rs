@@ -20,7 +20,7 @@ use holdfast_value::Value;
 pub const GROUP: &str = "resource.k8s.io";
 const PACKAGE: &str = "io.k8s.api.resource";
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules)
     .prioritized(16_200, &[("v1", 20), ("v1beta2", 15), ("v1beta1", 9), ("v1alpha3", 1)]);
 

@@ -6,7 +6,7 @@ mod validate;
 
 use super::{ApiGroup, Kind};
 
-/// This group, for the list of all.
+/// The definition of this group, for the list of all built-in groups.
 pub const API_GROUP: ApiGroup =
     ApiGroup::new("storagemigration.k8s.io", kinds, defaults::rules).prioritized(15_800, &[("v1beta1", 9)]);
 

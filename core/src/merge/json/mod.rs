@@ -413,9 +413,9 @@ impl Lost {
 /// The kind of list index that an operation needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Slot {
-    /// An existing element.
+    /// The index of an existing element.
     Kept,
-    /// A place for a new element, possibly after the last.
+    /// The index for a new element, which may be the one after the last element.
     New,
 }
 

@@ -15,7 +15,7 @@ use holdfast_value::Value;
 
 pub use service::balancer_addresses;
 
-/// Table columns of a kind of this group; empty means Name and Created At.
+/// The table columns of a kind of this group. If there are none, tables show Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "Pod" => pod::columns(),

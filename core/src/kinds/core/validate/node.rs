@@ -7,7 +7,7 @@ use crate::refusal::Causes;
 use holdfast_value::Value;
 use std::cmp::Ordering;
 
-/// The same limit as for object names.
+/// The maximum number of bytes of a feature's name, the same as for object names.
 const FEATURE_BYTES_MAX: usize = 253;
 const RANGES_FIXED: &str = "node updates may not change podCIDR except from \"\" to valid";
 const FEATURE_RULE: &str = "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., \

@@ -353,7 +353,7 @@ fn of_container(container: &Value, at: &str, warnings: &mut Texts) {
         let name = variable["name"].as_str().unwrap_or_default();
         let value = variable["value"].as_str().unwrap_or_default();
         let reference = format!("$({name})");
-        // A variable whose value refers to its own earlier definition does not hide it.
+        // A variable whose value refers to its own earlier definition does not hide that definition.
         let adds = variable["valueFrom"].is_null() && value != reference && value.contains(&reference);
         if !seen.insert(name) && !adds {
             warnings.push(format!(

@@ -395,7 +395,7 @@ impl Allocation<'_> {
         // A port keeps its number while it keeps its name, even if its other fields change.
         let given: BTreeMap<String, Option<i64>> = old_ports().map(|port| (name(port), number(port))).collect();
         let Some(ports) = spec.get_mut("ports").and_then(Value::as_array_mut) else { return };
-        // A number that another port explicitly requests is not kept.
+        // A port does not keep a number that another port explicitly requests.
         let asked_for: BTreeSet<i64> = ports.iter().filter_map(number).collect();
         let mut taken: BTreeSet<String> = BTreeSet::new();
         for (index, port) in ports.iter_mut().enumerate() {

@@ -329,7 +329,7 @@ fn the_first_addresses_are_for_those_who_name_them() {
     assert_eq!(host(&Beyond(16), 1), 1);
 }
 
-/// All addresses with a higher last number are taken.
+/// All addresses whose last number is higher are taken.
 struct Beyond(u8);
 
 impl Claims for Beyond {
