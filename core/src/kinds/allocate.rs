@@ -1,7 +1,7 @@
 //! Allocates values that only one object of the cluster may hold: addresses, ports, names.
 //!
-//! A value is picked from a snapshot and claimed by the write. The writer refuses a claim that another object holds by
-//! then, and the request is judged again, so that no value is given out twice.
+//! A value is picked from a snapshot, and the write claims the value. If another object has claimed the value in the
+//! meantime, the writer refuses the claim and the request is judged again. So no value is given out twice.
 
 use super::core::ServiceRanges;
 use crate::refusal::Causes;
@@ -9,7 +9,7 @@ use crate::stamp::Stamp;
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// The holders of claims.
+/// Finds the holders of claims.
 pub trait Claims {
     /// The holder of a claim; `None` if it is free.
     fn claimant(&self, claim: &str) -> Option<&Arc<str>>;
@@ -24,7 +24,7 @@ pub struct Allocator<'a> {
     pub service_ranges: &'a ServiceRanges,
     /// Reads all ServiceCIDRs in order of their names; called only when an address is needed.
     pub service_cidrs: &'a dyn Fn() -> Vec<Value>,
-    /// First and last node port.
+    /// The first and the last node port.
     pub node_ports: (u16, u16),
     pub stamp: Stamp,
 }
@@ -36,6 +36,6 @@ impl Allocator<'_> {
     }
 }
 
-/// Completes an object with the values that it is to hold; the second argument is the object that it replaces. Returns
-/// the causes for values that it cannot get; the reason `Internal` means that a range is exhausted.
+/// Completes an object with the values that it claims. The second argument is the object that it replaces. Returns the
+/// causes for values that the object cannot get; the reason `Internal` means that a range is exhausted.
 pub type Allocate = fn(&Allocator, Option<&Value>, &mut Value) -> Causes;

@@ -35,7 +35,7 @@ pub(super) const STATUS_RESETS_METADATA: FieldPaths = &[
     &["metadata", "labels"],
     &["metadata", "ownerReferences"],
 ];
-/// Fields that a write of any other subresource resets.
+/// Fields that a write of a subresource other than `status` and `approval` resets.
 pub(super) const PART_RESETS: FieldPaths = &[&["metadata", "labels"], &["metadata", "annotations"]];
 
 impl Kind {
@@ -111,7 +111,7 @@ impl Kind {
         self
     }
 
-    /// Adds a version whose documents differ from the hub's.
+    /// Adds a version whose documents differ from the hub's documents.
     pub fn converted(mut self, group: &str, package: &str, version: &str, convert: Convert) -> Self {
         self.push_version(group, package, version, Some(convert));
         self

@@ -63,7 +63,7 @@ pub fn age(seconds: i64) -> String {
         (8 * YEAR, (YEAR, 'y'), Some((DAY, 'd'))),
     ];
     match seconds {
-        // Clocks of two machines may differ a little.
+        // A time that is one second ahead is shown as now, because the clocks of two machines may differ a little.
         ..-1 => return "<invalid>".into(),
         -1 => return "0s".into(),
         _ => {}
@@ -126,7 +126,7 @@ fn sorted(map: Option<&Map>) -> Vec<(&str, &Value)> {
     entries
 }
 
-/// How many entries the list or map at a path has.
+/// The number of entries of the list or map at a path.
 pub fn count(doc: &Value, path: &str) -> usize {
     match at(doc, path) {
         Some(Value::Array(list)) => list.len(),
@@ -135,12 +135,13 @@ pub fn count(doc: &Value, path: &str) -> usize {
     }
 }
 
-/// A scalar as text: strings bare, numbers in digits. For quantities and values that are a number or a string.
+/// A scalar as text: strings bare, numbers in digits. Used for quantities, and for values that are a number or a
+/// string.
 pub fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Annotations and labels have dots in their keys, so paths cannot name them.
+/// The value of an annotation. Annotation keys contain dots, so paths cannot name them.
 pub fn annotation<'a>(doc: &'a Value, key: &str) -> Option<&'a str> {
     at(doc, "metadata.annotations")?.get(key)?.as_str()
 }
@@ -179,7 +180,7 @@ pub fn selector(doc: &Value, path: &str) -> String {
     }
 }
 
-/// `a=b,c in (d,e),!f`, ordered by key; `None` for an operator that does not exist.
+/// The selector as text: `a=b,c in (d,e),!f`, ordered by key; `None` if an operator does not exist.
 pub fn selector_text(selector: Option<&Value>) -> Option<String> {
     let Some(selector) = selector else { return Some(String::new()) };
     let mut terms: Vec<(&str, String)> = entries(selector, "matchLabels")
@@ -204,7 +205,7 @@ pub fn selector_text(selector: Option<&Value>) -> Option<String> {
     Some(terms.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(","))
 }
 
-/// Wide columns of the kinds that make pods from `spec.template`.
+/// The wide columns of kinds that make pods from `spec.template`.
 pub fn template_columns() -> [Column; 2] {
     [
         column("Containers", "string", 1, "Names of the template's containers.", |doc, _| {
@@ -216,12 +217,12 @@ pub fn template_columns() -> [Column; 2] {
     ]
 }
 
-/// Wide column of the kinds that own pods by `spec.selector`.
+/// The wide column of kinds that own pods by `spec.selector`.
 pub fn selector_column() -> Column {
     column("Selector", "string", 1, field("spec.selector"), |doc, _| selector(doc, "spec.selector").into())
 }
 
-/// For tests: the cells of a document, in one line.
+/// The cells of a document in one line, for tests.
 #[cfg(test)]
 pub(crate) fn shown(columns: &[Column], doc: &Value) -> String {
     let cells = columns.iter().map(|column| match &column.cell {

@@ -54,7 +54,7 @@ pub type CheckConnect = fn(&str, &str, &ConnectOptions, &BTreeSet<&'static str>)
 
 /// The input for finding a connect request's destination.
 pub struct Leading<'a> {
-    /// `log`, `exec`, `proxy` and so on.
+    /// The subresource: `log`, `exec`, `proxy` and so on.
     pub part: &'a str,
     /// The name in the path. A proxy's name may include scheme and port: `https:web:8443`.
     pub way: &'a Named<'a>,
@@ -130,7 +130,7 @@ impl Machine {
 pub struct Named<'a> {
     pub is_secure: bool,
     pub name: &'a str,
-    /// A number or a name; may be empty.
+    /// The port as a number or a name; empty if the path names no port.
     pub port: &'a str,
 }
 

@@ -77,7 +77,7 @@ fn check_review(review: &Value, answer: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Why an object in the answer cannot be used.
+/// The reason why an object in the answer cannot be used.
 enum Unfit {
     /// The converted object has another version or kind.
     Type(String),

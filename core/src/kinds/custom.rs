@@ -29,7 +29,7 @@ pub struct Custom {
     pub since: Offset,
     /// Whether the definition is being deleted, so that no new objects may be created.
     pub terminating: bool,
-    /// The definition's `spec.conversion.webhook`, if a webhook converts between versions.
+    /// The definition's `spec.conversion.webhook`; `None` if no webhook converts between versions.
     pub webhook: Option<Value>,
 }
 
@@ -56,7 +56,8 @@ impl CustomVersion {
         self.schema.get_or_init(|| {
             let everything = || holdfast_value::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
             let parsed = Structural::parse(&self.openapi().unwrap_or_else(everything));
-            // The schema was accepted when the definition was written, so it parses. If it does not, objects stay unchanged.
+            // The schema was accepted when the definition was written, so it parses. If it does not, objects stay
+            // unchanged.
             parsed.unwrap_or_else(|_| Structural::anything())
         })
     }
@@ -163,7 +164,7 @@ pub fn holds(definition: &Value, condition: &str) -> bool {
     conditions.into_iter().flatten().any(|found| found["type"] == condition && found["status"] == "True")
 }
 
-/// The definition's identity; `None` until it is established.
+/// The definition's identity; `None` until the definition is established.
 pub fn identity(definition: &Value) -> Option<Identity> {
     if !holds(definition, "Established") {
         return None;

@@ -95,7 +95,7 @@ const DEPRECATIONS: &[Deprecation] = &[
 const WEBHOOKS: &[&str] = &["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
 
 impl Deprecation {
-    /// The row for a kind in a version.
+    /// The row for a kind in a version; `None` if the version of the kind is not deprecated.
     pub(super) fn find(group: &str, version: &str, kind: &str) -> Option<&'static Deprecation> {
         let api_version = super::api_version(group, version);
         DEPRECATIONS

@@ -133,7 +133,7 @@ pub const POD_DISRUPTION_BUDGET: Known =
     Known { group: super::policy::GROUP, version: "v1", kind: "PodDisruptionBudget", resource: "poddisruptionbudgets" };
 
 impl Known {
-    /// `apps/v1`, or `v1` in the core group.
+    /// The apiVersion in documents: `apps/v1`, or `v1` in the core group.
     pub fn api_version(&self) -> String {
         super::api_version(self.group, self.version)
     }

@@ -148,7 +148,7 @@ impl Kind {
 }
 
 impl Version {
-    /// `apps/v1`, or `v1` in the core group.
+    /// The apiVersion in documents: `apps/v1`, or `v1` in the core group.
     pub fn api_version(&self) -> String {
         api_version(&self.group, &self.version)
     }

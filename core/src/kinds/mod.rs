@@ -133,7 +133,7 @@ pub struct Kind {
     pub returns_deleted: bool,
     /// The rule for the names of objects.
     pub name_rule: NameRule,
-    /// Metadata rules beyond those for all objects.
+    /// Metadata rules in addition to the rules for all objects.
     pub metadata: MetadataRules,
     /// The warning for a delete without a propagation policy that orphans dependents by default.
     pub orphan_warning: Option<&'static str>,
@@ -161,7 +161,7 @@ pub struct Kind {
     /// The amounts that quotas count in addition to the number of objects.
     pub measure: &'static Measure,
     pub hooks: Hooks,
-    /// Present for a kind that a CustomResourceDefinition makes.
+    /// The data of a kind that a CustomResourceDefinition makes; `None` for a built-in kind.
     pub custom: Option<custom::Custom>,
     /// Packs the converted forms of objects of this kind.
     pub(super) packer: Mutex<Packer>,

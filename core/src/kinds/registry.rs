@@ -44,7 +44,7 @@ pub struct Group {
     name: Arc<str>,
     /// The versions, with the preferred version first.
     versions: Vec<ServedVersion>,
-    /// Changes with each change in the group.
+    /// A number that changes with each change in the group.
     pub revision: u64,
 }
 
@@ -63,7 +63,7 @@ struct ServedVersion {
 pub struct GroupVersions {
     pub group: String,
     pub versions: Vec<String>,
-    /// As in [`Group::revision`].
+    /// The number in [`Group::revision`].
     pub revision: u64,
 }
 
@@ -102,7 +102,7 @@ impl Registry {
         self.by_storage.get(storage).copied()
     }
 
-    /// A kind that the server itself needs; a test's registry may lack it.
+    /// A kind that the server itself needs; `None` if the registry of a test lacks the kind.
     pub fn known(&self, known: Known) -> Option<(KindId, usize)> {
         self.find(known.group, known.version, known.resource)
     }
@@ -123,7 +123,7 @@ impl Registry {
         *BUILT_IN
     }
 
-    /// The kind CustomResourceDefinition; a test's registry may lack it.
+    /// The kind CustomResourceDefinition; `None` if the registry of a test lacks it.
     pub fn definitions(&self) -> Option<KindId> {
         self.by_storage(super::apiextensions::STORAGE)
     }
@@ -169,7 +169,7 @@ impl Registry {
         groups
     }
 
-    /// One group with its versions.
+    /// The group with this name, with its versions.
     pub fn group(&self, name: &str) -> Option<GroupVersions> {
         self.groups.get(name).and_then(|group| self.summary(group))
     }

@@ -447,7 +447,7 @@ pub(crate) mod testing {
     use crate::refusal::Cause;
     use crate::schema::schema;
 
-    /// The object with the defaults of its version.
+    /// The object with the defaults of its version, and the rules for writes through this version.
     pub fn defaulted(object: &Value) -> (Value, Option<Validate>) {
         let api_version = object["apiVersion"].as_str().expect("an apiVersion");
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));

@@ -137,7 +137,7 @@ impl Pieces {
 /// Packs bodies, and keeps the models that this needs.
 #[derive(Default)]
 pub struct Packer {
-    /// The most recently used entry comes first.
+    /// The most recently used family comes first.
     families: VecDeque<Family>,
     young: VecDeque<Weak<Mutex<Form>>>,
 }
@@ -145,7 +145,7 @@ pub struct Packer {
 /// Objects that begin with the same bytes: those of one apiVersion and kind.
 struct Family {
     head: Bytes,
-    /// The most recently used entry comes first.
+    /// The most recently used model comes first.
     models: VecDeque<Model>,
     /// The number of objects in a row that matched no model, and the number of objects that are still to be skipped.
     misses: u32,

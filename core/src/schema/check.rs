@@ -76,7 +76,7 @@ enum Segment<'a> {
         message: &'a Message,
         name: &'a str,
     },
-    /// A key of a map. Go's error text leaves it out; the path of an unknown field contains it.
+    /// A key of a map. Go's error text omits the key; the path of an unknown field contains it.
     Key(&'a str),
     Index(usize),
 }
@@ -325,7 +325,7 @@ impl<'a> Walk<'a> {
 }
 
 impl Path<'_> {
-    /// The path `spec.containers[0].image`.
+    /// The path with indexes: `spec.containers[0].image`.
     fn with_indexes(&self) -> String {
         self.join(|segment, path| match segment {
             Segment::Field { name, .. } | Segment::Key(name) => add_name(path, name),

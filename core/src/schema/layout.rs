@@ -29,7 +29,7 @@ pub fn object_meta() -> MessageId {
 }
 
 impl Layout<'static> {
-    /// A message of the built-in API.
+    /// The layout of a message of the built-in API.
     pub fn of(message: MessageId) -> Self {
         Layout::Table(schema(), message)
     }

@@ -41,7 +41,7 @@ const FIELDS: [Field; 5] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
     times: Times,
-    /// The time zone named in the schedule itself.
+    /// The time zone that the schedule itself names.
     zone: Option<String>,
 }
 
@@ -104,7 +104,7 @@ impl Schedule {
         Ok(Schedule { times, zone })
     }
 
-    /// The time zone named in the schedule itself.
+    /// The time zone that the schedule itself names.
     pub fn zone(&self) -> Option<&str> {
         self.zone.as_deref()
     }
@@ -184,7 +184,7 @@ fn descriptor(text: &str) -> Result<Times, String> {
 
 impl Field {
     fn range(&self, range: &str) -> Result<Values, String> {
-        // Only the first fault in this order is reported.
+        // Only the first fault is reported, in the order of these checks.
         let (span, steps) = range.split_once('/').map_or((range, None), |(span, steps)| (span, Some(steps)));
         let (first, mut last, mut any) = match span.split('-').collect::<Vec<_>>()[..] {
             ["*" | "?", ..] => (self.first.into(), self.last.into(), true),

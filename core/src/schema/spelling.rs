@@ -66,7 +66,7 @@ fn value(ty: Type, new: &Value, old: &Value) -> Option<Value> {
     }
 }
 
-/// The changes that `change` makes to fields present in both; `None` if it makes none.
+/// The changes that `change` makes to fields that both objects have; `None` if it makes none.
 fn each(new: &Map, old: &Map, change: impl Fn(&str, &Value, &Value) -> Option<Value>) -> Option<Map> {
     if new.is_same(old) {
         return None;

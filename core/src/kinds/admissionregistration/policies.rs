@@ -216,7 +216,7 @@ const FORMS: &[Form] = &[
     Form { name: "JSONPatch", field: "jsonPatch", gives: || Type::list(Type::object("JSONPatch", [])) },
 ];
 
-/// A mutating policy cannot match deletes.
+/// Reports operations that a mutating policy cannot match, such as DELETE.
 fn operations(constraints: At, causes: &mut Causes) {
     let rules = constraints.get("resourceRules");
     for rule in rules.items() {
@@ -453,8 +453,8 @@ mod tests {
         );
     }
 
-    /// In a policy without variables, `variables` is declared if it is a mutating policy, and not if it is a validating
-    /// one.
+    /// `variables` is declared in a mutating policy without variables, but not in a validating policy without
+    /// variables.
     #[test]
     fn policies_without_variables() {
         let undeclared = "1:1: undeclared reference to 'variables' (in container '')\n | variables.x\n | ^";
@@ -488,7 +488,7 @@ mod tests {
                 "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "variables.x"}}]});
             assert_eq!(faults(&policy), [fault("mutations[0].jsonPatch.expression", unknown)], "{variables}");
         }
-        // The first variable cannot use others.
+        // The first variable cannot use other variables.
         let policy = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
             "metadata": {"name": "a"},

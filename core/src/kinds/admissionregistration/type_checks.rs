@@ -1,5 +1,5 @@
-//! Type checking of a policy's expressions against the kinds that the policy matches. The result is warnings in its
-//! status; they forbid nothing.
+//! Type checking of a policy's expressions against the kinds that the policy matches. The result is warnings in the
+//! policy's status, which forbid nothing.
 
 use super::policies::VARIABLES_MAX;
 use crate::cel::Type;
@@ -24,7 +24,7 @@ const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 /// The faults of one expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// `spec.validations[0].expression`
+    /// The path of the expression: `spec.validations[0].expression`.
     pub field: String,
     /// The text has one part for each kind that the expression does not fit.
     pub text: String,
@@ -89,7 +89,7 @@ fn kinds(constraints: &Value, registry: &Registry) -> Vec<(String, Type)> {
         let kinds = kinds_of(rule, registry, &mut lookups);
         let is_enough = kinds.len() >= KINDS_MAX;
         named.extend(kinds.into_iter().take(KINDS_MAX));
-        // Further rules are ignored.
+        // Further rules of the policy are not examined.
         if is_enough {
             break;
         }
@@ -153,7 +153,7 @@ fn type_of(version: &Version) -> Type {
     }
 }
 
-/// `within`: the enclosing messages. A message inside itself is dynamic.
+/// The type of a message. `within` has the enclosing messages: a message inside itself is dynamic.
 fn object(id: MessageId, within: &mut Vec<MessageId>) -> Type {
     if within.contains(&id) {
         return Type::Dyn;

@@ -13,7 +13,7 @@ const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 pub enum State {
     Missing,
     Invalid,
-    /// Marked as unapproved, which is allowed.
+    /// The annotation marks the definition as unapproved, which is allowed.
     Bypassed,
     Approved,
 }

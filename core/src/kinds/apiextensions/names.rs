@@ -119,7 +119,8 @@ fn names(allocator: &Allocator, definition: &Value, group: &str) -> (Document, O
     (accepted, conflict)
 }
 
-/// The schema violations of a `preserveUnknownFields` definition; empty for others, which were validated.
+/// The schema violations of a definition with `preserveUnknownFields`; empty for other definitions, whose schemas were
+/// validated.
 fn violations(definition: &Value) -> String {
     if definition["spec"]["preserveUnknownFields"] != true {
         return String::new();

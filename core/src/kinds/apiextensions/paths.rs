@@ -35,7 +35,7 @@ pub(super) fn columns(list: At, causes: &mut Causes) {
     }
 }
 
-/// Whether a path begins with a dot, which is all that Kubernetes checks.
+/// Checks that a path begins with a dot, which is all that Kubernetes checks.
 fn simple_path(path: At, causes: &mut Causes) -> bool {
     let is_simple = path.text().starts_with('.');
     if !is_simple {
@@ -44,7 +44,7 @@ fn simple_path(path: At, causes: &mut Causes) -> bool {
     is_simple
 }
 
-/// Selectable fields: a few, with scalar values.
+/// Validates selectable fields, which are few and have scalar values.
 pub(super) fn selectable_fields(list: At, schema: &Value, causes: &mut Causes) {
     const FIELDS_MAX: usize = 8;
     if list.is_empty() {
@@ -55,7 +55,7 @@ pub(super) fn selectable_fields(list: At, schema: &Value, causes: &mut Causes) {
         causes.push(list.invalid_unshown(detail));
         return;
     }
-    // An invalid schema is reported elsewhere.
+    // Validation of the schema itself reports an invalid schema.
     let Ok(schema) = Structural::parse(schema) else { return };
     let mut seen = BTreeSet::new();
     for field in list.items() {

@@ -50,7 +50,7 @@ pub fn definition(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// `v1` forbids preserving unknown fields at the top level, which `v1beta1` allowed.
+/// Validates a `v1` definition. It cannot preserve unknown fields at the top level, which `v1beta1` allowed.
 pub fn newer_definition(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = definition(new, old);
     let root = At::root(new);
@@ -77,7 +77,7 @@ pub fn newer_definition(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// Whether a schema, or one below it, has a default.
+/// Whether a schema, or a schema inside it, has a default.
 fn has_default(schema: &Value) -> bool {
     match schema {
         Value::Object(fields) => {
@@ -248,7 +248,7 @@ fn schemas(spec: At, old: Option<&Value>, causes: &mut Causes) {
     causes.extend(faults.into_iter().filter(|fault| binds(&fault.group)).map(|fault| fault.cause));
 }
 
-/// Why the schemas in a definition's spec are not structural.
+/// The reasons why the schemas in a definition's spec are not structural.
 pub(crate) fn structure_causes(spec: &Value) -> Causes {
     let faults = schema_faults(At::root(spec), None);
     faults.into_iter().filter(|fault| fault.group == Group::Structure).map(|fault| fault.cause).collect()
@@ -329,7 +329,7 @@ fn conversion(conversion: At, old: Option<&Value>, causes: &mut Causes) {
     }
 }
 
-/// `status.storedVersions` must name only existing versions, and the storage version.
+/// Validates `status.storedVersions`, which must name only existing versions, and must name the storage version.
 fn stored_versions(definition: At, causes: &mut Causes) {
     let status = definition.get("status");
     let stored = status.get("storedVersions");
@@ -349,7 +349,7 @@ fn stored_versions(definition: At, causes: &mut Causes) {
              status.storedVersions"
         )));
     }
-    // If several versions have the name, the first counts.
+    // If several versions have the same name, the first of them counts.
     let mut unseen = texts(stored);
     for version in versions.items() {
         let name = version.get("name").text();

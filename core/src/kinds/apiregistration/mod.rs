@@ -35,7 +35,7 @@ pub fn kinds() -> Vec<Kind> {
     ]
 }
 
-/// A group version that this server serves itself is available from the start.
+/// Sets the status. A group version that this server serves itself is available from the start.
 fn prepare_create(object: &mut Value) {
     let local = object.pointer("/spec/service").is_none_or(Value::is_null);
     let created = object.pointer("/metadata/creationTimestamp").cloned();

@@ -1,4 +1,4 @@
-//! The rules of API services.
+//! Validation of API services.
 
 use crate::kinds::rules::{At, named, need};
 use crate::kinds::shapes::{exactly_one_of, service_port};

@@ -79,12 +79,12 @@ fn ready() -> Column {
     })
 }
 
-/// Deployments show an empty selector as nothing, where other kinds show `<none>`.
+/// The selector of a Deployment. An empty selector is shown as an empty text, where other kinds show `<none>`.
 fn deployment_selector(doc: &Value, _now: i64) -> Value {
     selector_text(at(doc, "spec.selector")).unwrap_or_else(|| "<invalid>".into()).into()
 }
 
-/// `statefulset.apps/web`: the owner that controls the object.
+/// The owner that controls the object, as text: `statefulset.apps/web`.
 fn controller(doc: &Value) -> String {
     let Some(owner) = items(doc, "metadata.ownerReferences").iter().find(|owner| truth(owner, "controller")) else {
         return NONE.into();

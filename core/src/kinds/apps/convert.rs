@@ -1,14 +1,14 @@
-//! Older fields of workloads, which newer versions keep in annotations.
+//! Conversion of older fields of workloads, which newer versions keep in annotations.
 
 use super::daemon_set::TEMPLATE_GENERATION;
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, ensure, put_annotation, take_annotation, within};
 use holdfast_value::Value;
 
-/// `apps/v1beta1` and `extensions/v1beta1` Deployments have a rollback in their spec.
+/// Converts the rollback, which Deployments of `apps/v1beta1` and `extensions/v1beta1` have in their spec.
 pub const ROLLBACK: Convert = Convert { to_hub: rollback_to_hub, from_hub: rollback_from_hub };
 
-/// `extensions/v1beta1` DaemonSets have a template generation in their spec.
+/// Converts the template generation, which DaemonSets of `extensions/v1beta1` have in their spec.
 pub const TEMPLATE: Convert = Convert { to_hub: template_to_hub, from_hub: template_from_hub };
 
 const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";

@@ -8,7 +8,7 @@ use holdfast_value::{Value, json};
 /// The annotation for `spec.templateGeneration` of `extensions`.
 pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// Every DaemonSet that a client writes gets the annotation.
+/// Sets the annotation on every DaemonSet that a client writes.
 pub fn show_template_generation(set: &mut Value) {
     let generation = template_generation(set).unwrap_or(0);
     write_template_generation(set, generation);
@@ -21,7 +21,7 @@ pub fn prepare_create(set: &mut Value) {
     write_template_generation(set, generation);
 }
 
-/// The server counts changes of the template, and ignores the count that the client sends.
+/// Counts changes of the template, and ignores the count that the client sends.
 pub fn prepare_update(new: &mut Value, old: &Value) {
     keep_old(new, old, "status");
     let kept = template_generation(old).unwrap_or(0);

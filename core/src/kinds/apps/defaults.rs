@@ -59,7 +59,7 @@ fn stateful_sets() -> Vec<Rule> {
     ]
 }
 
-/// Old versions derive the selector and the object's labels from the template's labels.
+/// Sets the selector and the object's labels from the template's labels, as old versions do.
 pub(in crate::kinds) fn select_template(workload: &mut Map) {
     let Some(labels) = template_labels(workload) else { return };
     if let Some(spec) = object(workload, "spec") {
@@ -68,14 +68,15 @@ pub(in crate::kinds) fn select_template(workload: &mut Map) {
     set_labels(workload, labels);
 }
 
-/// RollingUpdate gets parameters, which have their own defaults.
+/// Gives RollingUpdate its parameters, which have defaults of their own.
 pub(in crate::kinds) fn rolling_update(strategy: &mut Map) {
     if text(strategy, "type") == "RollingUpdate" {
         set_absent(strategy, "rollingUpdate", Map::new());
     }
 }
 
-/// Only an unset strategy gets parameters. A set strategy may have none.
+/// Sets the strategy and its parameters if the strategy is unset. A strategy that the client sets may have no
+/// parameters.
 fn stateful_set_strategy(strategy: &mut Map) {
     if text(strategy, "type").is_empty() {
         strategy.insert("type".to_owned(), Value::from("RollingUpdate"));

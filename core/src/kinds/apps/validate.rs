@@ -77,7 +77,7 @@ pub fn daemon_set(new: &Value, old: Option<&Value>) -> Causes {
     let root = At::root(new);
     let spec = root.get("spec");
     none_negative(spec, &["minReadySeconds", "revisionHistoryLimit"], &mut causes);
-    // A missing selector is reported like one that does not match the template.
+    // A missing selector is reported like a selector that does not match the template.
     let at = spec.get("selector");
     selector(at, &mut causes);
     if at.is_set() {
@@ -231,7 +231,7 @@ pub fn replication_controller(new: &Value, _: Option<&Value>) -> Causes {
     causes
 }
 
-/// The selector must be set, not be empty, and match the template.
+/// Checks that the selector is set, is not empty, and matches the template.
 fn selected(spec: At, what: &str, unreadable: &str, causes: &mut Causes) {
     let at = spec.get("selector");
     if at.is_set() {
@@ -286,7 +286,7 @@ fn not_all_and_more(at: At, causes: &mut Causes) {
     }
 }
 
-/// The pods of a workload that runs forever must restart always.
+/// Validates the pods of a workload that runs forever, which must restart always.
 fn made(spec: At, what: &str, causes: &mut Causes) {
     let template = spec.get("template");
     let pod = template.get("spec");

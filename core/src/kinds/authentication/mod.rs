@@ -1,4 +1,4 @@
-//! `authentication.k8s.io`: who a token or a request belongs to. Nothing here is stored.
+//! `authentication.k8s.io`: the users of tokens and of requests. Objects of this group are not stored.
 
 pub mod columns;
 pub mod defaults;

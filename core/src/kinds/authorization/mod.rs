@@ -1,4 +1,4 @@
-//! `authorization.k8s.io`: questions about the rights of a user. They are not stored.
+//! `authorization.k8s.io`: reviews of a user's permissions, which are not stored.
 
 pub mod columns;
 mod convert;

@@ -1,5 +1,5 @@
-//! Conversion of autoscalers. Before `v2` metrics were flat, and `v1` has only the CPU metric. Fields that a version lacks
-//! are saved in annotations, so that an older client that writes an object back loses no field.
+//! Conversion of autoscalers. Before `v2` metrics were flat, and `v1` has only the CPU metric. Fields that a version
+//! lacks are saved in annotations, so that an older client that writes an object back loses no field.
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, declared, ensure, items, put_annotation, take_annotation, within};
@@ -13,7 +13,7 @@ const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
-/// The types of the lists in these annotations.
+/// The types of the lists in the annotations.
 const MESSAGES: [(&str, &str); 3] = [
     (METRICS, "io.k8s.api.autoscaling.v1.MetricSpec"),
     (CURRENT_METRICS, "io.k8s.api.autoscaling.v1.MetricStatus"),

@@ -32,7 +32,8 @@ fn cpu_target(autoscaler: &mut Map) {
     }
 }
 
-/// Scale up at once, by four pods or 100%; scale down by any amount after the cluster's stabilization window.
+/// Sets the default behavior: scale up at once, by four pods or 100%; scale down by any amount after the cluster's
+/// stabilization window.
 fn behavior(behavior: &mut Map) {
     let double = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
     let four = json!({"type": "Pods", "value": 4, "periodSeconds": 15});

@@ -1,4 +1,4 @@
-//! The rules of horizontal pod autoscalers.
+//! Validation of horizontal pod autoscalers.
 
 use crate::kinds::Judging;
 use crate::kinds::rules::{At, is_less, need_name, none_negative};
@@ -58,7 +58,7 @@ pub fn autoscaler(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// With the gate, minReplicas may be zero.
+/// While the gate is on, minReplicas may be zero.
 pub fn to_zero(judging: &Judging<'_>, causes: &mut Causes) {
     let spec = &judging.new["spec"];
     if !judging.is_on("HPAScaleToZero") || spec["minReplicas"].as_i64().is_none_or(|least| least > 0) {
@@ -80,7 +80,7 @@ fn reference(target: At, causes: &mut Causes) {
     need_segment(target.get("name"), causes);
 }
 
-/// The apiVersion of a reference; only some objects may be in the core group.
+/// Validates the apiVersion of a reference. Only some objects may be in the core group.
 fn api_version(reference: At, may_lack_group: bool, causes: &mut Causes) {
     let at = reference.get("apiVersion");
     // An absent value is shown as an empty text.
@@ -121,7 +121,7 @@ fn source(metric: At, has_odd_versions: bool, causes: &mut Causes) {
     if ty.is_empty() {
         causes.push(ty.required("must specify a metric source type"));
     }
-    // Kubernetes checks this twice, and reports it twice.
+    // Kubernetes checks the type twice, and reports a fault twice.
     exactly_one_of(ty, METRIC_TYPES, causes);
     exactly_one_of(ty, METRIC_TYPES, causes);
     let present: Vec<&str> =

@@ -18,7 +18,7 @@ pub fn prepare_create(job: &mut Value) {
     if job["spec"]["manualSelector"] == true {
         return;
     }
-    // A job without labels, or with only defaulted ones, gets its pods' labels.
+    // A job whose labels are absent, or were set by defaults, gets its pods' labels.
     let own = job.pointer("/metadata/labels").and_then(Value::as_object).filter(|labels| !labels.is_empty());
     // A job with a generated name may be a copy of another job, so its labels stay even if they equal the template's.
     let is_named = !name.starts_with(job["metadata"]["generateName"].as_str().unwrap_or("-"));

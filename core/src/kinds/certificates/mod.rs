@@ -42,7 +42,7 @@ fn date_conditions(request: &mut Value, old: &Value, now: &str) {
     }
 }
 
-/// Records the requesting user, since signers rely on it; the client cannot set another.
+/// Records the requesting user, because signers rely on it. The client cannot set another user.
 fn sign(request: &mut Value, user: &User) {
     let Value::Object(spec) = &mut request["spec"] else { return };
     let said = [

@@ -1,5 +1,5 @@
-//! PEM blocks, and enough DER to recognize certificates and certificate requests. Signatures are not verified: the
-//! signer does that.
+//! PEM blocks, and enough DER to recognize certificates and certificate requests. Signatures are not verified here; the
+//! signer verifies them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

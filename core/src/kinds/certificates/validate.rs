@@ -110,7 +110,7 @@ fn conditions(status: At, causes: &mut Causes) {
     }
 }
 
-/// An approval write may add conditions, never remove them.
+/// Validates an approval, which may add conditions but not remove them.
 pub fn approval(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = Causes::default();
     let root = At::root(new);
@@ -119,7 +119,7 @@ pub fn approval(new: &Value, old: Option<&Value>) -> Causes {
     causes
 }
 
-/// A status write sets the certificate once, and leaves the approval unchanged.
+/// Validates a status write, which sets the certificate once and leaves the approval unchanged.
 pub fn status(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = approval(new, old);
     let root = At::root(new);

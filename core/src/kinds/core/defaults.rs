@@ -164,7 +164,7 @@ fn request_limits(resources: &mut Map) {
     }
 }
 
-/// `serviceAccount` is the old name of `serviceAccountName`. Both are set, and the new name has precedence.
+/// Sets `serviceAccountName` and its old name `serviceAccount` to the same value. The new name has precedence.
 fn pod_spec(spec: &mut Map) {
     let (name, alias) = (text(spec, "serviceAccountName"), text(spec, "serviceAccount"));
     if name == alias {
@@ -193,7 +193,7 @@ fn image_volume(volume: &mut Map) {
     set_empty(volume, "pullPolicy", policy);
 }
 
-/// Images tagged `latest`, explicitly or by default, are always pulled.
+/// The pull policy of an image. Images tagged `latest`, explicitly or by default, are always pulled.
 fn pull_policy(image: &str) -> &'static str {
     let (name, digest) = image.split_once('@').map_or((image, false), |(name, _)| (name, true));
     let (repository, tag) = match name.rsplit_once(':') {
@@ -227,7 +227,7 @@ fn is_repository(repository: &str) -> bool {
     })
 }
 
-/// A volume without a source is an emptyDir.
+/// Makes a volume without a source an emptyDir.
 fn volume(volume: &mut Map) {
     if volume.iter().all(|(field, value)| field == "name" || value.is_null()) {
         volume.insert("emptyDir".to_owned(), json!({}));
@@ -301,7 +301,7 @@ fn replication_controller(controller: &mut Map) {
     set_labels(controller, labels);
 }
 
-/// `stringData` is write-only: it is merged into `data`.
+/// Merges `stringData`, which is write-only, into `data`.
 fn secret(secret: &mut Map) {
     let Some(Value::Object(texts)) = secret.get("stringData") else { return };
     let encode = |text: &str| Value::from(base64::engine::general_purpose::STANDARD.encode(text));
@@ -315,7 +315,7 @@ fn secret(secret: &mut Map) {
     }
 }
 
-/// Addresses of a load balancer are virtual, unless its status sets another mode.
+/// Makes the addresses of a load balancer virtual, unless its status sets another mode.
 fn service(service: &mut Map) {
     if service.get("spec").and_then(|spec| spec.get("type")).and_then(Value::as_str) != Some("LoadBalancer") {
         return;

@@ -48,7 +48,7 @@ fn drop_configuration(node: &mut Value, old: Option<&Value>, _: &Asking) {
     }
 }
 
-/// `podCIDR` is the first of `podCIDRs`. If they differ, the older field has precedence, because older clients write
+/// Makes `podCIDR` the first of `podCIDRs`. If they differ, the older field has precedence, because older clients write
 /// only that field.
 fn pair_addresses(node: &mut Value) {
     let Some(spec) = node.get_mut("spec").and_then(Value::as_object_mut) else { return };

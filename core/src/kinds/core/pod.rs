@@ -80,7 +80,7 @@ fn completed(pod: &Value) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// Only a scheduled, unfinished pod gets a grace period. Other pods are deleted at once.
+/// The grace period of a delete. Only a scheduled, unfinished pod gets one; other pods are deleted at once.
 fn grace_period(pod: &Document, asked: Option<i64>) -> i64 {
     const SECONDS: i64 = 30;
     // As in Kubernetes, a negative period means one second.
@@ -95,8 +95,8 @@ fn grace_period(pod: &Document, asked: Option<i64>) -> i64 {
     asked.or_else(own).map_or(SECONDS, not_negative)
 }
 
-/// `podIP` is the first of `podIPs`. If they differ, the older field has precedence, because older clients write only
-/// that field.
+/// Makes `podIP` the first of `podIPs`. If they differ, the older field has precedence, because older clients write
+/// only that field.
 fn pair_addresses(pod: &mut Value) {
     let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) else { return };
     let first = status.get("podIPs").and_then(|all| all.get(0)?.get("ip")).cloned();

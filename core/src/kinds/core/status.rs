@@ -1,18 +1,18 @@
-//! The initial statuses of new objects; they replace what the client sent.
+//! Sets the initial status of new objects, which replaces the status that the client sent.
 
 use holdfast_value::{Value, json};
 
-/// The status of a new service: no load balancer addresses.
+/// Sets the status of a new service: no load balancer addresses.
 pub fn service(object: &mut Value) {
     begin(object, json!({ "loadBalancer": {} }));
 }
 
-/// The status of a new controller: no replicas.
+/// Sets the status of a new controller: no replicas.
 pub fn controller(object: &mut Value) {
     begin(object, json!({ "replicas": 0 }));
 }
 
-/// The status of a new quota: empty until the quota controller has counted.
+/// Sets the status of a new quota: empty until the quota controller has counted.
 pub fn quota(object: &mut Value) {
     begin(object, json!({}));
 }

@@ -1,4 +1,4 @@
-//! Defaults of the group `extensions`, where workloads and network kinds began.
+//! Defaults of the group `extensions`, which first had workloads and network kinds.
 
 use crate::kinds::apps::defaults::{rolling_update, select_template};
 use crate::kinds::networking::defaults::policy_types;

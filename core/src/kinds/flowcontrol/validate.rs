@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 const MANDATORY: &[&str] = &["catch-all", "exempt"];
 const PRECEDENCE_MAX: i64 = 10_000;
 const QUEUES_MAX: i64 = 10_000_000;
-/// Bits of the hash that selects a flow's queues.
+/// The number of bits of the hash that selects a flow's queues.
 const HASH_BITS: u32 = 60;
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 

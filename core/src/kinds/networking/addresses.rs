@@ -21,7 +21,7 @@ pub struct AddressOwner {
     pub name: String,
 }
 
-/// The IPAddress for an address of a Service.
+/// The IPAddress object for an address of a Service.
 pub fn given_address(address: &str, holder: &AddressOwner) -> Value {
     let family = if address.parse::<IpAddr>().is_ok_and(|address| address.is_ipv6()) { "IPv6" } else { "IPv4" };
     json!({

@@ -1,4 +1,4 @@
-//! `resource.k8s.io`: devices, and pods' claims on them.
+//! `resource.k8s.io`: devices, and the claims of pods to devices.
 
 pub mod columns;
 mod convert;

@@ -155,7 +155,7 @@ fn faults_are_told_in_the_words_of_kubernetes() {
     const BEYOND: &str = "Unable to access invalid index: 9: invalid index referenced";
     let pod = json!({"metadata": {"name": "a"}, "data": {"k": "v", "null": null}, "list": [{"a": 1}, {"a": 2}]});
     let rows = [
-        // Failing tests.
+        // Tests that fail.
         (json!({"op": "test", "path": "/data/k", "value": "w"}), "testing value /data/k failed: test failed"),
         (json!({"op": "test", "path": "/data/k"}), "testing value /data/k failed: test failed"),
         (json!({"op": "test", "path": "/data/x", "value": "w"}), "testing value /data/x failed: test failed"),

@@ -30,7 +30,7 @@ pub(in crate::merge) struct Entry<'v> {
     pub(in crate::merge) api_version: Cow<'v, str>,
     pub(in crate::merge) subresource: Cow<'v, str>,
     time: Option<Cow<'v, str>>,
-    /// The owned fields, if they were parsed or changed.
+    /// The owned fields, once they were parsed or changed.
     set: OnceCell<FieldSet>,
     /// The `fieldsV1` as they were read; `None` after a change.
     fields: Option<&'v Value>,

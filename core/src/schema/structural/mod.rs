@@ -157,7 +157,7 @@ impl Structural {
         self.properties.get(name).or_else(|| self.additional_properties.as_ref()?.schema())
     }
 
-    /// Whether this schema or any below it has validation rules.
+    /// Whether this schema or a schema below it has validation rules.
     pub fn has_rules(&self) -> bool {
         self.has_rules
     }

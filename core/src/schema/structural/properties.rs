@@ -5,7 +5,7 @@ use crate::object::at::At;
 use holdfast_value::{Map, Value, json};
 use proptest::prelude::*;
 
-/// Few names, so that schemas and objects share some.
+/// Few names, so that schemas and objects have some names in common.
 fn name() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["a", "b", "c", "kind", "metadata"]).prop_map(str::to_owned)
 }

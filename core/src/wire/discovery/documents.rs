@@ -101,7 +101,7 @@ pub struct Resource {
     pub storage_version_hash: String,
 }
 
-/// The aggregated format of `/api` and `/apis`.
+/// The document at `/api` or `/apis` in the aggregated format.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiscoveryList {

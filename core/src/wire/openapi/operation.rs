@@ -50,7 +50,7 @@ pub(super) struct PathItem {
 }
 
 pub(super) struct Operation {
-    /// `get`, `put`, `post`, `delete`, `options`, `head` or `patch`.
+    /// The HTTP method: `get`, `put`, `post`, `delete`, `options`, `head` or `patch`.
     pub(super) method: &'static str,
     pub(super) id: String,
     pub(super) tag: String,

@@ -78,7 +78,7 @@ impl<'s> Codec<'s> {
         Ok(wrap(text("apiVersion"), text("kind"), &self.encode(message, document)?))
     }
 
-    /// The number of the field `items` in a list message.
+    /// The field number of `items` in a list message.
     pub fn items_number(&self, message: MessageId) -> u32 {
         self.schema.message(message).field("items").map_or(ITEMS, |field| field.number)
     }

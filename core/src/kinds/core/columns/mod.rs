@@ -104,7 +104,7 @@ fn is_limit(resource: &str) -> bool {
     resource.starts_with("limits.")
 }
 
-/// `cpu: 1/2, memory: 1Gi/4Gi` for the resources that are wanted.
+/// The used and the hard amounts of the wanted resources: `cpu: 1/2, memory: 1Gi/4Gi`.
 fn quota(doc: &Value, wanted: fn(&str) -> bool) -> String {
     let used = entries(doc, "status.used");
     let shown =

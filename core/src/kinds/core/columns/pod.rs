@@ -169,7 +169,7 @@ fn phase(pod: &Value) -> String {
     }
 }
 
-/// How a container ended: the reason, otherwise the signal or exit code.
+/// How a container ended: the reason if there is one, otherwise the signal or the exit code.
 fn ending(terminated: &Value) -> String {
     let reason = text(terminated, "reason");
     let signal = number(terminated, "signal");

@@ -186,7 +186,7 @@ fn looks_across_namespaces(affinity: &Value) -> bool {
     })
 }
 
-/// `must specify limits.cpu for: a,b; requests.cpu for: a`.
+/// The limited resources that containers do not set, as text: `must specify limits.cpu for: a,b; requests.cpu for: a`.
 fn missing(pod: &Value, limited: &[&str]) -> Option<String> {
     let spec = &pod["spec"];
     let lists =

@@ -1,5 +1,5 @@
-//! Annotations of pods with a meaning: mirrors of static pods, the deletion cost, and older security settings, which
-//! must agree with the newer fields.
+//! Validation of annotations of pods that have a meaning: mirrors of static pods, the deletion cost, and older security
+//! settings, which must agree with the newer fields.
 
 use super::security::CONTAINER_LISTS;
 use crate::kinds::rules::{At, descending_path};

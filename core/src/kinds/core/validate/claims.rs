@@ -1,4 +1,4 @@
-//! Claims of persistent volumes.
+//! Validation of claims of persistent volumes.
 
 use super::resources::{amount, positive, text};
 use crate::kinds::rules::{
@@ -192,7 +192,7 @@ pub fn claim_status(new: &Value, _: Option<&Value>) -> Causes {
     causes
 }
 
-/// Of the native resources, a claim can have only `storage`.
+/// Validates the name of a claim's resource. Among native resources, only `storage` is allowed.
 fn claim_resource(name: &str, at: At, causes: &mut Causes) {
     let messages = names::qualified_name(name);
     let is_native = !name.contains('/') || name.contains("kubernetes.io/");

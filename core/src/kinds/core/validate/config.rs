@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets: keys, size, and the data that a secret's type requires.
+//! Validation of ConfigMaps and Secrets: keys, size, and the data that a secret's type requires.
 
 use crate::kinds::rules::{At, config_key, immutable, need};
 use crate::refusal::{Cause, Causes};
@@ -22,13 +22,13 @@ pub fn config_map(new: &Value, old: Option<&Value>) -> Causes {
     }
     let bytes = data.entries().map(|(_, at)| at.text().len()).sum::<usize>() + decoded_bytes(binary);
     if bytes > BYTES_MAX {
-        // Kubernetes reports the whole object with this path.
+        // Kubernetes reports a fault of the whole object at the path `[]`.
         causes.push(Cause::too_long("[]", BYTES_MAX));
     }
     causes
 }
 
-/// An immutable object cannot be changed.
+/// Reports changes of an immutable object.
 fn frozen(new: &Value, old: Option<&Value>) -> Causes {
     const DETAIL: &str = "field is immutable when `immutable` is set";
     let Some(old) = old.filter(|old| old["immutable"] == true) else { return Causes::default() };

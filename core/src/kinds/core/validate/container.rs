@@ -1,4 +1,4 @@
-//! Containers: main containers, init containers and ephemeral containers.
+//! Validation of main containers, init containers and ephemeral containers.
 
 use super::environment;
 use super::mount::mounts_and_devices;
@@ -35,7 +35,7 @@ const EXIT_CODES_MAX: usize = 255;
 pub(super) struct Surroundings<'a> {
     pub volumes: &'a Volumes<'a>,
     pub claims: &'a BTreeSet<String>,
-    /// Pods have stricter rules than templates.
+    /// Whether the containers are in a pod and not in a template, because pods have stricter rules.
     pub is_pod: bool,
 }
 

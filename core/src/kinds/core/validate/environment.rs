@@ -1,4 +1,4 @@
-//! Environment variables, and the pod fields that variables and files may contain.
+//! Validation of environment variables, and of the pod fields that variables and files may contain.
 
 use super::resources::text;
 use crate::kinds::rules::{At, config_key, env_name, file_path, named_if_any, need, need_name};

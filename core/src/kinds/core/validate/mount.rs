@@ -1,4 +1,4 @@
-//! Volume mounts and block devices of containers.
+//! Validation of volume mounts and block devices of containers.
 
 use super::volume::Volumes;
 use crate::kinds::rules::{At, Seen, descending_path, has_backsteps, need};

@@ -1,4 +1,4 @@
-//! Nodes: resources, taints, and fields that never change.
+//! Validation of nodes: resources, taints, and fields that never change.
 
 use super::placement::taints;
 use super::resources::amount;

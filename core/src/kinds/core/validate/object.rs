@@ -1,4 +1,4 @@
-//! Kinds with few rules: namespaces, events and service accounts.
+//! Validation of kinds with few rules: namespaces, events and service accounts.
 
 use crate::kinds::rules::{At, named};
 use crate::object::names;

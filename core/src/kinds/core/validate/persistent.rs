@@ -24,7 +24,7 @@ pub fn volume(new: &Value, old: Option<&Value>) -> Causes {
     let old = &old["spec"];
     let mut source = sources_of(spec.value);
     if old["csi"].is_object() && old["csi"]["controllerExpandSecretRef"].is_null() {
-        // The secret for expansion may be added later.
+        // The secret for volume expansion may be added later.
         if let Some(csi) = source["csi"].as_object_mut() {
             csi.remove("controllerExpandSecretRef");
         }
@@ -50,7 +50,7 @@ fn sources_of(spec: &Value) -> Value {
     PERSISTENT.iter().map(|source| (source.field, spec[source.field].clone())).collect()
 }
 
-/// With the gate, the node affinity of a volume may change.
+/// While the gate is on, the node affinity of a volume may change.
 pub fn free_affinity(judging: &Judging<'_>, causes: &mut Causes) {
     if judging.is_on("MutablePVNodeAffinity") {
         causes.retain(|cause| cause.field != "nodeAffinity");

@@ -1,4 +1,4 @@
-//! Where pods may run: tolerations, affinity and topology spread.
+//! Validation of the rules for where pods may run: tolerations, affinity and topology spread.
 
 use crate::kinds::rules::{At, Seen, known, named, named_if_any, need_one_of, one_of, same, selector};
 use crate::object::names;

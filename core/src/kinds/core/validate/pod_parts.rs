@@ -1,4 +1,4 @@
-//! Writes to a pod's subresources: ephemeral containers, resize, status.
+//! Validation of writes to a pod's subresources: ephemeral containers, resize, status.
 
 use super::annotations::{self, MIRROR};
 use super::pod::pod_itself;
@@ -393,7 +393,7 @@ fn extended_claim_status(status: At, spec: &Value, causes: &mut Causes) {
 /// Validates the addresses of a pod or host: at most one for each family.
 fn addresses(list: At, causes: &mut Causes) {
     for entry in list.items() {
-        // Kubernetes reports the entry, not its field.
+        // Kubernetes reports the entry and not its field.
         let text = Value::from(entry.value["ip"].as_str().unwrap_or_default());
         ip(entry.holding(&text), causes);
     }

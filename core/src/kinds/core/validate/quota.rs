@@ -73,7 +73,7 @@ fn amounts(map: At, causes: &mut Causes) {
     }
 }
 
-/// The resources to which a scope can apply.
+/// The resources to which a scope can apply; `None` if the scope is unknown.
 fn fitting(scope: &str) -> Option<&'static [&'static str]> {
     SCOPES.iter().find(|(known, _)| *known == scope).map(|(_, resources)| *resources)
 }
@@ -83,7 +83,7 @@ fn fitting(scope: &str) -> Option<&'static [&'static str]> {
 /// reported once, and one unknown scope.
 struct Told {
     is_short: bool,
-    /// Positions in `SCOPES`; `None` for an unknown scope.
+    /// The scopes, as positions in `SCOPES`. `None` stands for all unknown scopes.
     scopes: BTreeSet<Option<usize>>,
 }
 

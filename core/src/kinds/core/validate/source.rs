@@ -16,7 +16,7 @@ pub(super) struct Owner<'a> {
     pub name: &'a str,
     /// The pod's name; empty if unknown.
     pub pod: &'a str,
-    /// Pods have stricter rules than templates.
+    /// Whether the volume is in a pod and not in a template, because pods have stricter rules.
     pub is_pod: bool,
 }
 

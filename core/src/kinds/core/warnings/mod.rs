@@ -93,7 +93,7 @@ pub fn endpoints(_: &Kind, endpoints: &Document, _: Option<&Document>) -> Texts 
     warnings
 }
 
-/// Like [`endpoints`]. The FQDN address type is warned of only on create, since it cannot change.
+/// Like [`endpoints`]. It also warns of the address type FQDN, but only on create, because the type cannot change.
 pub fn endpoint_slice(_: &Kind, slice: &Document, old: Option<&Document>) -> Texts {
     let mut warnings = Texts::default();
     if old.is_none() && *part(slice, "addressType") == "FQDN" {
@@ -191,7 +191,7 @@ pub fn service_account(_: &Kind, account: &Document, old: Option<&Document>) -> 
     warnings
 }
 
-/// Warns of a claim for a fraction of a byte.
+/// Warns of a claim that requests a fraction of a byte.
 fn of_claim(spec: &Value, at: &str, warnings: &mut Texts) {
     for part in ["requests", "limits"] {
         fraction(&spec["resources"][part], "storage", &format!("{at}.resources.{part}"), warnings);

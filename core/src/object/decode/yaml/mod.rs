@@ -287,7 +287,7 @@ enum Written<'de> {
     /// The scalar has no quotes, so its type follows from its text.
     Plain,
     Text,
-    /// The scalar follows a tag of YAML itself.
+    /// The scalar follows one of YAML's own tags.
     Tagged(&'de str),
 }
 

@@ -71,7 +71,7 @@ impl Rule {
         }
     }
 
-    /// The rule's message, or else its expression.
+    /// The rule's message; if there is none, the rule's expression.
     fn name(&self) -> &str {
         if self.message.is_empty() { self.rule.trim() } else { &self.message }
     }

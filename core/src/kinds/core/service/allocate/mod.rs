@@ -12,7 +12,7 @@ use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// Number of random picks before the range is searched from its start.
+/// The number of random picks before the range is searched from its start.
 const RANDOM_TRIES: u64 = 32;
 
 /// The maximum number of addresses that are searched in a range, because an IPv6 range has too many for a full search.
@@ -353,7 +353,7 @@ impl Allocation<'_> {
         own.chain(ready).filter(|range| seen.insert(*range)).collect()
     }
 
-    /// Why a service cannot have an address; `None` if it can.
+    /// The reason why a service cannot have an address; `None` if it can have the address.
     fn why_not(&self, wanted: &str, ranges: &[ServiceRange]) -> Option<String> {
         let is_within = address(wanted).is_some_and(|address| ranges.iter().any(|range| range.contains(address)));
         match is_within {
