@@ -21,7 +21,7 @@ pub const SERVICE_ADDRESSES: Record = allocation("ranges/serviceips", "serviceip
 pub const SECOND_SERVICE_ADDRESSES: Record = allocation("ranges/secondaryserviceips", "serviceipallocations");
 /// Allocated node ports of services.
 pub const NODE_PORTS: Record = allocation("ranges/servicenodeports", "servicenodeportallocations");
-/// The addresses of the API servers, one record for each server.
+/// The API servers: one record for each server, named by its address.
 pub const SERVERS: Record = addresses("masterleases", "apiServerIPInfo");
 /// The addresses at which API servers reach each other, by the server's identity.
 pub const PEERS: Record = addresses("peerserverleases", "apiServerPeerIPInfo");

@@ -13,7 +13,7 @@ pub fn rules() -> Vec<Rule> {
     ]
 }
 
-/// A policy applies to incoming traffic. It also applies to outgoing traffic if it has rules for it.
+/// A policy applies to incoming traffic. It also applies to outgoing traffic if it has rules for outgoing traffic.
 pub(in crate::kinds) fn policy_types(spec: &mut Map) {
     let egress = spec.get("egress").is_some_and(|rules| !is_empty(rules));
     set_empty(spec, "policyTypes", if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });

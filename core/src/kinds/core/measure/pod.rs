@@ -70,7 +70,7 @@ fn compute(requests: &Usage, limits: &Usage) -> Usage {
     usage
 }
 
-/// The sum of the requests or limits of a whole pod.
+/// The requests or limits of a whole pod, including its overhead.
 fn sum(pod: &Value, part: &str) -> Usage {
     let spec = &pod["spec"];
     let statuses = Statuses::of(pod);
