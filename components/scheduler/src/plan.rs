@@ -92,7 +92,7 @@ pub struct ExtenderResults {
     pub remaining: Option<BTreeSet<Text>>,
     /// Nodes that extenders rejected with a reason.
     pub rejected: BTreeMap<Text, Rejection>,
-    /// The scores of nodes that extenders add to those of plug-ins.
+    /// The scores that extenders give nodes. They are added to the scores of plug-ins.
     pub scores: BTreeMap<Text, i64>,
     /// The only candidates for preemption that extenders left; `None`: they were not called yet.
     pub candidates: Option<Vec<Candidate>>,
@@ -375,8 +375,8 @@ impl<'a> NodeSearch<'a> {
         if !self.pre_filtered.contains(&dynamic_resources::NAME)
             && self.profile.has(ExtensionPoint::PreFilter, dynamic_resources::NAME)
         {
-            // In Kubernetes the plug-in looks for the state that its `PreFilter` writes. It was not called, because
-            // another plug-in rejected the pod before it, so there is none.
+            // In Kubernetes the plug-in reads the state that its `PreFilter` writes. That `PreFilter` was not called,
+            // because another plug-in rejected the pod before it, so the state is not found.
             result.reasons = vec!["not found".into()];
             result.stop = true;
             return;
@@ -461,7 +461,7 @@ impl Filters {
         self.list.iter_mut().for_each(|filter| filter.remove_pod(cycle, pod, node));
     }
 
-    /// Whether a node is feasible, with and without the pods that are nominated to it and go before this one.
+    /// Whether a node is feasible, with and without the nominated pods that this pod must respect.
     pub fn check(&mut self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         if let Some(full_node) = with_nominated_pods(cycle, node) {
             let nominated = &full_node.pods[node.pods.len()..];
@@ -487,15 +487,15 @@ impl Filters {
     }
 }
 
-/// Pods nominated to a node that this pod must respect: their priority is at least its own. At most as many as the node
-/// may hold: the node is full with that many.
+/// Pods nominated to a node that this pod must respect: their priority is at least its own. At most as many pods are
+/// returned as the node may have: they fill the node, so further pods change nothing.
 pub fn nominated_pods_ahead<'a>(cycle: SchedulingCycle<'a>, node: &NodeInfo) -> impl Iterator<Item = &'a Arc<Pod>> {
     let most = usize::try_from(node.node.allocatable.pods).unwrap_or(0).max(1);
     let SchedulingCycle { snapshot, pod } = cycle;
     snapshot.nominated_to(&node.node.name, pod.priority).filter(|one| one.uid != pod.uid).take(most)
 }
 
-/// The node with those pods on it; `None`: there are none.
+/// The node with these nominated pods added; `None`: no pod is nominated to the node.
 pub fn with_nominated_pods(cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Option<NodeInfo> {
     let mut nominated = nominated_pods_ahead(cycle, node).peekable();
     nominated.peek()?;

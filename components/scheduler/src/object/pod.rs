@@ -41,9 +41,9 @@ pub struct Template {
     pub labels: Labels,
     /// The requests, as filters count them.
     pub requests: Resources,
-    /// The requests of a pod to be placed, as the scores by allocation count them.
+    /// The requests of a pod without a node, as the scores by allocation count them.
     pub non_zero_requests: Resources,
-    /// The requests of a pod that is placed, as the scores by allocation count them.
+    /// The requests of a pod on a node, as the scores by allocation count them.
     pub bound_non_zero_requests: Resources,
     /// The limits, if they are read.
     pub limits: Resources,
@@ -111,10 +111,10 @@ pub struct Pod {
     pub started: Option<i128>,
     /// Whether the pod is being deleted because the scheduler preempted it.
     pub preempted: bool,
-    /// The requests that count on its node, if they differ from its template's because it is being resized: first those
-    /// that filters count, then those that scores count.
+    /// The requests that count on its node, if they differ from its template's because it is being resized: first the
+    /// requests that filters count, then the requests that scores count.
     pub resized: Option<Box<(Resources, Resources)>>,
-    /// The names of the ResourceClaims made for it, by the names in its spec.
+    /// The names of the ResourceClaims that were generated for the pod, by the names in its spec.
     pub generated_claims: Vec<(Text, Option<Text>)>,
     /// The pod's condition `PodScheduled`: whether it is true, the reason and the message.
     pub scheduled: Option<(bool, Text, Text)>,
@@ -477,8 +477,8 @@ mod tests {
         assert_eq!(seen["spec"]["containers"][0]["env"], Value::Null);
     }
 
-    /// Pods that differ from the first in each kind of way; all but the first may take their template from an earlier
-    /// pod.
+    /// Each pod differs from the first in another way. All but the first may take their template from the cache, which
+    /// an earlier pod has filled.
     #[test]
     fn a_pod_read_with_a_cached_template_equals_the_decoded_pod() {
         let mut plain = pod_with_all_fields();

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Templates by the text that they were decoded from, for the pods that come now, whose templates are mostly few. One
+/// Decoded templates by their text. The cache is small, because the pods of one moment mostly have few templates. One
 /// controller's pods may have several texts, because pods get labels of their node's zone.
 #[derive(Debug, Default)]
 pub(super) struct DecodedTemplates(HashMap<String, Arc<Template>>);

@@ -45,8 +45,8 @@ impl CacheKey {
     }
 }
 
-/// The content of the cache: the rejected nodes with their rejections, and each scoring plug-in's scores of the nodes
-/// in question.
+/// The content of the cache: the rejected nodes with their rejections, and each scoring plug-in's scores of the
+/// requested nodes.
 pub type CachedResults = (Vec<(NodeId, Rejection)>, Vec<Vec<i64>>);
 
 #[derive(Default)]
@@ -60,7 +60,7 @@ pub struct Planner {
     evaluations: Evaluations,
 }
 
-/// The bound of the cache: entries of one node for one template.
+/// The maximum size of the cache. One entry is the cached state of one node for one template.
 const CACHE_ENTRIES_MAX: usize = 8 << 20;
 
 impl Planner {
@@ -156,7 +156,7 @@ impl Planner {
     }
 
     /// How often each plug-in was called at a point, by the number of the profile. Filters are called once for each
-    /// changed node, or once for a group of nodes; the others once for each pod.
+    /// changed node, or once for a group of nodes; all other plug-ins once for each pod.
     pub fn evaluations(&mut self) -> &BTreeMap<(usize, ExtensionPoint, &'static str), u64> {
         for (key, cache) in &mut self.caches {
             cache.tally.flush_into(key.profile, &mut self.evaluations);
@@ -170,8 +170,8 @@ impl Planner {
         Some(self.caches.get(&CacheKey::of(profile, pod))?.is_feasible(node))
     }
 
-    /// The cached rejections of nodes for a pod, and each scoring plug-in's scores of the nodes in `non_zero_requests`,
-    /// for tests that compare the cache with the plain search. `None`: nothing is cached.
+    /// The cached rejections of nodes for a pod, and each scoring plug-in's scores of the nodes in `scored`, for tests
+    /// that compare the cache with the plain search. `None`: nothing is cached.
     pub fn cached_results(
         &self,
         profile: usize,
@@ -186,7 +186,7 @@ impl Planner {
             && self.caches.values().map(TemplateCache::weight).sum::<usize>() > most
     }
 
-    /// How often all nodes and their pods were looked at for a template: once for each template, and again after each
+    /// How often all nodes and their pods were checked for a template: once for each template, and again after each
     /// change that cannot be applied step by step.
     pub fn full_evaluations(&self) -> u64 {
         self.full_evaluations

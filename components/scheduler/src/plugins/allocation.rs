@@ -67,13 +67,13 @@ impl ScoredResource {
     }
 }
 
-/// Whether the score of a pod depends on objects of this kind: on device objects, if devices satisfy a resource that
+/// Whether the score of a pod depends on objects of this kind: device objects matter if devices satisfy a resource that
 /// the pod requests.
 pub fn depends_on(cycle: SchedulingCycle<'_>, resources: &[ResourceWeight], kind: Kind) -> bool {
     let template = &cycle.pod.template;
     let mut named = template.extended_resources().filter(|own| resources.iter().any(|one| one.name == **own));
     match kind {
-        // The class may be the one that the resource had until now.
+        // The changed class may have satisfied the resource before the change.
         Kind::DeviceClass => named.next().is_some(),
         Kind::ResourceClaim | Kind::ResourceSlice => named.any(|own| cycle.snapshot.class_for(own).is_some()),
         _ => false,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub const NAME: &str = "DefaultPreemption";
 
-/// How many nodes are tried at least: a percentage of all, and an absolute number.
+/// The minimum number of nodes that are tried: a percentage of all nodes, and an absolute number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultPreemption {
     pub min_candidate_nodes_percentage: i64,
@@ -225,7 +225,7 @@ pub(crate) fn dry_run(
         victims.sort_by_key(importance);
     }
     if victims.is_empty() {
-        // Every pod may stay: the node was rejected for something that filters do not look at.
+        // All pods may stay: the node was rejected for a reason that these filters do not check.
         let why = format!("expected at least one victim pod on node \"{}\"", node.node.name);
         return Err(Rejection::error("", why));
     }
@@ -263,7 +263,7 @@ fn split_by_budget(cycle: SchedulingCycle<'_>, pods: &[Arc<Pod>]) -> (Vec<Arc<Po
     })
 }
 
-/// How a candidate compares with others: smaller is better. The first number is that of violated budgets.
+/// The rank of a candidate: the smallest is the best. The first number counts victims that violate a disruption budget.
 pub(crate) type CandidateRank = (usize, i64, i64, usize, Reverse<i128>);
 
 impl Candidate {

@@ -229,7 +229,7 @@ pub fn is_usable_on_node(snapshot: &Snapshot, volume: &Volume, node: &str) -> bo
     snapshot.node_named(node).is_none_or(|node| is_usable_on(volume, node))
 }
 
-/// The smallest volume that satisfies a claim on a node, or the one that is reserved for the claim.
+/// The smallest volume that satisfies a claim on a node, or the volume that is reserved for the claim.
 fn matching_volume<'a>(
     snapshot: &'a Snapshot,
     claim: &Claim,

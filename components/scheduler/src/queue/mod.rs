@@ -51,7 +51,7 @@ impl<'a> QueueContext<'a> {
         event.label().filter(|_| event.kind != Kind::Service || self.configuration.profiles.iter().any(waits))
     }
 
-    /// Whether an event may help pods that one of these plug-ins rejected, among pods that the event is not about.
+    /// Whether an event may help pods that one of these plug-ins rejected, other than the event's own pod.
     fn concerns_any(&self, scheduler: &Text, plugins: &[&'static str], event: &ClusterEvent) -> bool {
         let Some(profile) = self.configuration.profile(scheduler) else { return false };
         plugins.iter().any(|name| profile.plugin(name).is_none_or(|plugin| plugin.concerns_other_pods(event)))
@@ -113,7 +113,7 @@ struct QueuedPodInfo {
     arrival: u64,
     /// How many turns of [`TURN_PODS`] pods of its namespace come before its own, while it is active.
     turn: usize,
-    /// The work for this pod in ordinary pods. While it is active, it counts as this many pods.
+    /// The work of scheduling this pod, in ordinary pods. While the pod is active, it counts as this many pods.
     weight: usize,
     counted_weight: usize,
     pub attempts: u32,
@@ -123,7 +123,7 @@ struct QueuedPodInfo {
     rejectors: Arc<[&'static str]>,
     template: u64,
     scheduler_name: Text,
-    /// The number of the first event that must still be looked at if the pod's attempt fails; `u64::MAX`: none.
+    /// The number of the first event that must be checked if the pod's attempt fails; `u64::MAX`: none.
     first_event: u64,
     /// Whether the pod is tried because it has waited for too long.
     flushed: bool,
@@ -139,7 +139,7 @@ const TURN_PODS: usize = 64;
 /// A pod counts as one more pod for each this many terms in its template.
 const WEIGHT_TERMS: usize = 16;
 
-/// The work of finding a node for this pod, in ordinary pods.
+/// The work of finding a node for this pod, in units of one ordinary pod.
 fn weight(pod: &Pod) -> usize {
     1 + pod.template.term_count() / WEIGHT_TERMS
 }
@@ -510,7 +510,7 @@ impl Queue {
         }
     }
 
-    /// A pod that was popped earlier is tried now, on the present state: earlier events need not be kept for it.
+    /// A pod that was popped earlier is tried now, on the present state, so earlier events need not be kept for it.
     /// `false`: the pod is no longer in flight.
     pub fn restart_in_flight(&mut self, key: &Key) -> bool {
         let next_event = self.next_event;
@@ -553,8 +553,8 @@ impl Queue {
         };
         let mut hint_calls = std::mem::take(&mut self.hint_calls);
         let mut is_worth_retrying = || {
-            // The newest event first: for pods that were in flight for long, one of many events mostly helps, and the
-            // newest finds that soonest.
+            // The newest event is checked first. After a pod was in flight for long, mostly one of its many events
+            // helps, and this order finds it soonest.
             let first = self.in_flight_events.front().map_or(from, |(number, _)| *number);
             let known =
                 usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX).min(self.in_flight_events.len());

@@ -13,7 +13,7 @@ pub(super) struct UnschedulableGroup {
     pub gated: bool,
 }
 
-/// The scheduler's name, and the plug-ins that rejected.
+/// The scheduler's name, and the plug-ins that rejected the pods.
 type GroupKey = (Text, Arc<[&'static str]>);
 
 #[derive(Debug, Default)]

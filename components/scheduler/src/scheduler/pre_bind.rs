@@ -18,7 +18,7 @@ use holdfast_world::{Action, Verb};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// How far the volumes and devices that a pod waits for are.
+/// The progress of the volumes and devices that a pod waits for.
 pub(super) enum PreBindProgress {
     Waiting,
     Done,
@@ -74,8 +74,8 @@ impl Scheduler {
         claim.is_none_or(|claim| claim.is_some_and(|claim| !claim.uid.is_empty()))
     }
 
-    /// Writes the pod and the allocation into each of its claims; and into the pod's status, which container has what
-    /// of a claim that was made for it.
+    /// Writes the pod and the allocation into the status of each of its claims. If a claim was made for the pod's
+    /// extended resources, also writes into the pod's status which request of the claim each container uses.
     pub(super) fn allocation_writes(&self, pod: &Pod, reservation: &Reservation, now: Time) -> Vec<Action> {
         let cycle = SchedulingCycle { snapshot: &self.snapshot, pod };
         let claims = dynamic_resources::used_claims(cycle);
@@ -109,7 +109,7 @@ impl Scheduler {
         allocation.encode(claim, class, now)
     }
 
-    /// Removes a pod that is not bound after all from its claims.
+    /// Removes a pod whose binding failed from its claims' `reservedFor`.
     pub(super) fn unreserve(&mut self, pod: &Pod, reservation: &Reservation) {
         for (key, _) in &reservation.devices {
             let Some(claim) = self.snapshot.device_claims.get(key) else { continue };
@@ -124,8 +124,8 @@ impl Scheduler {
         }
     }
 
-    /// Releases the devices of a claim, so that others can be found. A claim that was made for extended resources is
-    /// deleted instead: the next attempt may need other devices.
+    /// Releases the devices of a claim, so that the next attempt can find other devices. A claim that was made for
+    /// extended resources is deleted instead: the next attempt may need other devices.
     pub(super) fn deallocate(&mut self, key: &Key) {
         let Some(claim) = self.snapshot.device_claims.get(key).filter(|claim| !claim.uid.is_empty()) else { return };
         if claim.is_extended {
@@ -144,7 +144,7 @@ impl Scheduler {
         self.requests.send_action(action, Purpose::Ignored);
     }
 
-    /// How far the volumes and devices of a pod in its binding cycle are.
+    /// The progress of the volumes and devices of a pod in its binding cycle.
     pub(super) fn pre_bind_progress(&self, key: &Key) -> PreBindProgress {
         let Some(binding) = self.binding_cycles.get(key) else { return PreBindProgress::Done };
         let volumes = match binding.reservation.volumes.is_empty() {
@@ -232,7 +232,7 @@ impl Scheduler {
     }
 }
 
-/// Binds a volume to a claim, or has one provisioned for the node.
+/// Binds a volume to a claim, or requests that a volume is provisioned for the node.
 fn volume_write(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: &Text) -> Option<Action> {
     let claim = snapshot.volume_claims.get(claim)?;
     let Some(name) = volume else {
@@ -255,7 +255,7 @@ fn volume_write(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: &
         "uid": &*claim.uid,
         "resourceVersion": &*claim.version,
     });
-    // Other claims for this volume are written with its resource version, too: one of the writes is refused.
+    // A write for another claim of this volume names the same resource version, so one of the two writes is refused.
     let metadata = json!({"resourceVersion": &*volume.version, "annotations": {BOUND_BY_CONTROLLER: "yes"}});
     let patch = json!({"metadata": metadata, "spec": {"claimRef": reference}});
     Some(Action::new(&VOLUMES, key, Verb::MergePatch(patch)))

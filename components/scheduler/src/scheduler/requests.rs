@@ -27,7 +27,7 @@ pub enum RequestContent {
 /// The outcome of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RequestOutcome {
-    /// The body of an extender's answer; from the API server only that the request succeeded.
+    /// The request succeeded, with the body of an extender's answer; a request to the API server has none.
     Succeeded(Value),
     /// The API server refused the request.
     Refused(Refusal),

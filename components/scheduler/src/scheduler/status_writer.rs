@@ -4,8 +4,8 @@
 //! bound only while no write is under way.
 //!
 //! The status of a pod with victims may wait for the evictions, but only for seconds: by then the pod may be bound, and
-//! the write is no longer needed. It waits only while many pods are under way, so that other pods need the API server's
-//! time.
+//! the write is no longer needed. It waits only while the scheduler has many pods to handle, which need the API
+//! server's time more.
 
 use super::requests::{Purpose, status_patch};
 use super::{Scheduler, nomination_change};
@@ -17,10 +17,11 @@ use holdfast_value::{Value, json};
 use jiff::Timestamp;
 use std::collections::{HashMap, VecDeque};
 
-/// How long the status of a pod with victims may wait: the pod is tried again after a second at the earliest.
+/// The longest time that the status of a pod with victims may wait. The pod is tried again after a second at the
+/// earliest.
 const DELAY_MAX: Time = 2 * SECOND;
 
-/// Writes of statuses under way, and those that wait.
+/// Pending and waiting writes of statuses.
 #[derive(Debug, Default)]
 pub(super) struct StatusWriter {
     pending: HashMap<Key, PendingStatus>,
@@ -96,7 +97,7 @@ impl Scheduler {
         }
     }
 
-    /// Orders the statuses that need not wait any more.
+    /// Sends the waiting statuses that are due.
     pub(super) fn send_due_statuses(&mut self, is_lightly_loaded: bool, now: Time) {
         while let Some(key) = self.statuses.next_due(is_lightly_loaded, now) {
             self.send_status(&key);
@@ -139,7 +140,7 @@ impl Scheduler {
         self.statuses.pending.insert(key.clone(), pending);
     }
 
-    /// Sends the waiting write, unless a write is under way: then it follows that one.
+    /// Sends the waiting write, unless another write is pending: then the waiting write is sent after that.
     fn send_status(&mut self, key: &Key) {
         let Some(pending) = self.statuses.pending.get_mut(key).filter(|pending| pending.request.is_none()) else {
             return;

@@ -161,8 +161,8 @@ impl Snapshot {
         let is_confirmed = after.is_some() && was_assumed && !self.is_assumed(key);
         let mut before = self.put_pod(key, after.map(Arc::new));
         if is_confirmed && let Some(placed) = &mut before {
-            // Assuming this pod made no event, so pods that wait for it are notified by this one. Therefore the event
-            // reports the pod as unplaced before.
+            // When this pod was assumed, no event was made, so this event must wake the pods that wait for the pod.
+            // Therefore the event says that the pod had no node before.
             Arc::make_mut(placed).node_name = None;
         }
         ObjectChange::Pod(before, self.pods.get(key).cloned())

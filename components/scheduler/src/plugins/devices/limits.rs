@@ -82,7 +82,7 @@ pub(super) struct SearchCost {
     unpaid: u64,
     /// Tries that were charged while the clock stands still.
     charged: u64,
-    /// The rest of the budget at the start of this node.
+    /// The rest of the budget at the start of the search of this node.
     remaining: u64,
     /// The number of tries at which the clock is read next.
     read_clock_at: u64,
@@ -141,7 +141,7 @@ impl SearchCost {
         if self.unpaid < self.remaining { Ok(()) } else { Err(LimitExceeded::BudgetSpent) }
     }
 
-    /// Records the cost of such work.
+    /// Records the cost of work for which [`SearchCost::check_budget`] was called before.
     pub fn add_cost(&mut self, tries: u64) {
         self.unpaid = self.unpaid.saturating_add(tries);
     }
