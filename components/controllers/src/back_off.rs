@@ -8,7 +8,7 @@ const FIRST_MILLIS: i64 = 1_000;
 
 /// Failures of pods by the owner's uid. They are kept in memory only: after a restart waits are short again.
 pub struct BackOffs {
-    /// How many failures in a row are replaced without a wait.
+    /// How many consecutive failures are replaced without a wait.
     at_once: u32,
     max_millis: i64,
     owners: HashMap<String, Failures>,

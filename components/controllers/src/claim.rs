@@ -1,5 +1,5 @@
-//! Ownership by selector: an owner adopts objects that it selects and that have no owner, and releases those that it no
-//! longer selects.
+//! Ownership by selector: an owner adopts the objects that it selects and that have no owner, and releases the objects
+//! that it no longer selects.
 
 use crate::subject::Subject;
 use holdfast_value::json;
@@ -40,7 +40,7 @@ pub struct Claims<'w, V> {
     pub actions: Vec<Action>,
 }
 
-/// Claims those of the candidates that `selects` selects. Candidates belong to the owner or have no controller.
+/// Claims the candidates that `selects` selects. Candidates belong to the owner or have no controller.
 pub fn claim<'w, V: View>(
     owner: Subject<'_>,
     candidates: impl Iterator<Item = Seen<'w, V>>,
@@ -65,7 +65,7 @@ pub fn claim<'w, V: View>(
     claims
 }
 
-/// The objects of a kind that an owner has, and those without a controller that its selector may select.
+/// The objects of a kind that an owner has, and the objects without a controller that its selector may select.
 pub fn candidates<'w, V: View>(
     world: &'w World,
     owner: Subject<'_>,

@@ -97,7 +97,7 @@ fn idle(controller: Box<dyn Controller>, spread: usize) -> (Driver, BTreeSet<Res
     (driver, resources)
 }
 
-/// Plans until nothing is left to plan now, without carrying anything out. Returns the number of plans.
+/// Makes plans until no key is left to plan now, without carrying the plans out. Returns the number of plans.
 fn rest(driver: &mut Driver) -> usize {
     let mut plans = 0;
     // The later times include keys that wait for a batch, and keys with a time of their own.

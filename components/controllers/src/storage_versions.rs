@@ -44,7 +44,7 @@ pub fn rights() -> [Action; 2] {
     ]
 }
 
-/// Plans a StorageVersion at a time.
+/// Each plan is for one StorageVersion.
 #[derive(Default)]
 pub struct StorageVersions {
     answers: Answers,
@@ -147,7 +147,8 @@ impl Controller for StorageVersions {
     }
 }
 
-/// Removes the entries of some servers, and sets the version and condition on which the remaining ones agree.
+/// Removes the entries of some servers, and sets the common encoding version and the condition by the remaining
+/// entries.
 fn forget(status: &mut Map, gone: &[String], generation: &Value, now: Time) {
     let Some(said) = status.get_mut("storageVersions").and_then(Value::as_array_mut) else { return };
     said.retain(|said| !gone.iter().any(|gone| said["apiServerID"] == gone.as_str()));

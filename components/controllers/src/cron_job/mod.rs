@@ -92,8 +92,8 @@ fn listed_place(namespace: &str, name: &str) -> Text {
     format!("{namespace}/{name}").into()
 }
 
-/// How long a CronJob waits after its schedule changed: times of the new schedule that have passed already start
-/// nothing.
+/// How long a CronJob waits after its schedule changed: a time of the new schedule that has already passed starts no
+/// Job.
 fn after_new_schedule(world: &World, change: &Change) -> Option<i64> {
     let times = |cron_job: Seen<'_, CronJob>| (cron_job.spec.schedule.clone(), cron_job.spec.time_zone.clone());
     let (before, after) = (change.before::<CronJob>()?, change.after::<CronJob>()?);
@@ -115,7 +115,7 @@ struct Sync<'w> {
     now: Time,
     status: CronJobStatus,
     plan: Plan,
-    /// Actions after the status is written.
+    /// Actions after the write of the status.
     after: Vec<Action>,
 }
 
@@ -240,7 +240,7 @@ impl<'w> Sync<'w> {
         }
         let last = self.last();
         let deadline = self.cron_job.spec.starting_deadline_seconds;
-        // Times older than the deadline start nothing any more.
+        // Times older than the deadline start no Job any more.
         let since = deadline.map_or(last, |seconds| last.max(self.now.plus_seconds(seconds.saturating_neg())));
         let missed = match Missed::since(since, self.now, |time| clock.next(time)) {
             Ok(missed) => missed,

@@ -133,7 +133,7 @@ struct Sync<'w> {
     hash: String,
     template: Value,
     placement: Placement,
-    /// The set's pods by node, oldest first, without those that have ended and are being deleted.
+    /// The set's pods by node, oldest first, without pods that have ended and are being deleted.
     pods: BTreeMap<&'w str, Vec<Seen<'w, Pod>>>,
     /// The nodes that lack a pod.
     missing: Vec<&'w str>,
@@ -173,7 +173,7 @@ impl<'w> Sync<'w> {
         Sync { world, set, stamp, revisions, hash, template, placement, pods, missing, surplus, made, plan }
     }
 
-    /// The plan, and those of its actions that do not depend on whether pods are created.
+    /// Returns the plan, and the actions of the plan that do not depend on whether pods are created.
     fn run(mut self, back_offs: &mut BackOffs) -> (Plan, Vec<Action>) {
         for node in self.world.all::<Node>() {
             self.settle_node(node, back_offs);
@@ -292,7 +292,8 @@ impl<'w> Sync<'w> {
     }
 
     /// Whether a pod has the present template. The generation label decides only for pods without a hash label, which
-    /// are from before there were hashes. On a pod that an earlier set of the same name made it would mean nothing.
+    /// were created before the hash label existed. On a pod of an earlier set with the same name, the generation would
+    /// be meaningless.
     fn is_updated(&self, pod: Seen<'_, Pod>) -> bool {
         if let Some(hash) = pod.meta().label(POD_REVISION) {
             return hash == self.hash;

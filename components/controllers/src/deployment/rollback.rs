@@ -1,4 +1,5 @@
-//! Rolls back to an older template, as `rollbackTo` of old API versions asks; the request is kept as an annotation.
+//! Rolls back to an older template, as `rollbackTo` of old API versions requests; the request is stored as an
+//! annotation.
 
 use super::history::is_own;
 use super::{Flow, ROLLBACK_TO, STOP, Set, Sync};

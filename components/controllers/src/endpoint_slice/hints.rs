@@ -28,7 +28,7 @@ fn is_shared(service: &Object) -> bool {
     matches!(mode, Some("Auto" | "auto"))
 }
 
-/// The bound of a node's processors, in billionths. No real node has as many.
+/// The maximum number of processors of a node, in billionths. No real node has as many.
 const PROCESSORS_MAX: i128 = 1 << 60;
 
 /// A changed node may change the shares of all zones.

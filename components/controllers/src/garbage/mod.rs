@@ -172,7 +172,7 @@ fn finish_foreground(world: &World, resource: &Resource, object: &Object) -> Pla
     plan
 }
 
-/// The key of an object: its uid, with its namespace, which the work counts for.
+/// The key of an object: its namespace and its uid. The queue shares its time among namespaces.
 fn key(object: &Object) -> Key {
     Key::new(&object.meta.namespace, &object.meta.uid)
 }
@@ -201,8 +201,8 @@ fn is_orphaning(meta: &Meta) -> bool {
     meta.is_deleting() && meta.has_finalizer(ORPHAN)
 }
 
-/// Removes the references that `lost` names. The patch has the version as a precondition, so that no reference that
-/// another writer has added gets lost.
+/// Removes the references for which `lost` is true. The patch has the version as a precondition, so that a reference
+/// that another writer has added is not lost.
 fn without_owners(object: &Object, lost: impl Fn(&Value) -> bool) -> Verb {
     let document = object.document();
     let owners = document["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();

@@ -143,7 +143,7 @@ impl Jobs {
     }
 }
 
-/// Whether a change of a Job is not a change of its spec.
+/// Whether a change of a Job leaves its spec unchanged.
 fn tells_of_itself(change: &Change) -> bool {
     let generation = |job: Option<Seen<'_, Job>>| job.map(|job| (job.meta().uid.to_string(), job.meta().generation));
     generation(change.before::<Job>()) == generation(change.after::<Job>())
