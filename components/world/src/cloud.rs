@@ -17,7 +17,7 @@ pub struct Cluster {
     pub uid: String,
 }
 
-/// Which parts a cloud offers.
+/// The parts that a cloud offers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offers {
     pub instances: bool,
@@ -30,23 +30,23 @@ pub struct Offers {
 /// One request to a cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
-    /// The instance behind a node.
+    /// Reads the instance of a node.
     Instance {
         cluster: Cluster,
         node: NodeRef,
     },
-    /// The zone of the instance, for clouds whose instances do not contain their zone.
+    /// Reads the zone of a node's instance, for clouds whose instances do not contain their zone.
     Zone {
         cluster: Cluster,
         node: NodeRef,
     },
-    /// Makes a load balancer, or changes it to match `wanted`.
+    /// Creates a load balancer, or changes it to match `wanted`.
     EnsureBalancer {
         cluster: Cluster,
         wanted: Arc<Wanted>,
         hosts: Arc<[Host]>,
     },
-    /// Replaces the hosts of a load balancer, and leaves the rest of it.
+    /// Replaces the hosts of a load balancer, and leaves its other properties unchanged.
     UpdateHosts {
         cluster: Cluster,
         wanted: Arc<Wanted>,
@@ -58,7 +58,7 @@ pub enum Call {
         name: String,
         service: ServiceRef,
     },
-    /// All routes of the cluster's network, including other clusters' routes.
+    /// Lists all routes of the cluster's network, including other clusters' routes.
     Routes {
         cluster: Cluster,
     },
@@ -70,7 +70,7 @@ pub enum Call {
         cluster: Cluster,
         route: Route,
     },
-    /// The clusters that have objects in this cloud.
+    /// Lists the clusters that have objects in this cloud.
     Clusters,
 }
 
@@ -177,7 +177,7 @@ pub struct Balancer {
     pub ingress: Vec<Ingress>,
 }
 
-/// An address at which a load balancer takes traffic.
+/// An address at which a load balancer receives traffic.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ingress {
     pub ip: String,
@@ -199,7 +199,7 @@ pub struct IngressPort {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
     pub name: String,
-    /// The cluster to which it belongs; with an empty name if that is unknown.
+    /// The cluster to which it belongs. Its name is empty if the cluster is unknown.
     pub cluster: Cluster,
     pub node: String,
     pub destination: String,

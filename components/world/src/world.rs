@@ -12,8 +12,8 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
 
-/// The objects that components see. Its only owner applies changes between plans, so a plan sees one version. A copy
-/// shares all data; a plan that takes long uses one, so that changes need not wait for it.
+/// The objects that components see. The world's only owner applies changes between plans, so a plan sees one version. A
+/// copy shares all data; a long plan uses a copy, so that changes need not wait for the plan.
 #[derive(Default, Clone)]
 pub struct World {
     collections: BTreeMap<Resource, Collection>,
@@ -50,7 +50,7 @@ struct Collection {
     version: u64,
 }
 
-/// One object before and after a change. Both are `None` if nothing changed.
+/// One object before and after a change. Both are `None` if the object is absent on both sides.
 #[derive(Clone)]
 pub struct Change {
     pub resource: Resource,
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// Applies one version of an object; `None`: it is gone. `version` is that of the event.
+    /// Applies one version of an object; `None`: it is gone. `version` is the version of the event.
     pub fn apply(&mut self, resource: &Resource, key: Key, body: Option<Body>, version: u64, seen: Time) -> Change {
         let after = body.and_then(|body| decode(self.decoders.get(resource).copied(), body, seen)).map(Arc::new);
         let before = self.collection(resource).objects.get(&key).cloned();
@@ -220,8 +220,8 @@ impl World {
         self.collections.entry(resource.clone()).or_default()
     }
 
-    /// Updates the indexes for a change of an object. Values that are equal before and after are not touched, because
-    /// most changes are changes of a status.
+    /// Updates the indexes for a change of an object. Values that are equal before and after stay in the indexes,
+    /// because most changes are changes of a status.
     fn place(&mut self, resource: &Resource, key: &Key, before: Option<&Arc<Object>>, after: Option<&Arc<Object>>) {
         let here = || (resource.clone(), key.clone());
         let uid = |side: Option<&Arc<Object>>| side.map(|object| Text::from(object.meta.uid.as_str()));
@@ -242,7 +242,8 @@ impl World {
                 }
             }
         }
-        // The index has the object itself, so that the dependents of an owner need not be looked up one by one.
+        // The index of owners has the object itself, so that the dependents of an owner need not be looked up one by
+        // one.
         for (owner, object) in is.iter().flatten().zip(after.into_iter().cycle()) {
             match self.owned.get_mut(owner.uid.as_str()) {
                 Some(owned) => _ = owned.insert(here(), object.clone()),
@@ -316,7 +317,7 @@ impl World {
         objects.inspect(|_| self.count_read())
     }
 
-    /// The resources of which the world contains, or may contain, objects.
+    /// The resources whose objects the world contains or may contain.
     pub fn resources(&self) -> impl Iterator<Item = &Resource> {
         self.collections.keys()
     }
@@ -338,7 +339,7 @@ impl World {
         self.owned_by(uid).filter_map(|(_, object)| Seen::of(object))
     }
 
-    /// The objects of a kind that an index holds under a value.
+    /// The objects of a kind that an index has under a value.
     pub fn indexed<V: View>(&self, index: &'static str, value: &str) -> impl Iterator<Item = Seen<'_, V>> + use<'_, V> {
         let keys = self.index_of::<V>(index).and_then(|index| index.found.get(value));
         keys.into_iter().flatten().filter_map(|key| self.get(key))
