@@ -32,9 +32,9 @@ const NODES: &str = "nodes";
 pub struct EndpointSlices {
     triggers: Triggers,
     sharing: hints::Sharing,
-    /// Services that changed, or whose pods changed. An Event about endpoints that are not allocated to zones is repeated
-    /// only for these Services: a plan that a node, or a slice of the previous plan, has caused would repeat the Event
-    /// without need.
+    /// Services that changed, or whose pods changed. An Event about endpoints that are not allocated to zones is
+    /// repeated only for these Services: a plan that a node, or a slice of the previous plan, has caused would repeat
+    /// the Event without need.
     due: BTreeSet<Key>,
     max: usize,
     batch_millis: i64,

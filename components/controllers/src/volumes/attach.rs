@@ -29,8 +29,8 @@ const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// Each plan is for one node.
 pub struct Attacher {
     force_detach: bool,
-    /// Volumes that a node reports in use and that no pod needs, by the names of their attachments, and since when no pod
-    /// needs them.
+    /// Volumes that a node reports in use and that no pod needs, by the names of their attachments, and since when no
+    /// pod needs them.
     unneeded: BTreeMap<Key, BTreeMap<String, Time>>,
     /// The node to which an exclusive volume is being attached, until the attachment is seen.
     promised: BTreeMap<String, Key>,

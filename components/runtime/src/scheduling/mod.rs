@@ -1,7 +1,7 @@
 //! Runs a [`Scheduler`]: passes it changes, outcomes of requests and the time, and sends its requests, many at a time.
 //!
-//! It uses the same two traits as controllers: a [`Feed`] and [`Act`], in the API server's own process or over HTTPS
-//! elsewhere.
+//! The scheduler uses the same two traits as controllers: a [`Feed`] and [`Act`], in the API server's own process, or
+//! over HTTPS in another process.
 
 mod answer;
 pub mod extend;
@@ -34,14 +34,14 @@ use tokio::sync::{Notify, watch};
 const USER: &str = "system:kube-scheduler";
 const FIELD_MANAGER: &str = "kube-scheduler";
 
-/// At this number of pending requests no more pods are tried. It is enough for two full batches of the API server's
-/// log.
+/// With this many pending requests, no more pods are tried. The number is enough for two full batches of the API
+/// server's log.
 const PENDING_REQUESTS_MAX: usize = 1024;
 /// How many changes are applied at a time.
 const CHANGES_AT_ONCE: usize = 256;
 /// The feed is not read while this many changes wait to be applied.
 const WAITING_CHANGES_MAX: usize = 4096;
-/// How long pods are tried before other tasks of this thread run.
+/// How long pods are tried before the other tasks of this thread run.
 const SCHEDULING_TIME: Duration = Duration::from_millis(1);
 
 /// The resources that a scheduler watches.
@@ -143,7 +143,7 @@ impl<F: Feed> Runner<F> {
         self.send_requests();
         if applied || more {
             // News is read without waiting, so that pods are tried on the newest state. While many changes wait here,
-            // news stays in the feed, which bounds it.
+            // news stays in the feed, whose size is limited.
             if self.changes.len() < WAITING_CHANGES_MAX
                 && let Some(news) = self.feed.next().now_or_never()
             {
@@ -190,7 +190,7 @@ impl<F: Feed> Runner<F> {
                     self.changes.extend(known.replace(Vec::new()));
                 }
                 News::Complete => {
-                    // All that existed at the start comes before `Complete`.
+                    // The changes of all objects that existed at the start come before `Complete`.
                     while self.apply_changes() {}
                     self.synced.store(true, Ordering::Relaxed);
                 }

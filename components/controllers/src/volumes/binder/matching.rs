@@ -58,8 +58,8 @@ fn misfit(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeCl
     (!offers_modes(&volume, &claim)).then_some("incompatible accessMode")
 }
 
-/// The best volume for a claim: among the volumes with the fewest access modes, a volume that is reserved for the claim,
-/// or else the smallest. With `is_delayed` the scheduler chooses, so only reserved volumes count.
+/// The best volume for a claim: among the volumes with the fewest access modes, a volume that is reserved for the
+/// claim, or else the smallest. With `is_delayed` the scheduler chooses, so only reserved volumes count.
 pub fn best<'a>(
     world: &'a World,
     claim: Seen<'_, PersistentVolumeClaim>,
