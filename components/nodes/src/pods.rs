@@ -1,4 +1,4 @@
-//! Pods on simulated nodes: the work of their kubelets, or of Stages instead.
+//! Pods on simulated nodes: their kubelets work on them, or Stages instead.
 
 use crate::addresses::Addresses;
 use crate::course::Courses;
@@ -139,7 +139,7 @@ impl Pods {
         };
     }
 
-    /// Admits a new pod to its node, or rejects it; after this it counts as one of the node's pods.
+    /// Admits a new pod to its node, or rejects it. An admitted pod counts as one of the node's pods from then on.
     fn admit(&mut self, world: &World, pod: &Value, key: &Key, node: &str) -> Option<Rejection> {
         let Pods { machines, bound, .. } = self;
         let (machine, bound) = (machines.get(node)?, bound.get_mut(node)?);
@@ -160,7 +160,7 @@ impl Pods {
         rejection
     }
 
-    /// The kubelet's work.
+    /// The kubelet's plan for a pod.
     fn live(&self, pod: &Value, machine: &Machine, seen: &Subject, stamp: Stamp) -> Plan {
         let uid = &seen.object.meta.uid;
         let place = NodeSide {

@@ -420,7 +420,8 @@ fn a_node_says_that_it_begins_once() {
     assert!(trial.take_notes().is_empty());
 }
 
-/// A tenant's object does not make others wait: the Stage pauses in its namespace only, and reports it.
+/// A tenant's object does not delay other tenants' objects: the Stage pauses only in its namespace, and an Event
+/// reports it.
 #[test]
 fn a_stage_that_is_too_much_work_says_so_and_everybody_goes_on() {
     let mut trial = cluster(1);

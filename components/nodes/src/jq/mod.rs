@@ -64,7 +64,7 @@ functions! {
     Type "type" 0, Values "values" 0,
 }
 
-/// The query meets a value that it cannot work with, such as the elements of `null`.
+/// The query cannot work with a value that it meets, such as the elements of `null`.
 struct Fault;
 
 impl From<Spent> for Fault {
@@ -88,7 +88,7 @@ impl Query {
         Budget::new(STEPS_MAX, BYTES_MAX)
     }
 
-    /// The values of the query for a document; none if it meets a value that it cannot work with.
+    /// The values of the query for a document; no values if it meets a value that it cannot work with.
     pub fn values<'a>(&self, document: &'a Value, budget: &Budget) -> Result<Vec<Cow<'a, Value>>, Spent> {
         let found = self.0.run(Cow::Borrowed(document), budget).unwrap_or_default();
         if budget.is_spent() { Err(Spent) } else { Ok(found) }

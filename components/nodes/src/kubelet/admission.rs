@@ -8,7 +8,7 @@ use holdfast_scheduler::object::{StringPool, requests};
 use holdfast_value::{Value, json};
 use holdfast_world::{Shared, Text, Time};
 
-/// The resources and ports that a pod takes of its node.
+/// The resources and ports that a pod uses on its node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Taken {
     resources: Resources,
@@ -70,7 +70,7 @@ impl Room {
         }
     }
 
-    /// Why the node does not admit a pod beside those already admitted.
+    /// Why the node does not admit a pod in addition to the pods that are already admitted.
     pub fn rejects(&self, pod: &Value, wanted: &Taken, others: &[Shared<Taken>]) -> Option<Rejection> {
         let failed = |predicate: &str, why: &str| {
             let message = format!("Predicate {predicate} failed: {why}");

@@ -67,7 +67,7 @@ pub struct Container<'a> {
     ran_since: Option<Time>,
     /// Whether it was running and has been stopped.
     is_stopped: bool,
-    /// The resources that it runs with; a resize may not have been applied yet.
+    /// The resources with which the container runs; a resize may not have been applied yet.
     pub resources: Value,
     /// The container's effective restart policy.
     policy: String,
@@ -277,7 +277,7 @@ impl<'a> Container<'a> {
         (BACKOFF_FIRST_MS << doublings).min(BACKOFF_MAX_MS)
     }
 
-    /// Restarts it for another reason than its own end.
+    /// Restarts the container, which has not ended by itself.
     pub fn replace(&mut self, now: Time) {
         if let State::Running { since } = self.state {
             let reason = "Completed".to_owned();
@@ -306,7 +306,7 @@ impl<'a> Container<'a> {
         };
     }
 
-    /// When a container stops that is asked to stop at `told`; `None` if only the end of the grace period stops it.
+    /// When a container stops if it is asked to stop at `told`; `None`: only the end of the grace period stops it.
     pub fn stopped_at(&self, told: Time) -> Option<Time> {
         match (&self.state, self.behaviour.stop_for) {
             (State::Running { .. }, Span::Forever) => None,

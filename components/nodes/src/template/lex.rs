@@ -64,7 +64,7 @@ fn end_of_action(action: &str) -> Option<usize> {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Token {
-    /// `.a`; the flag says that space precedes it, so that it starts an operand.
+    /// `.a`. The flag is set if a space precedes it, so that it starts an operand.
     Field(String, bool),
     /// `.` alone.
     Dot,
