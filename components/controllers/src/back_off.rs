@@ -14,7 +14,7 @@ pub struct BackOffs {
     owners: HashMap<String, Failures>,
 }
 
-/// The failures of one owner, by the pod's place: a node or an ordinal.
+/// The failures of one owner, by the node or ordinal of the pod.
 struct Failures {
     places: HashMap<String, Failure>,
     /// When old failures were last dropped.
@@ -55,7 +55,7 @@ impl BackOffs {
         Ok(())
     }
 
-    /// Drops the failures of an owner that is gone.
+    /// Drops the failures of a deleted owner.
     pub fn forget(&mut self, uid: &str) {
         self.owners.remove(uid);
     }

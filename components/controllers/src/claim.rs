@@ -6,7 +6,7 @@ use holdfast_value::json;
 use holdfast_world::selector::{labelled_places, selected_places};
 use holdfast_world::{Action, Change, Key, Keys, Meta, Owner, Seen, Selector, Verb, View, World};
 
-/// The index of objects without a controller, by the places where selectors look for them.
+/// The index of objects without a controller, by the values under which selectors look for them.
 const ORPHANS: &str = "orphans";
 /// The index of owners by the labels that they select.
 const SELECTORS: &str = "selectors";
@@ -27,14 +27,14 @@ pub fn index_selectors<K: Managing>(world: &mut World) {
     });
 }
 
-/// A kind whose objects own what their selector selects.
+/// A kind whose objects own the objects that their selector selects.
 pub trait Managing: View {
     fn selector(&self) -> &Selector;
 }
 
 /// The objects of one kind that an owner has.
 pub struct Claims<'w, V> {
-    /// The objects of the owner, including those that the actions adopt.
+    /// The objects of the owner, including the objects that the actions adopt.
     pub mine: Vec<Seen<'w, V>>,
     /// Adoptions and releases.
     pub actions: Vec<Action>,

@@ -43,7 +43,7 @@ impl Paces {
         (made, (made < missing).then(|| now.plus_millis(LOOK_MILLIS)))
     }
 
-    /// Drops the entry of an owner that is gone.
+    /// Drops the entry of a deleted owner.
     pub fn forget(&mut self, uid: &str) {
         self.0.remove(uid);
     }

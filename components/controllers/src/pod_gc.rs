@@ -1,5 +1,5 @@
-//! Deletes pods that no other controller deletes: pods of nodes that are gone, deleted pods that never had a node, and
-//! the oldest finished pods beyond a limit.
+//! Deletes pods that no other controller deletes: pods of nodes that no longer exist, deleted pods that never had a
+//! node, and the oldest finished pods beyond a limit.
 
 use crate::Settings;
 use crate::planted::{Bug, planted};
@@ -12,7 +12,8 @@ use holdfast_world::{
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// How long a node may be gone before its pods are lost: a node that registers again within this time keeps them.
+/// How long a node may be missing before its pods are deleted: a node that registers again within this time keeps its
+/// pods.
 const QUARANTINE_SECONDS: i64 = 40;
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// An index of pods by their node.
@@ -22,7 +23,7 @@ const ENDED: &str = "ended";
 
 /// Each plan is for one pod; the plan for the empty key is for the finished pods.
 pub struct PodCollector {
-    /// How many finished pods are kept; all if it is not positive.
+    /// How many finished pods are kept; all of them if the number is not positive.
     threshold: i64,
     ended: i64,
     /// Missing nodes that pods are bound to, and since when each is missing.

@@ -82,7 +82,7 @@ pub struct Failure {
     pub message: String,
 }
 
-/// Whether a refusal needs no Event: the namespace is terminating, or the object to be deleted is gone.
+/// Whether a refusal needs no Event: the namespace is terminating, or the object to be deleted no longer exists.
 pub fn is_expected(refused: &Refused) -> bool {
     match refused.action.verb {
         Verb::Create(_) => refused.refusal.causes.iter().any(|cause| cause == "NamespaceTerminating"),

@@ -38,7 +38,7 @@ struct QuotaSums {
     used: Usage,
     /// The bytes of all objects of the namespace, if the quota limits them.
     bytes: usize,
-    /// The usage of deleted objects that stops counting before they are gone: when, and how much.
+    /// The usage of deleted objects that stops counting before the objects are removed: when, and how much.
     leaving: BTreeMap<ObjectId, (Time, Usage)>,
 }
 
@@ -232,7 +232,7 @@ fn looked_at(counted: &Counted, object: &Object) -> Value {
     if counted.measure.is_number_alone() { Value::Null } else { object.document() }
 }
 
-/// When an object that is being deleted should be gone.
+/// When an object that is being deleted should be removed.
 fn ends_at(object: &Object) -> Option<Time> {
     let deleted = object.meta.deletion_timestamp?;
     Some(deleted.plus_seconds(object.meta.deletion_grace_period_seconds?.saturating_add(1)))
@@ -295,7 +295,7 @@ mod tests {
     }
 
     /// A user who creates such an object, and moves it into and out of a quota's scope, must not make the quota lose
-    /// the usage of others.
+    /// the usage of other objects.
     #[test]
     fn an_object_that_uses_more_than_can_be_counted_goes_as_it_came() {
         let mut trial = Trial::new().with(ResourceQuotas::default());

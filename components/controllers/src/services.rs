@@ -37,7 +37,7 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys, batch_millis: 
     {
         return;
     }
-    // With unchanged labels the Services before are the same as those now.
+    // If the labels are unchanged, the same Services selected the pod before the change.
     let before = before.filter(|before| after.is_none_or(|after| before.meta().labels != after.meta().labels));
     for pod in [before, after].into_iter().flatten() {
         of_pod(world, pod, keys, batch_millis);

@@ -1,4 +1,4 @@
-//! StorageVersions: removes the entries of API servers that are gone.
+//! StorageVersions: removes the entries of API servers that no longer exist.
 //!
 //! An API server exists as long as its lease exists. The world may lack a lease that exists, so the server is asked.
 
@@ -65,7 +65,7 @@ impl StorageVersions {
         })
     }
 
-    /// The servers in a StorageVersion that are gone.
+    /// The servers in a StorageVersion that no longer exist.
     fn gone<'a>(
         &'a self,
         world: &'a World,

@@ -89,7 +89,7 @@ impl Controller for TaintEviction {
         }
         let node = world.get::<Node>(&Key::cluster(&pod.spec.node_name)).filter(|_| !pod.spec.node_name.is_empty());
         match node.map(|node| patience(&pod, &node)) {
-            // The time limit of a pod continues if its node is gone.
+            // The time limit of a pod continues if its node is deleted.
             None => {}
             Some(Patience::Endless) => plan.notes.extend(self.cancel(key, &meta.resource_version)),
             Some(Patience::None) => {

@@ -45,15 +45,15 @@ pub struct Behaviour {
     pub exit_message: Option<String>,
     /// The delay from the container's start until it is ready.
     pub ready_after: Span,
-    /// When its readiness probe changes its result, in milliseconds since its start.
+    /// When the readiness probe changes its result, in milliseconds since the container's start.
     pub ready_at: Vec<(i64, bool)>,
     /// How long the container takes to stop.
     pub stop_for: Span,
     pub stop_exit_code: i64,
-    /// Whether its `preStop` hook fails.
+    /// Whether the container's `preStop` hook fails.
     pub stop_hook_failed: bool,
     pub usage: Usage,
-    /// A line of its log, the interval at which the line is written, and the maximum number of lines.
+    /// A line of the container's log, the interval at which the line is written, and the maximum number of lines.
     pub log: Option<String>,
     pub log_every: Span,
     pub log_lines: Option<u64>,
@@ -188,7 +188,7 @@ impl BehaviourSettings {
 }
 
 impl Behaviour {
-    /// The behaviour of a container: its pod's settings override those of `everywhere`.
+    /// The behaviour of a container: the pod's settings override the settings of `everywhere`.
     pub fn of(container: &str, everywhere: &BehaviourSettings, pod: &BehaviourSettings) -> Behaviour {
         let mut behaviour = Behaviour::default();
         everywhere.apply(&mut behaviour, container);

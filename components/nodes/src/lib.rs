@@ -1,5 +1,5 @@
-//! Simulated nodes: they register, renew their leases, and take pods through their lives as kubelets do. No container
-//! runs.
+//! Simulated nodes: they register, renew their leases, and give pods the statuses that a kubelet would give them. No
+//! container runs.
 //!
 //! [`kubelet`] computes a pod's status from its present status and the time; [`stage`] computes it instead if users
 //! have written Stages in KWOK's form. The controllers [`Nodes`] and [`Pods`] use them for any number of nodes.

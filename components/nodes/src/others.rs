@@ -21,7 +21,7 @@ pub struct Others {
     scripts: BTreeMap<About, Script>,
     /// The kind of each Stage.
     stages: HashMap<Text, About>,
-    /// The version at which an object is read, and the result. The next plan takes the result.
+    /// The version at which an object is read, and the result. The next plan uses and removes the result.
     read: HashMap<Key, (String, Option<Result<Value, Refusal>>)>,
     /// When this process started, for templates.
     began: Option<Time>,
@@ -134,7 +134,7 @@ impl Controller for Others {
                 plan.notes.extend(script.take_notes());
                 plan
             }
-            // The object is gone, and a change will report that, or the version is not served.
+            // The object was deleted, and a change will report that, or the version is not served.
             Err(refusal) if refusal.is_not_found() => plan,
             Err(refusal) => {
                 let message = format!("its Stages cannot be played: {}", refusal.message);

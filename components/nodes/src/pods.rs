@@ -39,9 +39,9 @@ pub struct Pods {
 enum Bound {
     /// The pod's kubelet has not admitted it yet.
     New,
-    /// Admitted, with the node's resources that the pod takes; `None` if these were not needed yet.
+    /// Admitted, with the node's resources that the pod uses; `None` if they were not needed yet.
     Taken(Option<Shared<Taken>>),
-    /// The pod has ended and takes no resources.
+    /// The pod has ended and uses no resources.
     Over,
 }
 
@@ -130,7 +130,7 @@ impl Pods {
         }
         let resized = change.before::<Pod>().is_some_and(|before| before.meta().generation != pod.meta().generation);
         let bound = self.bound.entry(node).or_default().entry(change.key.clone()).or_insert(Bound::New);
-        // A pod with a start time was admitted already, maybe by an earlier process. A resized pod takes other amounts.
+        // A pod with a start time was admitted already, maybe by an earlier process. A resized pod uses other amounts.
         *bound = match std::mem::replace(bound, Bound::New) {
             _ if pod.is_finished() => Bound::Over,
             Bound::Taken(_) if resized => Bound::Taken(None),

@@ -32,7 +32,7 @@ const PERIOD_MAX_MS: i64 = 1_000_000;
 
 /// The first pause of a Stage in a namespace in which it exceeded its budget.
 const REST_MIN_MS: i64 = 1000;
-/// The longest such pause.
+/// The longest pause of a Stage in a namespace.
 const REST_MAX_MS: i64 = 64_000;
 /// At this number of pauses, pauses that ended long ago are dropped.
 const RESTS_KEPT: usize = 4096;
@@ -314,7 +314,7 @@ impl Work<'_> {
         self.of(stage, |budget| stage.matches(self.document, budget).unwrap_or(false))
     }
 
-    /// Evaluates `ask` for a Stage, within a new budget.
+    /// Runs `ask` for a Stage, within a new budget.
     fn of<T>(&self, stage: &Stage, ask: impl FnOnce(&Budget) -> T) -> T {
         let budget = Query::budget();
         let said = ask(&budget);

@@ -354,7 +354,7 @@ fn a_pod_that_does_not_fit_its_node_fails() {
         (&told["type"], &told["message"], &told["source"]["host"]),
         (&json!("Warning"), &json!(message), &json!("node-0"))
     );
-    // Ended and deleted pods take no resources, also after a restart of the process.
+    // Ended and deleted pods use no resources, also after a restart of the process.
     trial.delete("pods", "a");
     trial.run();
     trial.restart(Pods::new(Arc::new(Template::default())));

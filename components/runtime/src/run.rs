@@ -153,7 +153,7 @@ impl Runtime {
         &self.driver
     }
 
-    /// Runs until it is dropped.
+    /// Runs until the future is dropped.
     pub async fn run(self, feed: impl Feed) {
         self.run_until(feed, std::future::pending()).await;
     }

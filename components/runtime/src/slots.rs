@@ -205,8 +205,8 @@ mod tests {
         let order = |slots: &Arc<Slots>| slots.state().turns.clone();
         let before = order(&slots);
         drop(held);
-        // The first namespace has the slot. The others keep their order: a visit to a namespace would move it to the
-        // end.
+        // The first namespace has the slot. The other namespaces keep their order: a visit to a namespace would move it
+        // to the end.
         assert_eq!(order(&slots), before.range(1..).cloned().collect::<VecDeque<_>>());
         let first = waiting[0].as_mut().now_or_never();
         assert!(first.is_some());

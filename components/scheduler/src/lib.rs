@@ -1,8 +1,9 @@
 //! Chooses the node of each pod like kube-scheduler. Pure: no clock, thread or socket.
 //!
 //! A caller that builds a scheduler on this crate needs five things:
-//! - [`Snapshot`]: everything that decisions rest on. Feed it one object at a time with [`Snapshot::apply`] (kinds and
-//!   their resources: [`object::KINDS`]); each call returns a [`ClusterEvent`], which goes to [`Queue::handle_event`].
+//! - [`Snapshot`]: all objects on which decisions depend. [`Snapshot::apply`] applies one changed object at a time
+//!   (kinds and their resources: [`object::KINDS`]); each call returns a [`ClusterEvent`], which the caller passes to
+//!   [`Queue::handle_event`].
 //! - [`Configuration`]: read with [`Configuration::read`], which reports all errors at once; it has the profiles.
 //! - [`Queue`]: chooses the next pod, by events, hints, gates and back-off.
 //! - [`Planner::plan`], or the plain [`plan`]: returns a [`Plan`] for a pod, which binds it, or says why it cannot be
@@ -11,7 +12,7 @@
 //!
 //! [`Scheduler`] combines these: the caller passes changes, outcomes of requests and the time, and sends the requests
 //! that the scheduler returns, until every pod that fits on a node is bound. The caller reads and writes objects, takes
-//! part in the leader election, and brings the time.
+//! part in the leader election, and passes the time.
 
 pub mod clock;
 pub mod configuration;

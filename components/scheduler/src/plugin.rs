@@ -1,9 +1,9 @@
 //! A plug-in is a small value with a method for each point of the scheduling of a pod.
 //!
-//! At the beginning of a cycle a plug-in looks at the pod and makes a [`Filter`] and a [`Score`], which hold everything
-//! that can be known before a node is looked at. The planner may use them again for the next pod of the same template:
-//! filters and scores that count pods over many nodes are updated when pods are added and removed. Preemption uses the
-//! same calls to check a node without some of its pods.
+//! At the beginning of a cycle a plug-in looks at the pod and makes a [`Filter`] and a [`Score`], which contain
+//! everything that can be computed before any node is checked. The planner may use them again for the next pod of the
+//! same template: filters and scores that count pods over many nodes are updated when pods are added and removed.
+//! Preemption uses the same calls to check a node without some of its pods.
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
@@ -56,7 +56,7 @@ pub const POINTS: [(ExtensionPoint, &str, &str); 12] = [
     (ExtensionPoint::PostBind, "postBind", "PostBindPlugin"),
 ];
 
-/// The answer of a plug-in before nodes are looked at.
+/// The answer of a plug-in before any node is checked.
 pub enum PreFilterResult {
     /// The plug-in has nothing to check for this pod, however nodes and other pods change.
     Skip,
@@ -142,7 +142,7 @@ pub trait Filter: Send {
         cycle.snapshot.node(node).is_some_and(|node| self.check(cycle, node).is_ok())
     }
 
-    /// Whether `check` looks at nothing but the pod and the node.
+    /// Whether `check` reads only the pod and the node.
     fn is_local(&self) -> bool {
         true
     }
@@ -231,8 +231,7 @@ pub trait Score: Send {
         }
     }
 
-    /// Whether `score` looks at nothing but the pod and the node, and scores are brought into range by
-    /// [`Score::normalization`] alone.
+    /// Whether `score` reads only the pod and the node, and [`Score::normalization`] alone brings scores into range.
     fn is_local(&self) -> bool {
         true
     }

@@ -185,7 +185,7 @@ fn affinity_within_a_namespace_costs_other_namespaces_nothing() {
     };
     assert_eq!(about(&cluster.snapshot, "default"), ["r"]);
     assert_eq!(about(&cluster.snapshot, "tenant"), ["r", "p", "q"]);
-    // The terms are removed with their pods and with their node, and come back with the node.
+    // The terms are removed with their pods and with their node, and are added again with the node.
     cluster.snapshot.apply(Kind::Pod, &Key::new("tenant", "q"), None);
     cluster.snapshot.apply(Kind::Node, &Key::cluster("node-0"), None);
     assert!(about(&cluster.snapshot, "tenant").is_empty());

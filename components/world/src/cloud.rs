@@ -107,7 +107,7 @@ pub struct Instance {
     pub kind: String,
     pub zone: Zone,
     pub addresses: Vec<Address>,
-    /// Additional labels for its node.
+    /// Additional labels for the instance's node.
     pub labels: BTreeMap<String, String>,
     pub is_shut_down: bool,
 }
@@ -156,7 +156,7 @@ pub struct Port {
     pub protocol: String,
     pub app_protocol: String,
     pub port: u16,
-    /// The port of each node behind it; 0 if nodes have none.
+    /// The port of each node that receives the load balancer's traffic; 0 if nodes have no port.
     pub node_port: u16,
 }
 
@@ -172,7 +172,7 @@ pub struct Host {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Balancer {
     pub name: String,
-    /// The cluster to which it belongs.
+    /// The cluster to which the load balancer belongs.
     pub cluster: Cluster,
     pub ingress: Vec<Ingress>,
 }
@@ -199,11 +199,11 @@ pub struct IngressPort {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
     pub name: String,
-    /// The cluster to which it belongs. Its name is empty if the cluster is unknown.
+    /// The cluster to which the route belongs. The cluster's name is empty if it is unknown.
     pub cluster: Cluster,
     pub node: String,
     pub destination: String,
-    /// Whether traffic to this destination is dropped because its node is gone.
+    /// Whether traffic to this destination is dropped because its node no longer exists.
     pub blackhole: bool,
 }
 

@@ -53,7 +53,7 @@ pub struct Driver {
 
 struct Member {
     controller: Box<dyn Controller>,
-    /// The kinds that it needs in addition to its resources.
+    /// The kinds that the controller needs in addition to its resources.
     extra_kinds: ExtraKinds,
     /// Whether the controller is making a plan in the background. Until the plan is made, [`Placeholder`] replaces it.
     is_in_background: bool,
@@ -82,7 +82,7 @@ pub struct Written {
 pub enum WriteResult {
     /// The object has this version after the action.
     Version(u64),
-    /// The object is gone. The text is its uid, or empty if the uid is unknown.
+    /// The object was deleted. The text is its uid, or empty if the uid is unknown.
     Gone(Text),
     /// The action changed nothing that a world contains.
     Nothing,
@@ -212,19 +212,19 @@ impl Driver {
         extra_watchers.fold(ExtraKinds::None, ExtraKinds::and)
     }
 
-    /// Applies one version of an object; `None`: it is gone.
+    /// Applies one version of an object; `None`: it was deleted.
     pub fn change(&mut self, resource: &Resource, key: Key, body: Option<Body>, version: u64, now: Time) {
         let change = self.world.apply(resource, key, body, version, now);
         self.notify(change, now);
     }
 
-    /// Replaces all objects of a resource by a list at a version: objects that are not in the list are gone.
+    /// Replaces all objects of a resource by a list at a version: objects that are not in the list were deleted.
     pub fn replace(&mut self, resource: &Resource, objects: Vec<(Key, Body, u64)>, version: u64, now: Time) {
         let changes = self.world.replace(resource, objects, version, now);
         changes.into_iter().for_each(|change| self.notify(change, now));
     }
 
-    /// A resource is no longer served, and its objects are gone.
+    /// A resource is no longer served, and its objects no longer exist.
     pub fn drop_resource(&mut self, resource: &Resource, now: Time) {
         self.replace(resource, Vec::new(), 0, now);
         if !self.watchers.contains_key(resource) {
@@ -370,7 +370,7 @@ impl Driver {
         Some(Task { member: place, key, plan, waited_ms, work })
     }
 
-    /// Registers the namespaces that have keys now with the turns.
+    /// Registers the namespaces that now have keys, so that they get turns.
     fn update_turns(&mut self, now: Time) {
         for (place, member) in self.members.iter_mut().enumerate() {
             for namespace in member.queue.wake(now) {

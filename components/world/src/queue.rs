@@ -29,7 +29,7 @@ impl BackOff {
 }
 
 /// The limit of retries after refusals, for all keys of a namespace together: this many at once, and then one per
-/// interval. client-go's queues have one limit for all keys, which lets one namespace delay the others.
+/// interval. client-go's queues have one limit for all keys, which lets one namespace delay all other namespaces.
 const REFUSED_AT_ONCE: i64 = 100;
 const REFUSED_EVERY_MS: i64 = 100;
 
@@ -136,7 +136,7 @@ impl Queue {
         before
     }
 
-    /// The key succeeded: its count of failures starts at 0 again.
+    /// The key succeeded: the count of its failures starts at 0 again.
     pub fn forget(&mut self, key: &Key) {
         self.failures.remove(key);
     }

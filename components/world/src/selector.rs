@@ -41,7 +41,7 @@ struct Compiled {
     tests: Vec<LabelTest>,
     /// How many of the tests need the label to be present.
     needed: usize,
-    /// The text that it was parsed from.
+    /// The text from which the selector was parsed.
     written: Option<(Form, Box<str>)>,
 }
 
@@ -300,7 +300,7 @@ fn places_of_labels(object: &Object) -> Vec<Text> {
 }
 
 impl World {
-    /// Indexes objects of a kind by their labels, so that [`World::select`] looks only at objects that may be selected.
+    /// Indexes objects of a kind by their labels, so that [`World::select`] reads only objects that may be selected.
     pub fn index_labels<V: View>(&mut self) {
         self.index::<V>(LABELS, places_of_labels);
     }

@@ -454,7 +454,7 @@ impl Trial {
 
 /// The server's part: judging and storing requests.
 impl Trial {
-    /// Carries out a request of any user; returns null if the object is gone after the request.
+    /// Carries out a request of any user; returns null if the request deleted the object.
     pub fn act(&mut self, action: &Action, actor: &Actor) -> Result<Value, Refusal> {
         if let Some((resource, key, _)) = action.absent.iter().find(|absent| self.is_there(absent)) {
             return Err(Refusal::stale(format!("{resource} {key} is there")));
@@ -546,7 +546,7 @@ impl Member {
         Member { driver, actor, resources, known: BTreeSet::new(), revision: None }
     }
 
-    /// Notifies the controller of an object's new state; `None`: it is gone.
+    /// Notifies the controller of an object's new state; `None`: it was deleted.
     fn see(&mut self, state: &State, id: KindId, key: &str, entry: Option<&Arc<Entry>>, now: Time) {
         self.show(state);
         let Some((resource, version)) = self.resource_of(state, id) else { return };

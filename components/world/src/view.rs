@@ -49,7 +49,7 @@ fn meta(bytes: &[u8]) -> Option<Meta> {
     Some(metadata)
 }
 
-/// An object with its view. The view's fields are read through it: `pod.spec.node_name`.
+/// An object with its view. It dereferences to the view, whose fields can be read directly: `pod.spec.node_name`.
 #[derive(Debug)]
 pub struct Seen<'a, V> {
     pub object: &'a Arc<Object>,

@@ -69,7 +69,7 @@ impl Change {
         Seen::of(self.after.as_ref()?)
     }
 
-    /// The newest state of the object: after the change, or before it if the object is gone.
+    /// The newest state of the object: after the change, or before it if the object was deleted.
     pub fn newest(&self) -> Option<&Arc<Object>> {
         self.after.as_ref().or(self.before.as_ref())
     }
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// Applies one version of an object; `None`: it is gone. `version` is the version of the event.
+    /// Applies one version of an object; `None`: it was deleted. `version` is the version of the event.
     pub fn apply(&mut self, resource: &Resource, key: Key, body: Option<Body>, version: u64, seen: Time) -> Change {
         let after = body.and_then(|body| decode(self.decoders.get(resource).copied(), body, seen)).map(Arc::new);
         let before = self.collection(resource).objects.get(&key).cloned();
@@ -157,8 +157,8 @@ impl World {
         Change { resource: resource.clone(), key, before, after }
     }
 
-    /// Replaces all objects of a resource by a list, each with its version; objects that are not in the list are gone.
-    /// Returns the changes.
+    /// Replaces all objects of a resource by a list, each with its version; objects that are not in the list were
+    /// deleted. Returns the changes.
     pub fn replace(
         &mut self,
         resource: &Resource,
@@ -197,7 +197,7 @@ impl World {
         changes
     }
 
-    /// Removes a resource whose objects are gone.
+    /// Removes a resource whose objects no longer exist.
     pub fn hide(&mut self, resource: &Resource) {
         self.collections.remove(resource);
     }
@@ -282,7 +282,7 @@ impl World {
         self.collections.get(resource)?.objects.get(key)
     }
 
-    /// The number of objects that were read since the world was made.
+    /// The number of objects that were read since the world was created.
     pub fn reads(&self) -> u64 {
         self.reads.get()
     }
@@ -355,7 +355,7 @@ impl World {
     }
 }
 
-/// If both sides differ, reports each value of `before` as gone and then each value of `after` as present.
+/// If both sides differ, reports each value of `before` as removed and then each value of `after` as added.
 fn changed<I: IntoIterator<Item = Text> + PartialEq>(before: I, after: I, mut tell: impl FnMut(Text, bool)) {
     if before != after {
         before.into_iter().for_each(|was| tell(was, false));

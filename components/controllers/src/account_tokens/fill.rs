@@ -1,4 +1,4 @@
-//! Fills Secrets that request a service account's token, and deletes such Secrets when their account is gone.
+//! Fills Secrets that request a service account's token, and deletes such Secrets when their account is deleted.
 
 use super::{BY_ACCOUNT, NAME, TYPE, TokenSigner, UID, account_of, index, place};
 use crate::Settings;
@@ -14,8 +14,7 @@ use std::sync::Arc;
 pub struct TokenSecrets {
     signer: Option<Arc<dyn TokenSigner>>,
     root_ca: Option<String>,
-    /// Token Secrets that existed and are gone, with the account that each named, until the account no longer lists
-    /// them.
+    /// Deleted token Secrets, each with the account that it named, until the account no longer lists it.
     gone: BTreeMap<Key, Account>,
 }
 

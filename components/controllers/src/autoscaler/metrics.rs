@@ -1,4 +1,4 @@
-//! Reads metrics, and computes what size each kind of metric proposes.
+//! Reads metrics, and computes the size that each kind of metric proposes.
 
 use super::calculation::{Proposal, Sample, Samples, Usage, by_ratio, milli, per_pod, quantity_text};
 use super::limits::Tolerance;

@@ -200,7 +200,8 @@ impl<'w> Sync<'w> {
         self.status.active.retain(|job| job["uid"] != uid);
     }
 
-    /// The schedule to follow; `Ok(None)`: none for now; `Err`: the Event for an invalid one.
+    /// The schedule to follow; `Ok(None)`: the CronJob follows none at present; `Err`: the Event for an invalid
+    /// schedule.
     #[expect(clippy::result_large_err, reason = "it is told, and then it is gone")]
     fn clock(&self) -> Result<Option<Clock>, Note> {
         let spec = &self.cron_job.view.spec;
@@ -270,7 +271,7 @@ impl<'w> Sync<'w> {
         self.start(time, clock)
     }
 
-    /// When a Job was last started, as far as the status says.
+    /// When a Job was last started, by the status.
     fn last(&self) -> Time {
         self.status.last_schedule_time.or(self.cron_job.meta().creation_timestamp).unwrap_or(self.now)
     }
@@ -362,7 +363,7 @@ impl<'w> Sync<'w> {
         json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": template["spec"]})
     }
 
-    /// Compares the existing Jobs with those that the status lists as active.
+    /// Compares the existing Jobs with the Jobs that the status lists as active.
     fn look_after_active(&mut self, started: Option<&str>) {
         for job in self.jobs.clone() {
             let (uid, name) = (&job.meta().uid, &job.meta().name);

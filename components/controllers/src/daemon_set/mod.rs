@@ -115,7 +115,7 @@ impl Controller for DaemonSets {
         let mut sync = Sync::of(world, set, stamp, Plan::default());
         sync.plan = Plan { notes, ..Plan::default() };
         if pods::concern_pods(refused) {
-            // Surplus pods are deleted even if creations were refused: they may be what fills the quota.
+            // Surplus pods are deleted even if creations were refused: they may be the pods that fill the quota.
             sync.plan.together(self.deletions.remove(key).unwrap_or_default());
             sync.tell();
         }
@@ -256,7 +256,7 @@ impl<'w> Sync<'w> {
         }
     }
 
-    /// Deletes unbound pods for nodes that are gone. No other controller deletes them.
+    /// Deletes unbound pods for nodes that no longer exist. No other controller deletes them.
     fn drop_pods_of_absent_nodes(&mut self) {
         let is_absent = |node: &str| self.world.get::<Node>(&Key::cluster(node)).is_none();
         let absent = self.pods.iter().filter(|(node, _)| is_absent(node)).flat_map(|(_, pods)| pods);
@@ -306,7 +306,7 @@ impl<'w> Sync<'w> {
         pod.is_available(self.set.spec.min_ready_seconds, self.stamp.time)
     }
 
-    /// Deletes old revisions beyond the limit, except those that pods have.
+    /// Deletes old revisions beyond the limit, except the revisions that pods have.
     fn forget_revisions(&mut self) {
         let used: BTreeSet<&str> = self
             .pods

@@ -1,4 +1,4 @@
-//! A ReplicaSet as a Deployment sees it.
+//! A ReplicaSet of a Deployment, with the fields that the Deployment's plan reads.
 
 use crate::subject;
 use holdfast_core::schema::spelling;
@@ -7,7 +7,7 @@ use holdfast_world::views::ReplicaSet;
 use holdfast_world::{Seen, Time};
 use std::cell::OnceCell;
 
-/// The label that distinguishes the pods of one template from those of another.
+/// The label that distinguishes the pods of one template from the pods of other templates.
 pub const TEMPLATE_HASH: &str = "pod-template-hash";
 /// The Deployment's replicas when the set was last scaled.
 pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";

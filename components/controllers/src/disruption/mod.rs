@@ -189,7 +189,7 @@ fn plan_budget(budget: Seen<'_, PodDisruptionBudget>, pods: &[Seen<'_, Pod>], ex
     plan
 }
 
-/// Evicted pods that still exist. A pod that should be gone by now counts again, and is reported.
+/// Evicted pods that still exist. A pod that should be deleted by now counts again, and is reported.
 fn disrupted(
     budget: Seen<'_, PodDisruptionBudget>,
     pods: &[Seen<'_, Pod>],
@@ -273,7 +273,7 @@ fn target(pod: Seen<'_, Pod>) -> Option<Time> {
     is_open.then(|| condition.last_transition_time.unwrap_or(Time::from_second(0)))
 }
 
-/// An Event that several budgets select a pod; the API server refuses to evict such a pod.
+/// The Event that reports that several budgets select a pod; the API server refuses to evict such a pod.
 fn several_note(pod: Seen<'_, Pod>, covering: &[Seen<'_, PodDisruptionBudget>]) -> Option<Note> {
     let [first, _, ..] = covering else { return None };
     let message = format!(

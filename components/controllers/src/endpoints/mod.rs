@@ -190,8 +190,8 @@ fn place(address: &Address) -> AddressId<'_> {
 /// with exactly the same addresses are in one subset.
 pub fn repacked(subsets: &[Subset]) -> Vec<Subset> {
     let mut addresses: BTreeMap<AddressId<'_>, &Address> = BTreeMap::new();
-    // The subsets that offer each port. Ports that the same subsets offer are grouped, so that addresses are looked at
-    // once for each group.
+    // The subsets that offer each port. Ports that the same subsets offer are grouped, so that addresses are read once
+    // for each group.
     let mut by_port: BTreeMap<Option<&SubsetPort>, Vec<usize>> = BTreeMap::new();
     for (number, subset) in subsets.iter().enumerate() {
         for address in subset.addresses.iter().chain(&subset.not_ready_addresses) {

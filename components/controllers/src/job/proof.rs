@@ -107,7 +107,7 @@ mod tests {
             // Another manager has counted the pod already.
             (9, true, &counted, false, true, 1, 0),
             (9, true, &counted, true, true, 1, 1),
-            // The pod's finalizer is gone at the server, so it may be counted; or it is not gone yet.
+            // At the server the pod's finalizer is removed, so the pod may be counted; or it is not removed yet.
             (9, true, &waits, false, true, 1, 0),
             (9, false, &waits, true, true, 0, 1),
         ] {

@@ -125,7 +125,7 @@ impl<'w> Sync<'w> {
         !self.is_indexed() || member.index.is_some_and(|index| index < self.completions())
     }
 
-    /// Counts succeeded and failed pods, including those that are not counted in the status yet.
+    /// Counts succeeded and failed pods, including pods that are not counted in the status yet.
     fn count(&mut self) {
         let status = &self.job.view.status;
         let uncounted = status.uncounted_terminated_pods.clone().unwrap_or_default();

@@ -42,7 +42,7 @@ impl<'w> Tracking<'w> {
         tracking.write()
     }
 
-    /// Adds the listed pods whose finalizer is gone to the counts.
+    /// Adds the listed pods whose finalizer was removed to the counts.
     fn count_released(&mut self) {
         let held = &self.sync.held;
         let clean = |uids: &mut Vec<String>| {

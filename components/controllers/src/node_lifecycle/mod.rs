@@ -1,9 +1,9 @@
 //! Detects lost nodes, and keeps the taints of nodes in line with their conditions.
 //!
-//! A node is alive while its lease is renewed or its Ready condition has new heartbeats. The time at which this
-//! controller received these counts. After too long without either, the node's conditions become Unknown, and its pods
-//! become not ready. NoSchedule taints follow the conditions at once; NoExecute taints, which evict pods, are added
-//! slowly, zone by zone.
+//! A node is alive while its lease is renewed or its Ready condition has new heartbeats. Deadlines count from the time
+//! at which this controller received them. After too long without either, the node's conditions become Unknown, and its
+//! pods become not ready. NoSchedule taints follow the conditions at once; NoExecute taints, which evict pods, are
+//! added slowly, zone by zone.
 
 mod conditions;
 mod taints;
@@ -41,9 +41,9 @@ struct Health {
     uid: String,
     /// When the node was last seen alive.
     seen: Time,
-    /// When a renewal of its lease was last seen.
+    /// When a renewal of the node's lease was last received.
     renewed: Option<Time>,
-    /// Whether the Event about its registration was written.
+    /// Whether the Event about the node's registration was written.
     told: bool,
 }
 

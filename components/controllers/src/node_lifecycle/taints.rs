@@ -42,8 +42,8 @@ pub fn desired(node: Seen<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Pl
     })
 }
 
-/// The list after a change of one effect's taints: of the taints that this controller manages, it has only the wanted
-/// ones. `None`: nothing changes.
+/// The list of taints, where the taints of one effect that this controller manages are replaced by the wanted ones.
+/// `None`: nothing changes.
 fn rewritten(
     node: Seen<'_, Node>,
     effect: &str,

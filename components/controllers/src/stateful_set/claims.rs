@@ -116,8 +116,8 @@ impl<'w> Sync<'w> {
             && self.claim_keys(ordinal).any(|(_, key)| self.claim(&key).is_some_and(is_stale))
     }
 
-    /// Sets the owner of a pod's claims by the retention policy: the set, the pod if it is no longer wanted, or none.
-    /// The Event `told` is written with the last update.
+    /// Sets the owner of a pod's claims by the retention policy: the set, the pod if it is no longer wanted, or no
+    /// owner. The Event `told` is written with the last update.
     pub fn settle_claims(&mut self, ordinal: i64, pod: Seen<'w, Pod>, told: Option<Note>) {
         let holder = self.holder(ordinal);
         let mut updates: Vec<Action> = Vec::new();

@@ -276,8 +276,8 @@ impl<'w> Sync<'w> {
         self.make(&missing, kept);
     }
 
-    /// Deletes a pod that has ended, after a back-off, so that it is created again once it is gone. For a pod that has
-    /// not ended, creates its missing claims.
+    /// Deletes a pod that has ended, after a back-off, so that it is created again once it is removed. For a pod that
+    /// has not ended, creates its missing claims.
     fn keep(&mut self, ordinal: i64, pod: Seen<'w, Pod>, kept: &mut StatefulSets) -> Flow {
         if pod.is_finished() {
             if !pod.meta().is_deleting() {

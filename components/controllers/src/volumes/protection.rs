@@ -42,7 +42,8 @@ fn plan_of(action: Option<Action>) -> Plan {
     Plan { steps: action.into_iter().map(|action| vec![action]).collect(), ..Plan::default() }
 }
 
-/// Each plan is for one claim. A pod without a node does not use its claims; a finished pod uses them until it is gone.
+/// Each plan is for one claim. A pod without a node does not use its claims; a finished pod uses its claims until it is
+/// removed.
 #[derive(Default)]
 pub struct ClaimProtection {
     answers: Answers,

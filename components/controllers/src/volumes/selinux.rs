@@ -109,7 +109,7 @@ impl<'a> Mounts<'a> {
         is_bound.then(|| part(volume.object, &["spec"]))
     }
 
-    /// Each mounted volume with its source and mount; `Err`: its name, because containers disagree about the label.
+    /// Each mounted volume with its source and mount; `Err`: the volume's name, if containers disagree about the label.
     fn volumes(&self) -> Vec<Result<(Source, Mount), String>> {
         let mounted = items(&self.spec["volumes"]).filter_map(|volume| {
             let name = volume["name"].as_str()?;

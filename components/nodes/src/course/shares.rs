@@ -10,7 +10,7 @@ use holdfast_value::Value;
 /// The maximum number of init containers that are run for a later container.
 const EARLIER_MAX: usize = 16;
 /// The maximum number of containers of a pod that are checked for shared volumes. Further containers are treated as if
-/// they shared none.
+/// they shared no volume.
 const CONTAINERS_MAX: usize = 64;
 
 /// The volumes that a container shares with other containers of its pod.

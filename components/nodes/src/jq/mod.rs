@@ -16,7 +16,7 @@ use values::{add, at, call, compare, copy, elements, gathered, product, truth};
 const DEPTH_MAX: usize = 48;
 /// The longest query.
 const LENGTH_MAX: usize = 4096;
-/// The maximum number of values that a Stage's queries may look at for one object, and the maximum number of bytes they
+/// The maximum number of values that a Stage's queries may read for one object, and the maximum number of bytes they
 /// may make or read.
 const STEPS_MAX: usize = 20_000;
 const BYTES_MAX: usize = 8 << 20;

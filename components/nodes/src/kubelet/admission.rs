@@ -1,4 +1,4 @@
-//! Whether a node admits a pod. The scheduler binds only pods that fit; a user who sets `nodeName` may bind others.
+//! Whether a node admits a pod. The scheduler binds only pods that fit; a user who sets `nodeName` may bind any pod.
 
 use holdfast_scheduler::object::labels::Labels;
 use holdfast_scheduler::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources, is_extended};
@@ -17,7 +17,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// The resources of a pod. Pods of one template take the same resources, so they share one value.
+    /// The resources of a pod. Pods of one template use the same resources, so they share one value.
     pub fn by(pod: &Value) -> Shared<Taken> {
         let lists = ["initContainers", "containers"].into_iter();
         let containers = lists.flat_map(|list| pod["spec"][list].as_array().into_iter().flatten());

@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 const NAMESPACE: &str = "kube-system";
 const TOKEN: Duration = Duration::from_secs(3600);
 
-/// Makes clients.
+/// Creates clients.
 #[async_trait]
 pub trait Connect: Send + Sync + 'static {
     /// A client for a controller, whose user agent names it: with a token, or with the credentials of the process.

@@ -1,4 +1,5 @@
-//! Runs a [`Scheduler`]: passes it changes, outcomes of requests and the time, and sends its requests, many at a time.
+//! Runs a [`Scheduler`]: passes changes, outcomes of requests and the time to the scheduler, and sends the scheduler's
+//! requests, many at a time.
 //!
 //! The scheduler uses the same two traits as controllers: a [`Feed`] and [`Act`], in the API server's own process, or
 //! over HTTPS in another process.
@@ -68,7 +69,7 @@ pub struct Work {
     pub pod_resources: Option<Arc<PodResources>>,
 }
 
-/// Schedules pods until it is dropped.
+/// Schedules pods until the future is dropped.
 pub async fn run(work: Work, feed: impl Feed) {
     let (outcomes, received_outcomes) = unbounded_channel();
     let user = Arc::new(User::new(USER, &["system:authenticated"]));
@@ -122,13 +123,13 @@ struct Runner<F> {
     pod_resources: Option<Arc<PodResources>>,
 }
 
-/// The keys of a kind, so that a new list shows which objects are gone.
+/// The keys of a kind, so that a new list shows which objects were deleted.
 struct KnownObjects {
     kind: Kind,
     keys: HashSet<Key>,
 }
 
-/// A changed object; without a body it is gone.
+/// A changed object; without a body, it was deleted.
 struct ObjectChange {
     kind: Kind,
     key: Key,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// Plug-ins with their weights, in order.
 pub type PluginList = Vec<(String, i64)>;
-/// The plug-ins enabled at each point, and the sets in which a v1 document says so.
+/// The plug-ins enabled at each point, and the sets of a v1 document that enable them.
 type PointSets = (BTreeMap<ExtensionPoint, PluginList>, BTreeMap<&'static str, PluginSet>);
 
 /// The profiles, and the location of the Policy that replaces the only profile.

@@ -105,7 +105,7 @@ pub struct Pod {
     pub never_preempts: bool,
     pub gates: Vec<Text>,
     pub deleting: bool,
-    /// Whether the phase is `Succeeded` or `Failed`: then the pod holds no resources any more.
+    /// Whether the phase is `Succeeded` or `Failed`: then the pod uses no resources any more.
     pub finished: bool,
     /// The start time in nanoseconds since 1970.
     pub started: Option<i128>,
@@ -212,7 +212,7 @@ impl Pod {
         &self.key.namespace
     }
 
-    /// The name of the volume claim that is made for one of its ephemeral volumes.
+    /// The name of the volume claim that is created for one of the pod's ephemeral volumes.
     pub fn ephemeral_claim(&self, volume: &str) -> Text {
         format!("{}-{volume}", self.key.name).into()
     }

@@ -16,7 +16,7 @@ struct SumRules {
     default_requests: bool,
     /// Whether pod-level requests replace the sum over the containers.
     pod_level: bool,
-    /// Whether the allocated resources in the status count, too, while a resize is under way.
+    /// Whether the allocated resources in the status count, too, during a resize.
     allocated: bool,
     /// Whether limits are summed instead of requests.
     limits: bool,
@@ -94,8 +94,8 @@ fn sum(pool: &mut StringPool, pod: &Value, rules: SumRules) -> Resources {
             sidecars.add(&of(container, &init));
             starting.raise_to(&sidecars);
         } else {
-            // An init container that ends before the others run cannot be resized, so its allocated resources are not
-            // read.
+            // An init container that ends before the containers run cannot be resized, so its allocated resources are
+            // not read.
             let mut together = sidecars.clone();
             together.add(&of(container, &ContainerStatuses::new()));
             starting.raise_to(&together);

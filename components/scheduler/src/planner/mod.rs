@@ -1,4 +1,4 @@
-//! The decisions of [`crate::plan::plan`], made from a cache that is kept from pod to pod.
+//! Makes the decisions of [`crate::plan::plan`] with a cache, which serves one pod after another.
 //!
 //! Pods of one template get equal answers: which nodes are feasible, and how well each scores, is computed once and
 //! updated by the changes since. The answers of local plug-ins, which look at a node and the pod alone, are cached for
@@ -109,7 +109,7 @@ impl Planner {
     }
 
     /// As [`Planner::plan`], for a pod that is nominated to a node, which is tried first. In the cache of the pod's
-    /// template the pod's own nomination counts against the node, so that node is checked apart from the cache.
+    /// template the pod's own nomination counts against the node, so that node is checked without the cache.
     fn plan_nominated(&mut self, snapshot: &Snapshot, (number, profile): (usize, &Profile), pod: &Pod) -> Plan {
         let template_pod = Pod { uid: "".into(), nominated: None, ..pod.clone() };
         let (cycle, template_cycle) =

@@ -84,7 +84,7 @@ pub fn depends_on(cycle: SchedulingCycle<'_>, resources: &[ResourceWeight], kind
 pub enum Strategy {
     LeastAllocated,
     MostAllocated,
-    /// Points of a line: utilization in percent, and the score there, up to 100.
+    /// Points of a line: the utilization in percent, and the score at this utilization, up to 100.
     RequestedToCapacityRatio(Vec<(i64, i64)>),
 }
 

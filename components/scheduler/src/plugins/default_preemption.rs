@@ -96,7 +96,7 @@ impl DefaultPreemption {
 
     fn try_nodes(&self, search: &NodeSearch<'_>, nodes: &[&NodeInfo], found: &mut Preemption) {
         let candidates_wanted = self.candidates_wanted(nodes.len());
-        // One copy serves all nodes: each trial undoes its changes.
+        // One copy is used for all nodes: each trial undoes its changes.
         let mut filters = search.filters.clone_box();
         let start = first_candidate_node(search.cycle);
         let (before, from) = nodes.split_at(nodes.partition_point(|node| node.id < start));
@@ -238,7 +238,7 @@ fn importance(pod: &Arc<Pod>) -> (Reverse<i64>, i128) {
     (Reverse(pod.priority), pod.started.unwrap_or(i128::MAX))
 }
 
-/// Splits pods into those whose eviction violates a disruption budget, and the others.
+/// Splits pods into the pods whose eviction violates a disruption budget, and all other pods.
 fn split_by_budget(cycle: SchedulingCycle<'_>, pods: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
     let mut remaining: Vec<_> = match pods.first() {
         None => Vec::new(),

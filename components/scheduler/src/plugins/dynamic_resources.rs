@@ -1,4 +1,5 @@
-//! DynamicResources: a pod goes to a node where the devices of its ResourceClaims are, or can be allocated.
+//! DynamicResources: a node is feasible if the devices of the pod's ResourceClaims are on it, or can be allocated on
+//! it.
 
 use super::devices::allocate::{AllocationError, AllocatorError, no_class};
 use super::devices::extended_resources::{self, NodeAllocators};
@@ -98,7 +99,7 @@ impl Plugin for DynamicResources {
             {
                 true
             }
-            // A rule that changed or was deleted may have kept devices from being used.
+            // Before the change, the rule may have made devices unusable for the pod.
             ObjectChange::Other { before: true, .. } => event.kind == Kind::DeviceTaintRule,
             _ => false,
         })
@@ -300,8 +301,8 @@ impl Score for FirstAvailableScore {
     }
 }
 
-/// A claim of the pod whose devices may be released, because they are on nodes where the pod cannot go and no other pod
-/// uses them; `None`: there is none.
+/// A claim of the pod whose devices may be released, because they are on nodes that are infeasible for the pod, and no
+/// other pod uses them; `None`: there is none.
 pub fn claim_to_deallocate(cycle: SchedulingCycle<'_>, diagnosis: &Diagnosis) -> Option<Key> {
     let is_not_on_node = |rejection: &Rejection| {
         rejection.plugin == NAME && rejection.reasons.iter().any(|reason| reason == NOT_ON_NODE)

@@ -74,8 +74,8 @@ impl Score for ImageScore {
         nodes.iter().map(|group| cycle.snapshot.node(group.node).map_or(0, score)).collect()
     }
 
-    /// An image's score changes whenever a node gets it, is added or is removed, so the score depends on more than one
-    /// node.
+    /// An image's score changes whenever a node pulls the image, and whenever a node is added or removed, so the score
+    /// depends on more than one node.
     fn is_local(&self) -> bool {
         false
     }

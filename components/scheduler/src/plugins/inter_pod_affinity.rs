@@ -68,7 +68,7 @@ impl Plugin for InterPodAffinity {
             ObjectChange::Pod(before, after) => {
                 let assigned = |pod: &&Arc<Pod>| pod.node_name.is_some();
                 let (before, after) = (before.as_ref().filter(assigned), after.as_ref().filter(assigned));
-                // The terms are used in place rather than merged: a pod that waits with thousands of terms costs time
+                // The terms are tested one by one and not merged: a pod that waits with thousands of terms costs time
                 // only for pods in the namespaces that they may select.
                 let in_scope = |pod: &Pod| own.scope.includes(&pod.key.namespace);
                 let selects = |term: &PodTerm, pod: &Pod| term_selects(cycle.snapshot, term, pod);
@@ -82,8 +82,8 @@ impl Plugin for InterPodAffinity {
                         && theirs.required_anti.iter().any(|term| selects(term, cycle.pod))
                 };
                 let arrives = after.is_some_and(near) && !before.is_some_and(near);
-                // If the last matching pod is gone, the pod can still be scheduled if it matches its own terms: it is
-                // then the first of its group.
+                // If the last matching pod is deleted, the pod can still be scheduled if it matches its own terms: it
+                // is then the first of its group.
                 let is_first = || own.required.iter().all(|term| selects(term, cycle.pod));
                 let is_first = before.is_some_and(near) && after.is_none() && is_first();
                 let leaves =
@@ -94,7 +94,7 @@ impl Plugin for InterPodAffinity {
                 let keys = own.required.iter().chain(&own.required_anti).map(|term| &term.topology_key);
                 let has_key = |term: &PodTerm| after.labels.get(&term.topology_key).is_some();
                 match before {
-                    // A new node without the topology key has no domain, so no pod on it is near others.
+                    // A new node without the topology key has no domain, so a pod on it is near no other pod.
                     None => {
                         own.required.is_empty() || !own.required_anti.is_empty() || own.required.iter().any(has_key)
                     }
@@ -470,7 +470,7 @@ impl RequiredTerms {
     }
 }
 
-/// Calls `visit` with the pods on nodes: all, or those whose affinity terms may select the pod.
+/// Calls `visit` with all pods on nodes, or only with the pods whose affinity terms may select the pod.
 fn for_each_pod(cycle: SchedulingCycle<'_>, all: bool, mut visit: impl FnMut(&Pod, NodeId)) {
     match all {
         true => cycle.snapshot.nodes().for_each(|node| node.pods.iter().for_each(|pod| visit(pod, node.id))),

@@ -14,7 +14,7 @@ pub const SELECTOR_SPREAD: &str = "SelectorSpread";
 pub const NODE_PREFER_AVOID_PODS: &str = "NodePreferAvoidPods";
 pub const NODE_LABEL: &str = "NodeLabel";
 
-/// Spreads pods that belong together over nodes, and even more over zones.
+/// Spreads the pods of one Service or owner over nodes, and with more weight over zones.
 #[derive(Debug)]
 pub struct SelectorSpread;
 

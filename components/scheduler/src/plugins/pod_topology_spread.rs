@@ -119,7 +119,7 @@ impl Plugin for PodTopologySpread {
 }
 
 impl PodTopologySpread {
-    /// The pod's own constraints, required or preferred ones; the defaults if it has none at all.
+    /// The pod's own constraints, required or preferred ones; the defaults if it has no constraints.
     fn constraints(&self, cycle: SchedulingCycle<'_>, hard: bool) -> Vec<SpreadConstraint> {
         let template = &cycle.pod.template;
         if !template.spread.is_empty() {

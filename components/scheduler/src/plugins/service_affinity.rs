@@ -151,7 +151,8 @@ impl Filter for SameValueFilter {
     }
 }
 
-/// The fewer pods of its Service on nodes with the same value of a label, the better. All labels count equally.
+/// The fewer pods of the pod's Service are on nodes with the same value of a label, the better. All labels count
+/// equally.
 struct DifferentValueScore {
     labels: Arc<[Text]>,
     selector: Option<Labels>,

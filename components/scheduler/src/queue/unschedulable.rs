@@ -9,7 +9,7 @@ pub(super) struct UnschedulableGroup {
     pub template: u64,
     pub rejectors: Arc<[&'static str]>,
     pub scheduler_name: Text,
-    /// Whether its pods must not be tried yet.
+    /// Whether the pods of the group must not be tried yet.
     pub gated: bool,
 }
 

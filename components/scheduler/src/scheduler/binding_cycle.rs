@@ -280,7 +280,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes all steps of the binding cycle that can be taken now.
+    /// Carries out all steps of the binding cycle that are possible now.
     pub(super) fn continue_binding_cycle(&mut self, key: &Key, now: Time) {
         loop {
             let is_idle = self.statuses.is_idle(key) || planted(Bug::BoundBeforeStatus);
@@ -592,7 +592,7 @@ impl Scheduler {
         self.fail_binding_cycle(key, device_failure(why), now);
     }
 
-    /// The pod itself changed: its binding cycle ends when the pod is gone or its own events show a node.
+    /// The pod itself changed: its binding cycle ends when the pod is deleted or its own events show a node.
     pub(super) fn update_binding_cycle(&mut self, key: &Key, now: Time) {
         let Some(binding) = self.binding_cycles.get_mut(key) else { return };
         let same = self.snapshot.pod(binding.key()).is_some_and(|pod| pod.uid == binding.attempt.pod.uid);

@@ -115,8 +115,8 @@ impl Scheduler {
         self.continue_eviction(&preemptor.key, now);
     }
 
-    /// Evicts one victim. A victim whose own binding was not requested yet is only returned to the queue, without a
-    /// request.
+    /// Evicts one victim. If the victim's own binding was not requested yet, the victim only returns to the queue, and
+    /// no request is sent.
     fn evict_victim(&mut self, preemptor: &Key, victim: Arc<Pod>, now: Time) {
         let Some(eviction) = self.evictions.by_preemptor.get_mut(preemptor) else { return };
         if self.binding_cycles.get(&victim.key).is_some_and(|binding| binding.can_be_preempted()) {

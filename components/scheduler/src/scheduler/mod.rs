@@ -132,8 +132,8 @@ impl Scheduler {
         self.snapshot.read_limits();
     }
 
-    /// Applies the new state of an object; `None`: it is gone. Returns the event's name, if pods may wait for such an
-    /// event.
+    /// Applies the new state of an object; `None`: it was deleted. Returns the event's name, if pods may wait for such
+    /// an event.
     pub fn apply_object(&mut self, kind: Kind, key: &Key, object: Option<&Value>, now: Time) -> Option<&'static str> {
         self.store_document(kind, key, object);
         let event = self.snapshot.apply(kind, key, object)?;

@@ -1,4 +1,4 @@
-//! Permit for gangs: pods that keep their nodes reserved until enough others of their gang have nodes.
+//! Permit for gangs: pods keep their nodes reserved until enough other pods of their gang have nodes.
 
 use super::binding_cycle::{BindingCycle, BindingFailure, BindingStage};
 use super::{MetricSample, Scheduler};

@@ -32,9 +32,9 @@ pub(super) enum PreBindStep {
     Write(Vec<Action>),
     /// Writes the allocations into the claims, once all claims exist.
     WriteAllocations,
-    /// Adds the finalizer to claims that have devices now, so that they stay until the devices are released. It comes
-    /// after the allocation: the controller that removes the finalizer from claims without devices would remove it at
-    /// once.
+    /// Adds the finalizer to claims that have devices now, so that the claims stay until the devices are released. This
+    /// step follows the allocation: the controller that removes the finalizer from claims without devices would remove
+    /// it at once.
     AddFinalizers,
 }
 
@@ -67,7 +67,7 @@ impl Scheduler {
         reservation.devices.iter().filter_map(|(claim, _)| finalizer_write(&self.snapshot, claim)).collect()
     }
 
-    /// Whether the claim that is made for the pod exists.
+    /// Whether the claim for the pod's extended resources exists; `true` if the pod needs none.
     pub(super) fn new_claim_exists(&self, reservation: &Reservation) -> bool {
         let claim =
             reservation.new_claim.as_ref().map(|new_claim| self.snapshot.device_claims.get(&new_claim.claim.key));
@@ -209,7 +209,7 @@ impl Scheduler {
             if claim.bound {
                 let volume = Key { namespace: "".into(), name: claim.volume.clone().unwrap_or_default() };
                 match self.snapshot.volumes.get(&volume) {
-                    // The claim's event came before the volume's.
+                    // The claim's event arrived before the volume's event.
                     None => all = false,
                     Some(volume) if !volume_binding::is_usable_on_node(&self.snapshot, volume, node) => {
                         let volume = &volume.name;
@@ -261,7 +261,7 @@ fn volume_write(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: &
     Some(Action::new(&VOLUMES, key, Verb::MergePatch(patch)))
 }
 
-/// Makes the claim for a pod's extended resources.
+/// Creates the claim for a pod's extended resources.
 fn new_claim_write(pod: &Pod, new_claim: &NewClaim) -> Action {
     let requests = new_claim.claim.requests.iter().flat_map(|request| &request.alternatives).map(|sub_request| {
         let exactly =

@@ -8,7 +8,7 @@ use holdfast_world::{Action, Refusal, Resource, Verb};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// A request; its outcome comes with the same number.
+/// A request. The caller reports its outcome with the same number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutgoingRequest {
     pub number: u64,
@@ -58,7 +58,7 @@ pub(super) enum Purpose {
     Eviction(Text),
     /// A call of an extender.
     ExtenderCalls,
-    /// Writing an Event; its outcome is ignored.
+    /// Writing an Event; the outcome is ignored.
     Event,
     /// The outcome is ignored.
     Ignored,

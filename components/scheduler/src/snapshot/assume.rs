@@ -41,7 +41,7 @@ impl Reservation {
 }
 
 impl Snapshot {
-    /// Counts a pod as bound to a node, until its own events say so or [`Snapshot::forget`] is called.
+    /// Counts a pod as bound to a node, until its own events show the binding or [`Snapshot::forget`] is called.
     pub fn assume(&mut self, key: &Key, node: &Text, reservation: &Reservation) {
         let Some(pod) = self.pods.get(key) else { return };
         let assumed = AssumedPod {
@@ -138,7 +138,7 @@ impl Snapshot {
         }
     }
 
-    /// The assumed pod is gone, or bound to another node: frees the volumes and devices that were reserved for it.
+    /// The assumed pod was deleted, or bound to another node: frees the volumes and devices that were reserved for it.
     pub(super) fn drop_assumption(&mut self, key: &Key) {
         if let Some(assumed) = self.assumed.remove(key) {
             self.release(&assumed);

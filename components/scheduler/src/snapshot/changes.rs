@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 #[derive(Debug, Clone)]
 pub enum SnapshotChange {
-    /// A pod came to a node.
+    /// A pod was added to a node.
     PodAdded(NodeId, Arc<Pod>),
-    /// A pod left a node.
+    /// A pod was removed from a node.
     PodRemoved(NodeId, Arc<Pod>),
     /// The node object changed in other fields than its labels and taints; or a pod's nomination to the node began or
     /// ended.

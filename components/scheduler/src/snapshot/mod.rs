@@ -172,7 +172,7 @@ impl Snapshot {
         found.filter_map(|(key, node)| Some((*node, self.pods.get(key)?)))
     }
 
-    /// Whether any node has a label of this key: a key that no node has makes no topology domains.
+    /// Whether any node has a label of this key: a key that no node has defines no topology domain.
     pub fn is_label_of_nodes(&self, key: &Text) -> bool {
         self.label_keys.contains_key(key)
     }

@@ -171,7 +171,7 @@ impl Player {
         self.apply_plan(key, &profile, plan, wanted, &cycles, differences);
     }
 
-    /// Pops pods from the queue until this one comes, and puts the other pods back.
+    /// Pops pods from the queue until this pod is popped, and puts the other pods back.
     fn is_next(&mut self, key: &Key) -> bool {
         self.now += STEP;
         let context = QueueContext { snapshot: &self.cluster.snapshot, configuration: &self.configuration };

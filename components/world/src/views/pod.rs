@@ -258,12 +258,12 @@ pub struct Terminated {
 }
 
 impl Pod {
-    /// Whether none of its containers will run again.
+    /// Whether no container of the pod will run again.
     pub fn is_finished(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }
 
-    /// Whether it has not finished and is not being deleted.
+    /// Whether the pod has not finished and is not being deleted.
     pub fn is_active(&self, meta: &Meta) -> bool {
         !self.is_finished() && !meta.is_deleting()
     }

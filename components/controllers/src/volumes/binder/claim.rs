@@ -30,7 +30,7 @@ impl Binder {
         }
     }
 
-    /// Finds a volume for a claim that names none.
+    /// Finds a volume for a claim that names no volume.
     fn find_volume(&self, world: &World, claim: Claim<'_>, plan: &mut Plan) {
         let class = claim.class(claim.meta()).filter(|class| !class.is_empty());
         let is_delayed = is_delayed(world, claim);
@@ -112,7 +112,8 @@ fn keep_bound(world: &World, claim: Claim<'_>, plan: &mut Plan) {
     }
 }
 
-/// The next of the four writes that bind a volume and a claim; each write can be sent without the answer to the others.
+/// Plans the next of the four writes that bind a volume and a claim. Later writes are made from the documents of
+/// earlier ones, so only a write of the volume's phase is followed by another write in the same plan.
 fn bind(volume: Volume<'_>, claim: Claim<'_>, plan: &mut Plan) {
     let meta = claim.meta();
     let named = volume.spec.claim_ref.as_ref();

@@ -1,4 +1,4 @@
-//! Binds claims to volumes, and reclaims volumes whose claim is gone.
+//! Binds claims to volumes, and reclaims volumes whose claim was deleted.
 //!
 //! A binding takes four writes, and the process may end after any of them: the claim in the volume, the volume's phase,
 //! the volume in the claim, the claim's phase. A partial binding is completed.
@@ -48,8 +48,8 @@ pub struct Binder {
     period_seconds: i64,
     provisioning: bool,
     host_path: bool,
-    /// The free volume that each claim was last planned for, so that each free volume makes a different claim be
-    /// planned.
+    /// The free volume that each claim was last planned for, so that each free volume causes a plan for a different
+    /// claim.
     offered: BTreeMap<Key, Key>,
 }
 

@@ -1,4 +1,4 @@
-//! Provisions volumes for claims that find none.
+//! Provisions volumes for claims for which no volume exists.
 
 use super::{BETA_PROVISIONER, BOUND_BY_CONTROLLER, Binder, PROVISIONED_BY, PROVISIONER, annotate, migration};
 use crate::subject::{Subject, part};

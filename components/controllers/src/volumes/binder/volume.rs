@@ -85,7 +85,7 @@ fn unbind(volume: Volume<'_>, plan: &mut Plan) {
     plan.then(Subject::from(volume).update(document));
 }
 
-/// The claim is gone: releases or reclaims the volume.
+/// The claim was deleted: releases or reclaims the volume.
 fn release(volume: Volume<'_>, plan: &mut Plan) {
     if !matches!(volume.status.phase.as_str(), "Released" | "Failed") {
         return plan.together(volume_phase(volume, "Released", "").into_iter().collect());

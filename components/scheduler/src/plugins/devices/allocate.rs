@@ -28,7 +28,7 @@ const TRIES_PER_DEVICE: u64 = 4;
 /// The length of a source whose compilation counts as one try.
 const SOURCE_PER_TRY: usize = 16;
 
-/// The allocator of a pod: everything that is known before a node is looked at.
+/// The allocator of a pod: everything that can be computed before a node is checked.
 #[derive(Debug)]
 pub struct Allocator {
     claims: Vec<Arc<Claim>>,
@@ -45,11 +45,12 @@ pub struct Allocator {
 #[derive(Debug, Clone)]
 struct Selector {
     expression: Arc<Expression>,
-    /// Whether it comes from the class. Administrators write classes, so the namespace's budget is not charged for it.
+    /// Whether the selector comes from the class. Administrators write classes, so the namespace's budget is not
+    /// charged for it.
     of_class: bool,
 }
 
-/// State that is kept from node to node.
+/// State that the searches of all nodes share.
 #[derive(Debug, Default)]
 struct AllocatorState {
     /// The outcomes of nodes with long searches, with the node's state at that time.
@@ -482,7 +483,7 @@ impl Search<'_> {
         let among = |claims: &[Vec<Pick>]| claims.iter().flatten().any(|pick| pick.candidate == index);
         match self.sub_request(path).1.admin {
             true => !candidate.device.shared && among(&self.chosen[path.claim..=path.claim]),
-            // A device that was chosen with admin access counts as used as well.
+            // A device that was chosen with admin access counts as used, too.
             false => self.is_whole(&candidate.id()) || (!candidate.device.shared && among(&self.chosen)),
         }
     }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// A node is given up after this many tries, because a search that backtracks may take exponential time.
+/// The search of a node ends after this many tries, because a search that backtracks may take exponential time.
 const TRIES_MAX: u64 = 100_000;
 /// The clock is read once in this many tries.
 const CLOCK_INTERVAL: u64 = 512;
@@ -156,7 +156,7 @@ mod tests {
         SearchLimits::new(clock, timeout, namespace.into())
     }
 
-    /// How many tries one node gets until a limit ends them.
+    /// The number of tries on one node until a limit ends the search.
     fn tries(cost: &mut SearchCost, limits: &SearchLimits, budgets: &NamespaceBudgets) -> (u64, Option<LimitExceeded>) {
         cost.next_node(limits, budgets);
         cost.backtrack();

@@ -1,6 +1,6 @@
 //! The device pools that drivers publish: which of their slices exist, for which nodes, and their flaws.
 //!
-//! A snapshot keeps the pools. A changed slice makes only its own pool be gathered again, when a node next needs that
+//! A snapshot keeps the pools. When a slice changes, only its own pool is gathered again, as soon as a node needs that
 //! pool. A search on a node reads only the pools for that node.
 
 use crate::object::device::{Counters, Device, NodeSelection, Slice};
@@ -149,7 +149,7 @@ impl Pool {
         // Within one slice names are unique.
         let several = slices.iter().filter(|slice| !slice.devices.is_empty()).nth(1).is_some();
         let sets = || slices.iter().flat_map(|slice| &slice.counters);
-        // A driver decides how many slices, sets and devices there are, so the counters are put into a map rather than
+        // A driver decides how many slices, sets and devices there are, so the counters are looked up in a map, and not
         // searched for each device.
         let counters: HashMap<Text, Counters> = sets().cloned().collect();
         let known = |device: &Device| {
@@ -171,7 +171,7 @@ impl Pool {
         Pool { driver, name, slices, by_node, for_other_nodes, counters, has_name_twice, has_invalid_counters }
     }
 
-    /// The part of the pool that is for a node; `None`: no slice is.
+    /// The part of the pool that is for a node; `None`: the node has none.
     fn on_node(&self, node: &Node) -> Option<NodePool<'_>> {
         let own = self.by_node.get(&node.name).map(Vec::as_slice).unwrap_or_default();
         let reaches = |slice: &Slice| match slice.node_selection {
@@ -199,7 +199,7 @@ fn has_twice<'a>(mut names: impl Iterator<Item = &'a Text>) -> bool {
 /// The part of a pool that is for a node.
 pub struct NodePool<'a> {
     pub pool: &'a Pool,
-    /// The indexes of its slices for the node.
+    /// The indexes of the pool's slices for the node.
     numbers: Vec<usize>,
     pub flaw: Option<PoolFlaw>,
 }
@@ -224,7 +224,7 @@ impl<'a> NodePool<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolFlaw {
-    /// Some of its slices are missing.
+    /// Some of the pool's slices are missing.
     Incomplete,
     /// The pool contradicts itself.
     Invalid,

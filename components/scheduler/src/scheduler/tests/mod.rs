@@ -86,7 +86,7 @@ impl Scene {
         self.requests.iter().map(show).collect()
     }
 
-    /// Lets all writes of statuses succeed, also those that follow from them.
+    /// Lets all writes of statuses succeed, also the writes that follow.
     fn write_statuses(&mut self) {
         while let Some(at) = self.shown().iter().position(|request| request.contains("/status")) {
             let request = self.requests.remove(at);
@@ -95,7 +95,7 @@ impl Scene {
         }
     }
 
-    /// The condition that is being written for a pod: reason and message.
+    /// The pod's condition in the pending write: reason and message.
     fn refusal_of(&mut self, pod: &str) -> (String, String) {
         let request = self.done(&format!("patch pods/{pod}/status"));
         let condition = &body(&request)["status"]["conditions"][0];
@@ -274,7 +274,7 @@ fn a_refused_binding_frees_the_node_and_the_pod_is_tried_again() {
     scene.scheduler.handle_outcome(told.number, RequestOutcome::Succeeded(Value::Null), scene.now);
     scene.now += 2 * SECONDS;
     scene.run();
-    // Another pod has the node by now: the status says so.
+    // Another pod has the node now, which the status of this pod reports.
     assert!(scene.shown().iter().any(|request| request.starts_with("patch pods/a/status")), "{:#?}", scene.shown());
 }
 
