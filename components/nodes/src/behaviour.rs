@@ -33,7 +33,7 @@ pub enum Pull {
     Fails,
 }
 
-/// The behaviour of one container. By default the container starts at once, is ready at once and does not fail.
+/// The behaviour of one container. By default the container starts at once and is ready at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Behaviour {
     pub pull: Pull,

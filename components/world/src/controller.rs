@@ -74,8 +74,9 @@ impl ExtraKinds {
     }
 }
 
-/// One controller. It knows about the cluster only what is in the world. Other state that it keeps, such as the time at
-/// which it first saw an object, must be dispensable: a new controller without that state must reach the same result.
+/// One controller. All its knowledge of the cluster comes from the world. Other state that it keeps, such as the time
+/// at which it first saw an object, must be dispensable: a new controller without that state must reach the same
+/// result.
 pub trait Controller: Send {
     /// The name in `--controllers`: `deployment-controller`.
     fn name(&self) -> &'static str;

@@ -220,8 +220,8 @@ impl World {
         self.collections.entry(resource.clone()).or_default()
     }
 
-    /// Updates the indexes for a change of an object. Values that are equal before and after stay in the indexes,
-    /// because most changes are changes of a status.
+    /// Updates the indexes for a change of an object. Values that are equal before and after are not touched, because
+    /// most changes are changes of a status.
     fn place(&mut self, resource: &Resource, key: &Key, before: Option<&Arc<Object>>, after: Option<&Arc<Object>>) {
         let here = || (resource.clone(), key.clone());
         let uid = |side: Option<&Arc<Object>>| side.map(|object| Text::from(object.meta.uid.as_str()));

@@ -128,8 +128,8 @@ fn number(pod: Seen<'_, Pod>, annotation: &str) -> Option<i64> {
     Some(i64::from(pod.meta().annotation(annotation)?.parse::<i32>().ok()?))
 }
 
-/// Which active pods to delete so that at least `count` are deleted. One pod of each index stays. No pod without an
-/// index stays.
+/// Chooses active pods to delete, at least `count` of them. In an indexed Job these are all pods without a valid index
+/// and all but one pod of each index, and then as many further pods as are missing, the least advanced first.
 pub fn surplus<'w>(active: &[Member<'w>], count: usize, completions: Option<i64>) -> Vec<Member<'w>> {
     let mut sorted = active.to_vec();
     sorted.sort_by_key(Member::worth);

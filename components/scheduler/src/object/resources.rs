@@ -141,8 +141,8 @@ pub fn is_pod_level(name: &str) -> bool {
     matches!(name, CPU | MEMORY) || name.starts_with("hugepages-")
 }
 
-/// Whether `scalars` counts resources of this name: all except CPU, memory, ephemeral storage and pods, which are
-/// fields.
+/// Whether `scalars` counts resources of this name: extended resources, resources in `kubernetes.io`, huge pages and
+/// attachable volumes.
 pub fn is_scalar(name: &str) -> bool {
     is_extended(name)
         || name.starts_with("hugepages-")

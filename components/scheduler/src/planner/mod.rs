@@ -68,14 +68,14 @@ impl Planner {
         Planner::default()
     }
 
-    /// Chooses a node for a pod, or returns why none is feasible and which pods to evict. `profile` is the profile
+    /// Chooses a node for a pod, or returns why no node is feasible and which pods to evict. `profile` is the profile
     /// with its number; a number must mean the same profile in every call.
     pub fn plan(&mut self, snapshot: &Snapshot, profile: (usize, &Profile), pod: &Pod) -> Plan {
         let (number, profile) = profile;
         let names_nodes = pod.template.node_affinity.as_ref().is_some_and(|terms| named_nodes(terms).is_some());
         // Plan without the cache where its result would not be reused: affinity or the pod itself names nodes, the pod
-        // uses ResourceClaims (each allocation changes what is left), its preferences do not parse, or the profile
-        // checks all nodes.
+        // uses ResourceClaims (each allocation changes what is left), its preferences do not parse, or the profile runs
+        // every filter on a node, even after one has rejected it.
         let uses_devices = !pod.template.claims.is_empty() || snapshot.extended_claim(&pod.uid).is_some();
         let has_invalid_preferences = !pod.template.preference_errors.is_empty();
         if names_nodes || uses_devices || has_invalid_preferences || pod.node_name.is_some() || profile.check_all {

@@ -68,8 +68,8 @@ impl Plugin for ServiceAffinity {
     }
 }
 
-/// The selector of the first Service that selects the pod. Kubernetes takes any such Service; this scheduler the first
-/// by name.
+/// The selector of the first Service that selects the pod. Kubernetes takes any such Service; this scheduler takes the
+/// first by name.
 fn service_of(cycle: SchedulingCycle<'_>) -> Option<&Labels> {
     let Template { namespace, labels, .. } = &*cycle.pod.template;
     let mut selectors =

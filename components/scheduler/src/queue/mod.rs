@@ -386,7 +386,7 @@ impl Queue {
         }
     }
 
-    /// Moves a pod that may be schedulable now to the active queue, or to back-off until that is over, or to gated.
+    /// Moves a pod that may be schedulable now to the active queue, to back-off while its back-off lasts, or to gated.
     fn requeue(&mut self, context: QueueContext<'_>, key: &Key, now: Time) {
         let Some(entry) = self.entries.get(key) else { return };
         let over = self.backoff.is_over(entry.timestamp, entry.failures(), now);

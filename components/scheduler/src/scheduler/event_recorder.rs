@@ -24,8 +24,9 @@ const RECORDED_MAX: usize = 4096;
 /// The longest time that an Event may wait for requests of pods, and the most memory that waiting Events may take.
 const DELAY_MAX: Time = 5 * SECOND;
 pub(super) const WAITING_BYTES_MAX: usize = 32 << 20;
-/// The maximum number of pending writes of Events, so that requests for pods do not queue behind many Events: first
-/// while the scheduler is lightly loaded, then for Events that have waited too long.
+/// The maximum number of pending writes of Events, so that requests for pods do not queue behind many Events. The first
+/// number is the limit while the scheduler is lightly loaded, the second the limit for Events that have waited too
+/// long.
 const UNANSWERED_MAX: usize = 64;
 const LATE_UNANSWERED_MAX: usize = 256;
 

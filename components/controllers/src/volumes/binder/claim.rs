@@ -112,8 +112,8 @@ fn keep_bound(world: &World, claim: Claim<'_>, plan: &mut Plan) {
     }
 }
 
-/// Plans the next of the four writes that bind a volume and a claim. Later writes are made from the documents of
-/// earlier ones, so only a write of the volume's phase is followed by another write in the same plan.
+/// Plans the next of the four writes that bind a volume and a claim. A write of the claim in the volume, or of the
+/// volume in the claim, ends the plan; a later plan continues.
 fn bind(volume: Volume<'_>, claim: Claim<'_>, plan: &mut Plan) {
     let meta = claim.meta();
     let named = volume.spec.claim_ref.as_ref();
