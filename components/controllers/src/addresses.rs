@@ -36,19 +36,20 @@ impl Range {
         self.covers(other) || other.covers(self)
     }
 
-    /// How many ranges with a prefix of `bits` it contains, as a power of two; `None`: it is smaller than one.
+    /// The number of ranges with a prefix of `bits` in this range, as an exponent of two; `None`: this range is smaller
+    /// than one of them.
     pub fn doublings(&self, bits: u32) -> Option<u32> {
         bits.checked_sub(self.bits).filter(|_| bits <= width(self.is_v6))
     }
 
-    /// The range with this index among the ranges with a prefix of `bits` that it contains.
+    /// The range with this index among the ranges with a prefix of `bits` in this range.
     pub fn nth(&self, bits: u32, index: u128) -> Range {
         let first = self.first | index.checked_shl(width(self.is_v6) - bits).unwrap_or(0);
         Range { first, bits, is_v6: self.is_v6 }
     }
 
-    /// The index, among the ranges with a prefix of `bits` that it contains, of the one with the first address of
-    /// `other`.
+    /// The index of the range that has the first address of `other`, among the ranges with a prefix of `bits` in this
+    /// range.
     pub fn index_of(&self, bits: u32, other: &Range) -> u128 {
         (other.first & low(width(self.is_v6) - self.bits)).checked_shr(width(self.is_v6) - bits).unwrap_or(0)
     }

@@ -8,13 +8,13 @@ const FIRST_MILLIS: i64 = 1_000;
 
 /// Failures of pods by the owner's uid. They are kept in memory only: after a restart waits are short again.
 pub struct BackOffs {
-    /// How many failures in a row are replaced without a wait.
+    /// How many consecutive failures are replaced without a wait.
     at_once: u32,
     max_millis: i64,
     owners: HashMap<String, Failures>,
 }
 
-/// The failures of one owner, by the pod's place: a node or an ordinal.
+/// The failures of one owner, by the node or ordinal of the pod.
 struct Failures {
     places: HashMap<String, Failure>,
     /// When old failures were last dropped.
@@ -55,7 +55,7 @@ impl BackOffs {
         Ok(())
     }
 
-    /// Drops the failures of an owner that is gone.
+    /// Drops the failures of a deleted owner.
     pub fn forget(&mut self, uid: &str) {
         self.owners.remove(uid);
     }

@@ -56,7 +56,7 @@ impl BootstrapToken {
     }
 }
 
-/// Plans the one ConfigMap.
+/// Each plan is for the ConfigMap with the connection data.
 pub struct BootstrapSigner;
 
 impl Controller for BootstrapSigner {
@@ -116,7 +116,7 @@ fn detached(content: &str, token: &BootstrapToken) -> String {
     format!("{header}..{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))
 }
 
-/// Plans a token at a time.
+/// Each plan is for one token.
 pub struct BootstrapCleaner;
 
 impl Controller for BootstrapCleaner {

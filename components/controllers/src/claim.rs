@@ -1,12 +1,12 @@
-//! Ownership by selector: an owner adopts objects that it selects and that have no owner, and releases those that it no
-//! longer selects.
+//! Ownership by selector: an owner adopts the objects that it selects and that have no owner, and releases the objects
+//! that it no longer selects.
 
 use crate::subject::Subject;
 use holdfast_value::json;
 use holdfast_world::selector::{labelled_places, selected_places};
 use holdfast_world::{Action, Change, Key, Keys, Meta, Owner, Seen, Selector, Verb, View, World};
 
-/// The index of objects without a controller, by the places where selectors look for them.
+/// The index of objects without a controller, by the values under which selectors look for them.
 const ORPHANS: &str = "orphans";
 /// The index of owners by the labels that they select.
 const SELECTORS: &str = "selectors";
@@ -27,20 +27,20 @@ pub fn index_selectors<K: Managing>(world: &mut World) {
     });
 }
 
-/// A kind whose objects own what their selector selects.
+/// A kind whose objects own the objects that their selector selects.
 pub trait Managing: View {
     fn selector(&self) -> &Selector;
 }
 
 /// The objects of one kind that an owner has.
 pub struct Claims<'w, V> {
-    /// The objects of the owner, including those that the actions adopt.
+    /// The objects of the owner, including the objects that the actions adopt.
     pub mine: Vec<Seen<'w, V>>,
     /// Adoptions and releases.
     pub actions: Vec<Action>,
 }
 
-/// Claims those of the candidates that `selects` selects. Candidates belong to the owner or have no controller.
+/// Claims the candidates that `selects` selects. Candidates belong to the owner or have no controller.
 pub fn claim<'w, V: View>(
     owner: Subject<'_>,
     candidates: impl Iterator<Item = Seen<'w, V>>,
@@ -65,7 +65,7 @@ pub fn claim<'w, V: View>(
     claims
 }
 
-/// The objects of a kind that an owner has, and those without a controller that its selector may select.
+/// The objects of a kind that an owner has, and the objects without a controller that its selector may select.
 pub fn candidates<'w, V: View>(
     world: &'w World,
     owner: Subject<'_>,

@@ -1,5 +1,5 @@
-//! The cost of a change for each controller, in plans and in objects looked at, among many objects that the change does
-//! not concern.
+//! The cost of a change for each controller, as the number of plans and of objects that are read, among many objects
+//! that the change does not concern.
 
 use crate::Settings;
 use holdfast_value::{Value, json};
@@ -12,10 +12,10 @@ const IDLE: usize = 240;
 const SPREADS: [usize; 2] = [4, IDLE];
 /// How many plans one change may cause: for the object, its owner and its dependents.
 const PLANS_MAX: usize = 6;
-/// How many objects may be looked at for one change.
+/// How many objects may be read for one change.
 const READS_MAX: u64 = 100;
 
-/// Controllers that must look at all objects of a kind, and why.
+/// Controllers that must read all objects of a kind, and why.
 const BY_NATURE: [(&str, &str); 3] = [
     ("daemonset-controller", "a set is for every node, and a node for every set"),
     ("resourcequota-controller", "an object is counted by every quota of its namespace"),
@@ -26,7 +26,7 @@ fn now() -> Time {
     Time::from_second(1_795_255_200)
 }
 
-/// Two resources that stand for all others in the worlds of controllers that look at everything.
+/// Two resources that represent all others in the worlds of controllers that read objects of all kinds.
 fn some() -> [Resource; 2] {
     [
         Resource::new("", "v1", "configmaps", "ConfigMap", true),
@@ -97,7 +97,7 @@ fn idle(controller: Box<dyn Controller>, spread: usize) -> (Driver, BTreeSet<Res
     (driver, resources)
 }
 
-/// Plans until nothing is left to plan now, without carrying anything out. Returns the number of plans.
+/// Makes plans until no key is left to plan now, without carrying the plans out. Returns the number of plans.
 fn rest(driver: &mut Driver) -> usize {
     let mut plans = 0;
     // The later times include keys that wait for a batch, and keys with a time of their own.
@@ -124,8 +124,8 @@ fn settings() -> Settings {
     }
 }
 
-/// Idle objects cost nothing: a change takes a few plans and looks at a few objects, however many others there are in
-/// its own and in other namespaces.
+/// Idle objects cost nothing: a change causes a few plans and reads a few objects, however many other objects exist in
+/// its own namespace and in other namespaces.
 #[test]
 fn a_change_costs_what_it_concerns() {
     let mut dear = Vec::new();
@@ -218,7 +218,7 @@ fn large() -> Vec<Value> {
     objects
 }
 
-/// Applies a new version of one object; returns how many plans it causes, and how many objects are looked at.
+/// Applies a new version of one object; returns how many plans it causes, and how many objects are read.
 fn cost(driver: &mut Driver, object: &mut Value, version: u64) -> (usize, u64) {
     object["metadata"]["resourceVersion"] = version.to_string().into();
     let (resource, key) = place(driver, object);
@@ -235,8 +235,8 @@ fn place(driver: &Driver, object: &Value) -> (Resource, Key) {
     (resource, Key::new(part("/metadata/namespace"), part("/metadata/name")))
 }
 
-/// All controllers at once, in a cluster where most is finished: an idle object is planned once and never again by
-/// itself, and a change among ten thousand objects looks at no more of them than among ten.
+/// All controllers together, in a cluster where most objects are finished: an idle object is planned once and never
+/// again without a change, and a change among ten thousand objects reads no more of them than among ten.
 #[test]
 fn ten_thousand_that_are_at_rest_cost_nothing() {
     let mut driver = Driver::new();

@@ -15,7 +15,7 @@ const DISRUPTION: (&str, &str) =
 /// The index of ResourceSlices and ResourceClaims by `driver/pool`.
 const BY_POOL: &str = "pool";
 
-/// Plans a pod at a time.
+/// Each plan is for one pod.
 #[derive(Default)]
 pub struct DeviceTaintEviction {
     /// Pods that are to be deleted later, by key, with their uid.
@@ -139,7 +139,7 @@ fn end(world: &World, pod: Seen<'_, Pod>, now: Time) -> Option<Time> {
             if seconds.is_empty() {
                 return Some(now);
             }
-            // One toleration without an end is enough; otherwise the one that ends first counts.
+            // One toleration without an end is enough; otherwise the toleration that ends first counts.
             let least = seconds.into_iter().collect::<Option<Vec<i64>>>()?.into_iter().min()?;
             Some(taint.time_added.unwrap_or(now).plus_seconds(least))
         })

@@ -13,7 +13,7 @@ use holdfast_world::{Controller, Trial};
 const MANY: i64 = i32::MAX as i64;
 /// The maximum number of pods that one plan of any kind creates.
 const PODS_MAX: usize = 500;
-/// How many plans are carried out: enough for each object's turn to come twice.
+/// How many plans are carried out: enough to plan each object twice.
 const STEPS: usize = 6;
 
 /// An object with the largest numbers, and one with two pods.

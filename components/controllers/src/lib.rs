@@ -1,4 +1,4 @@
-//! The controllers of a cluster: each is a pure plan for one key at a time over a world.
+//! The controllers of a cluster. Each makes pure plans from a world, for one key at a time.
 //!
 //! Each controller has a folder or file; [`all`] lists them. Shared parts: [`claim`] decides ownership, [`pods`]
 //! creates and deletes pods, [`back_off`] delays the replacement of failed pods, [`revisions`] keeps old templates,

@@ -17,7 +17,7 @@ const fn unless_asked(name: &'static str, alias: &'static str) -> ControllerName
     ControllerName { name, alias, by_default: false }
 }
 
-/// All controllers that Kubernetes has, built here or not.
+/// All controllers that Kubernetes has, whether Holdfast has them or not.
 pub const ALL: [ControllerName; 52] = [
     named("serviceaccount-token-controller", "serviceaccount-token"),
     named("endpoints-controller", "endpoint"),
@@ -77,7 +77,7 @@ pub const ALL: [ControllerName; 52] = [
 /// Controllers whose work Holdfast's API server always does itself.
 pub const OF_THE_SERVER: [&str; 2] = ["namespace-controller", "clusterrole-aggregation-controller"];
 
-/// Controllers that are not built, and why.
+/// Controllers that Holdfast does not have, and why.
 pub const LEFT_OUT: [(&str, &str); 8] = [
     ("podcertificaterequest-cleaner-controller", "PodCertificateRequests are not served"),
     (
@@ -99,9 +99,9 @@ const NO_CLOUD: &str = "it is a cloud controller manager's";
 pub struct Choice {
     /// All controllers that can be named.
     all: &'static [ControllerName],
-    /// The names as they were given, in order, aliases replaced.
+    /// The entries in the order of the option, with current names instead of aliases.
     entries: Vec<(bool, &'static str)>,
-    /// Whether controllers without an entry run: `true` with `*`, `false` with `-*` or neither.
+    /// Whether controllers without an entry run: `true` with `*`, `false` with `-*` or without both.
     others: bool,
 }
 
@@ -141,7 +141,7 @@ impl Choice {
         entry.map_or(self.others && by_default, |(wanted, _)| *wanted)
     }
 
-    /// The controllers that are wanted by name.
+    /// The controllers that the option enables by name.
     pub fn named(&self) -> impl Iterator<Item = &'static str> {
         let first = |place: usize, name: &str| self.entries.iter().position(|(_, entry)| *entry == name) == Some(place);
         let wanted: Vec<&'static str> = self

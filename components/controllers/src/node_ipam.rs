@@ -8,13 +8,13 @@ use holdfast_world::views::Node;
 use holdfast_world::{Change, Controller, Key, Keys, Plan, Refused, Resource, Stamp, View, World};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The largest number of node ranges in an IPv6 range, as a power of two.
+/// The largest number of node ranges in an IPv6 range, as an exponent of two.
 const DOUBLINGS_MAX_V6: u32 = 16;
 
-/// Plans a node at a time.
+/// Each plan is for one node.
 pub struct NodeRanges {
     pools: Vec<FamilyRange>,
-    /// The ranges of each node, including those that are not written yet.
+    /// The ranges of each node, including ranges that are not written yet.
     given: BTreeMap<Key, Vec<Range>>,
 }
 
@@ -30,12 +30,12 @@ struct FamilyRange {
     wide: BTreeSet<(u128, u128)>,
     /// Intervals of parts that overlap the ranges of Services.
     kept: Vec<(u128, u128)>,
-    /// Where the next search starts.
+    /// The index at which the next search starts.
     next: u128,
 }
 
 impl NodeRanges {
-    /// `Ok(None)`: node ranges are not allocated here. `Err`: the settings are invalid.
+    /// `Ok(None)`: the settings do not allocate node ranges. `Err`: the settings are invalid.
     pub fn new(settings: &Settings) -> Result<Option<NodeRanges>, String> {
         if !settings.allocate_node_ranges {
             return Ok(None);
@@ -58,7 +58,7 @@ impl NodeRanges {
 }
 
 impl FamilyRange {
-    /// The parts that overlap a range: the first one, and the first one behind them.
+    /// The parts that overlap a range: the index of the first part, and the index after the last one.
     fn parts(&self, range: &Range) -> Option<(u128, u128)> {
         if !self.range.overlaps(range) {
             return None;
@@ -139,7 +139,7 @@ impl Controller for NodeRanges {
         for range in self.given.remove(&change.key).unwrap_or_default() {
             self.pools.iter_mut().for_each(|pool| pool.release(&range));
         }
-        // Other nodes may wait for the range that became free.
+        // Other nodes may wait for the freed range.
         let waiting = world.all::<Node>().filter(|node| node.spec.pod_cidrs.is_empty());
         waiting.for_each(|node| keys.add(node.object.key()));
     }

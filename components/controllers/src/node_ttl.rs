@@ -1,5 +1,5 @@
-//! Annotates nodes with the time for which they may cache Secrets and ConfigMaps. The more nodes there are, the longer
-//! it is.
+//! Annotates nodes with the time for which they may cache Secrets and ConfigMaps. The time grows with the number of
+//! nodes.
 
 use crate::subject::Subject;
 use holdfast_world::views::Node;
@@ -7,8 +7,8 @@ use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Stamp, View,
 
 const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
 
-/// Seconds by the size of the cluster. The sizes overlap, so that a single node that is added and removed does not
-/// change all others.
+/// Seconds by the size of the cluster. The sizes overlap, so that adding and removing a single node does not change all
+/// other nodes.
 const STEPS: [Sizes; 5] = [
     Sizes { from: 0, to: 100, seconds: "0" },
     Sizes { from: 90, to: 500, seconds: "15" },
@@ -23,7 +23,7 @@ struct Sizes {
     seconds: &'static str,
 }
 
-/// Plans a node at a time.
+/// Each plan is for one node.
 #[derive(Default)]
 pub struct NodeTtl {
     nodes: usize,

@@ -1,8 +1,8 @@
 //! Limits how fast an owner creates pods that disappear at once.
 //!
-//! If something deletes pods as soon as they are created (a NoExecute taint, a user), no failed pods are left to count,
-//! and the owner would create pods for ever as fast as they can be written. So each owner has a purse of pods, large
-//! enough for a rollout and another one after it.
+//! If pods are deleted as soon as they are created (by a NoExecute taint, by a user), no failed pods are left to count,
+//! and the owner would create pods for ever as fast as they can be written. So each owner has a budget of pods, here
+//! called its purse, large enough for a rollout and another one after it.
 
 use holdfast_world::Time;
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ struct SpentPods {
 }
 
 impl Paces {
-    /// How many of the missing pods an owner with `wanted` pods creates now, and when to plan again for the others.
+    /// How many of the missing pods an owner with `wanted` pods creates now, and when to plan again for the rest.
     pub fn take(&mut self, uid: &str, wanted: usize, missing: usize, now: Time) -> (usize, Option<Time>) {
         let wanted = i64::try_from(wanted).unwrap_or(i64::MAX / POD / AT_ONCE_TIMES);
         let purse = wanted.saturating_mul(AT_ONCE_TIMES).max(AT_ONCE_MIN).saturating_mul(POD);
@@ -43,7 +43,7 @@ impl Paces {
         (made, (made < missing).then(|| now.plus_millis(LOOK_MILLIS)))
     }
 
-    /// Drops the entry of an owner that is gone.
+    /// Drops the entry of a deleted owner.
     pub fn forget(&mut self, uid: &str) {
         self.0.remove(uid);
     }
@@ -57,12 +57,12 @@ mod tests {
     fn what_does_not_stay_is_made_ever_more_slowly() {
         let mut paces = Paces::default();
         let at = |millis: i64| Time::from_second(1_795_255_200).plus_millis(millis);
-        // A pod that always disappears again.
+        // A pod that is deleted again and again.
         let made: usize = (0..60_000).step_by(10).map(|millis| paces.take("one", 1, 1, at(millis)).0).sum();
         assert!((75..=80).contains(&made), "{made}");
         assert_eq!(paces.take("one", 1, 1, at(60_000)).0, 1);
         assert_eq!(paces.take("one", 1, 1, at(60_000)), (0, Some(at(61_000))));
-        // Other owners are not delayed, nor is one that scales up, nor a large one that replaces its pods.
+        // Other owners are not delayed. Neither is an owner that scales up, nor a large one that replaces its pods.
         assert_eq!(paces.take("two", 1, 1, at(60_000)), (1, None));
         assert_eq!(paces.take("one", 1000, 999, at(60_000)), (999, None));
         for millis in 0..8 {

@@ -1,7 +1,7 @@
 //! Deliberate bugs of controllers, planted one at a time, to prove that the simulation finds each. Never in a normal
 //! build.
 //!
-//! A bug is active in the thread that planted it. The code at its place asks `planted(Bug::…)`, which is `false` at
+//! A bug is active in the thread that planted it. The code of the bug calls `planted(Bug::…)`, which is `false` at
 //! compile time without the feature `planted`, so no trace of it remains.
 
 holdfast_planted::bugs! {
@@ -45,13 +45,13 @@ holdfast_planted::bugs! {
         UnreadyCountsAsHealthy,
         /// A budget counts pods that are being deleted as healthy.
         EvictedPodsCount,
-        /// A CronJob starts a Job beside another one, though `concurrencyPolicy` forbids it.
+        /// A CronJob starts a Job while another one runs, though `concurrencyPolicy` forbids it.
         ForbidIgnored,
         /// The endpoints of a Service include pods that are not ready as ready.
         LeadsToUnready,
         /// A finished Job is deleted before its time to live is over.
         TimeIgnored,
-        /// A quota goes on counting deleted objects.
+        /// A quota continues to count deleted objects.
         UsedForEver,
         /// The pods of a deleted node stay.
         LostPodsStay,

@@ -1,5 +1,5 @@
-//! Deletes pods that no other controller deletes: pods of nodes that are gone, deleted pods that never had a node, and
-//! the oldest finished pods beyond a limit.
+//! Deletes pods that no other controller deletes: pods of nodes that no longer exist, deleted pods that never had a
+//! node, and the oldest finished pods beyond a limit.
 
 use crate::Settings;
 use crate::planted::{Bug, planted};
@@ -12,7 +12,8 @@ use holdfast_world::{
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// How long a node may be gone before its pods are lost: a node that registers again within this time keeps them.
+/// How long a node may be missing before its pods are deleted: a node that registers again within this time keeps its
+/// pods.
 const QUARANTINE_SECONDS: i64 = 40;
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// An index of pods by their node.
@@ -20,12 +21,12 @@ const BY_NODE: &str = "node";
 /// An index of pods that have ended, under one value.
 const ENDED: &str = "ended";
 
-/// Plans a pod at a time, and under the empty key the finished pods.
+/// Each plan is for one pod; the plan for the empty key is for the finished pods.
 pub struct PodCollector {
-    /// How many finished pods are kept; all if it is not positive.
+    /// How many finished pods are kept; all of them if the number is not positive.
     threshold: i64,
     ended: i64,
-    /// Nodes that pods are bound to and that do not exist, and since when.
+    /// Missing nodes that pods are bound to, and since when each is missing.
     away: BTreeMap<String, Time>,
 }
 
@@ -102,8 +103,8 @@ fn is_bound_to_nothing(world: &World, pod: &Pod) -> bool {
 }
 
 impl PodCollector {
-    /// Deletes finished pods of the namespaces with the most of them first, so that one user's many pods do not cost
-    /// another user's. Within a namespace evicted pods are deleted first, then the oldest.
+    /// Deletes finished pods of the namespaces with the most finished pods first, so that one user's many pods do not
+    /// displace another user's. Within a namespace evicted pods are deleted first, then the oldest.
     fn plan_ended(&self, world: &World, plan: &mut Plan) {
         let mut ended: Vec<Seen<'_, Pod>> = world.indexed::<Pod>(ENDED, "").collect();
         let surplus = usize::try_from(self.threshold).map_or(0, |kept| ended.len().saturating_sub(kept));
@@ -118,7 +119,7 @@ impl PodCollector {
         for pod in &ended {
             *left.entry(&pod.object.meta.namespace).or_default() += 1;
         }
-        // Each pod with the number that its namespace has left before the pod is deleted.
+        // Each pod, with the number of finished pods that its namespace has left before the pod is deleted.
         let mut ranked = Vec::with_capacity(ended.len());
         for pod in &ended {
             let left = left.entry(&pod.object.meta.namespace).or_default();
@@ -141,8 +142,8 @@ impl PodCollector {
             Some(node) if meta.is_deleting() && is_out_of_service(node) => fail_and_remove(pod, None, stamp, plan),
             Some(_) => {}
             None => {
-                // A pod created for a node that was gone long before waits as well, because its owner would replace it
-                // at once.
+                // A pod that was created for a node that was already gone waits as long, because its owner would
+                // replace it at once.
                 let away = *self.away.entry(node.clone()).or_insert(stamp.time);
                 let since = meta.creation_timestamp.map_or(away, |made| made.max(away));
                 let until = since.plus_seconds(QUARANTINE_SECONDS);
@@ -161,7 +162,7 @@ fn is_out_of_service(node: Seen<'_, Node>) -> bool {
         && !Condition::is_true(&node.status.conditions, "Ready")
 }
 
-/// The index for [`pods_on`].
+/// Makes the index for [`pods_on`].
 pub fn index_by_node(world: &mut World) {
     world.index::<Pod>(BY_NODE, |object| {
         let node = object.view::<Pod>().map(|pod| pod.spec.node_name.as_str());
@@ -273,7 +274,7 @@ mod tests {
         assert_eq!(trial.names("pods"), ["first"]);
     }
 
-    /// Pods for nodes that never existed leave nothing in memory.
+    /// Nodes that no pod is bound to take no memory.
     #[test]
     fn of_a_node_that_no_pod_is_for_nothing_is_remembered() {
         let mut world = World::default();

@@ -5,7 +5,7 @@ use holdfast_value::{Value, json};
 use holdfast_world::views::Pod;
 use holdfast_world::{Action, Key, Refused, Seen, Time, Verb, View};
 
-/// The longest name, and so the longest prefix of a generated one.
+/// The longest name, and so the longest prefix of a generated name.
 const NAME_MAX: usize = 253;
 
 /// A pod from a template, owned by `owner`, with a name that the server generates.
@@ -64,7 +64,7 @@ pub fn refusals(owner: Subject<'_>, refused: &[Refused]) -> (Vec<holdfast_world:
     (notes, first)
 }
 
-/// Whether the creation or deletion of a pod was refused: the status is then written without waiting for it to succeed.
+/// Whether the creation or deletion of a pod was refused: the status is then written without a success.
 pub fn concern_pods(refused: &[Refused]) -> bool {
     let changes_pods =
         |refused: &Refused| matches!(refused.action.verb, Verb::Create(_) | Verb::Delete { .. }) && is_pod(refused);
@@ -82,7 +82,7 @@ pub struct Failure {
     pub message: String,
 }
 
-/// Whether a refusal needs no Event: the namespace is terminating, or the object to be deleted is gone.
+/// Whether a refusal needs no Event: the namespace is terminating, or the object to be deleted no longer exists.
 pub fn is_expected(refused: &Refused) -> bool {
     match refused.action.verb {
         Verb::Create(_) => refused.refusal.causes.iter().any(|cause| cause == "NamespaceTerminating"),

@@ -13,7 +13,7 @@ const MANAGER: &str = "validatingadmissionpolicy-status";
 /// The index of CustomResourceDefinitions by group.
 const GROUP: &str = "policies/group";
 
-/// Plans a policy at a time.
+/// Each plan is for one policy.
 pub struct PolicyStatus;
 
 impl Controller for PolicyStatus {

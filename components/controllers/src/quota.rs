@@ -1,7 +1,7 @@
 //! Counts how much namespaces use of the resources that their quotas limit.
 //!
-//! A sum is kept for each quota and updated with every change of an object that the quota covers, so a change needs no
-//! look at the other objects of the namespace. If a quota's limits change, the sum is computed again from all objects.
+//! A sum is kept for each quota and updated with every change of an object that the quota covers, so a change need not
+//! read the other objects of the namespace. If a quota's limits change, the sum is computed again from all objects.
 
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
@@ -17,7 +17,7 @@ use holdfast_world::{
 };
 use std::collections::BTreeMap;
 
-/// Plans a quota at a time.
+/// Each plan is for one quota.
 #[derive(Default)]
 pub struct ResourceQuotas {
     tallies: BTreeMap<Key, QuotaSums>,
@@ -38,7 +38,7 @@ struct QuotaSums {
     used: Usage,
     /// The bytes of all objects of the namespace, if the quota limits them.
     bytes: usize,
-    /// Usage of objects being deleted that stops counting before they are gone: when, and how much.
+    /// The usage of deleted objects that stops counting before the objects are removed: when, and how much.
     leaving: BTreeMap<ObjectId, (Time, Usage)>,
 }
 
@@ -51,7 +51,8 @@ impl Controller for ResourceQuotas {
         "resourcequota_primary"
     }
 
-    /// The resources whose objects' content is counted, as whole objects; for all others the metadata is enough.
+    /// The resources whose objects this controller needs whole, because it counts their content; for all others the
+    /// metadata is enough.
     fn resources(&self) -> Vec<Resource> {
         let quotas = ResourceQuota::resource();
         let whole = registry().iter().filter(|(_, kind)| !kind.measure.is_number_alone());
@@ -190,7 +191,7 @@ impl QuotaSums {
         self.used.subtract(&usage);
     }
 
-    /// Stops counting objects that should have ended by now, except for the number of objects.
+    /// Removes the usage of objects that should have ended by now, except for the number of objects.
     fn let_go(&mut self, now: Time) {
         let left: Vec<ObjectId> =
             self.leaving.iter().filter(|(_, (end, _))| *end <= now).map(|(place, _)| place.clone()).collect();
@@ -231,7 +232,7 @@ fn looked_at(counted: &Counted, object: &Object) -> Value {
     if counted.measure.is_number_alone() { Value::Null } else { object.document() }
 }
 
-/// When an object that is being deleted should be gone.
+/// When an object that is being deleted should be removed.
 fn ends_at(object: &Object) -> Option<Time> {
     let deleted = object.meta.deletion_timestamp?;
     Some(deleted.plus_seconds(object.meta.deletion_grace_period_seconds?.saturating_add(1)))
@@ -294,7 +295,7 @@ mod tests {
     }
 
     /// A user who creates such an object, and moves it into and out of a quota's scope, must not make the quota lose
-    /// the usage of others.
+    /// the usage of other objects.
     #[test]
     fn an_object_that_uses_more_than_can_be_counted_goes_as_it_came() {
         let mut trial = Trial::new().with(ResourceQuotas::default());

@@ -21,7 +21,7 @@ const CLAIM: &str = "claim:";
 /// The longest prefix of a generated name that keeps the whole name a valid label.
 const BASE_MAX: usize = 57;
 
-/// Plans a pod or a claim at a time.
+/// Each plan is for one pod or one claim.
 #[derive(Default)]
 pub struct ResourceClaims {
     answers: Answers,
@@ -170,7 +170,7 @@ fn plan_pod(world: &World, pod: Seen<'_, Pod>, read: Read<'_>, plan: &mut Plan) 
     Ok(())
 }
 
-/// Whether the claim exists that a pod's status names. If the world's claims are older than the pod, the world may lack
+/// Whether the claim that a pod's status names exists. If the world's claims are older than the pod, the world may lack
 /// the claim, so the server is asked: a pod with two claims for the same entry would hold devices twice.
 fn is_there(world: &World, pod: Seen<'_, Pod>, name: &str, read: Read<'_>) -> Result<bool, Ask> {
     let (resource, namespace) = (ResourceClaim::resource(), &pod.meta().namespace);
@@ -219,8 +219,8 @@ fn from_template(world: &World, pod: Seen<'_, Pod>, claim: &PodClaim, template: 
     Ok(Action::new(resource, Key::new(namespace, ""), Verb::Create(body)))
 }
 
-/// A prefix with both names shortened in proportion, so that a part of each is left. A shortened prefix has no hyphen
-/// before the generated suffix.
+/// The prefix of a generated name. If it is too long, both names are shortened in proportion, so that a part of each is
+/// left. A shortened prefix has no hyphen before the generated suffix.
 fn base_of(pod: &str, claim: &str) -> String {
     let whole = format!("{pod}-{claim}-");
     if whole.len() <= BASE_MAX {

@@ -17,7 +17,7 @@ const NAME_MAX: usize = 253;
 /// The length to which longer names are cut before the hash is added.
 const BASE_MAX: usize = 223;
 
-/// The revisions of one owner, oldest first, and the one of its present template.
+/// The revisions of one owner, oldest first, and the revision of its present template.
 pub struct Revisions<'w> {
     pub known: Vec<Seen<'w, ControllerRevision>>,
     pub present: Present<'w>,

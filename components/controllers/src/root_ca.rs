@@ -13,7 +13,7 @@ const DESCRIBED: &str = "Contains a CA bundle that can be used to verify the kub
                          endpoints such as the internal service IP or kubernetes.default.svc. No other usage is \
                          guaranteed across distributions of Kubernetes clusters.";
 
-/// Plans a namespace at a time.
+/// Each plan is for one namespace.
 pub struct RootCa {
     certificates: Option<String>,
 }

@@ -6,7 +6,7 @@ use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Stam
 
 const DEFAULT: &str = "default";
 
-/// Plans a namespace at a time.
+/// Each plan is for one namespace.
 pub struct DefaultAccounts;
 
 impl Controller for DefaultAccounts {

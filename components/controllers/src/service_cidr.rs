@@ -1,4 +1,4 @@
-//! Sets the condition of ServiceCIDRs to ready, and keeps those whose addresses are in use from being deleted.
+//! Sets the condition of ServiceCIDRs to ready, and protects ServiceCIDRs whose addresses are in use from deletion.
 
 use crate::addresses::Range;
 use crate::subject::Subject;
@@ -10,10 +10,10 @@ use std::net::IpAddr;
 
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
 const MANAGER: &str = "service-cidr-controller";
-/// How long the allocators of addresses may take to learn that a range is being deleted.
+/// The time after which all allocators of addresses know that a range is being deleted.
 const GRACE_SECONDS: i64 = 10;
 
-/// Plans a range at a time.
+/// Each plan is for one range.
 pub struct ServiceRanges;
 
 impl Controller for ServiceRanges {
@@ -31,7 +31,7 @@ impl Controller for ServiceRanges {
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<ServiceCIDR>() {
-            // A new range may free others to be deleted; a deleted one may block them.
+            // A new range may allow the deletion of other ranges; a deleted range may prevent it.
             keys.add(change.key.clone());
         } else if change.before.is_some() == change.after.is_some() {
             return;

@@ -37,7 +37,7 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys, batch_millis: 
     {
         return;
     }
-    // With unchanged labels the Services before are the same as those now.
+    // If the labels are unchanged, the same Services selected the pod before the change.
     let before = before.filter(|before| after.is_none_or(|after| before.meta().labels != after.meta().labels));
     for pod in [before, after].into_iter().flatten() {
         of_pod(world, pod, keys, batch_millis);
@@ -51,7 +51,7 @@ pub fn of_pod(world: &World, pod: Seen<'_, Pod>, keys: &mut Keys, batch_millis: 
     }
 }
 
-/// All fields of a pod that endpoints show.
+/// All fields of a pod that matter to endpoints.
 fn visible<'a>(pod: Seen<'a, Pod>) -> impl PartialEq + use<'a> {
     let (meta, spec, status) = (pod.meta(), &pod.view.spec, &pod.view.status);
     let ips: Vec<&str> = status.pod_ips.iter().map(|ip| ip.ip.as_str()).chain([status.pod_ip.as_str()]).collect();
@@ -59,7 +59,7 @@ fn visible<'a>(pod: Seen<'a, Pod>) -> impl PartialEq + use<'a> {
     (&meta.uid, &meta.labels, &spec.node_name, &spec.hostname, &spec.subdomain, ips, state)
 }
 
-/// Whether a pod has an endpoint at all.
+/// Whether a pod has an endpoint.
 pub fn is_shown(pod: Seen<'_, Pod>, terminating_too: bool) -> bool {
     let has_address = !pod.status.pod_ip.is_empty() || !pod.status.pod_ips.is_empty();
     has_address && !pod.is_finished() && (terminating_too || !pod.meta().is_deleting())
@@ -94,7 +94,7 @@ pub fn target(pod: Seen<'_, Pod>) -> TargetRef {
 /// Service with twenty thousand ports over pods whose ports all differ would take gigabytes to write.
 pub const PORTS_MAX: usize = 20_000;
 
-/// Pods that offer the same ports of a Service.
+/// A group of pods that offer the same ports of a Service.
 pub struct Offer<'w> {
     /// The index of the Service's port, and the port number of the pods.
     pub ports: Vec<(usize, i64)>,
@@ -153,8 +153,8 @@ pub fn offers<'w>(
     Ok(offers)
 }
 
-/// The Service's ports that lead to named ports of a pod, with the numbers of these. If two ports have the same name,
-/// the first one counts.
+/// The Service's ports whose target is a named port of a pod, each with the number of that port. If two ports of the
+/// pod have the same name, the first one counts.
 fn named_ports(pod: Seen<'_, Pod>, named: &HashMap<(&str, &str), Vec<usize>>) -> Vec<(usize, i64)> {
     let stays = |container: &&Container| container.restart_policy == "Always";
     let containers = pod.view.spec.containers.iter().chain(pod.view.spec.init_containers.iter().filter(stays));
@@ -181,7 +181,7 @@ pub fn address(pod: Seen<'_, Pod>, service: Seen<'_, Service>, ip: &str) -> Addr
     }
 }
 
-/// The labels of a Service, which its endpoints get too, with the label for a Service without an address.
+/// The labels of a Service for its endpoints, with a further label if the Service has no address.
 pub fn labels(service: Seen<'_, Service>) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::clone(&service.meta().labels);
     labels.remove(HEADLESS);
@@ -191,8 +191,8 @@ pub fn labels(service: Seen<'_, Service>) -> BTreeMap<String, String> {
     labels
 }
 
-/// When Services and their pods last changed, to find the trigger of a write. It is lost at a restart; then a Service
-/// counts as new.
+/// When Services and their pods last changed, to find the trigger of a write. The times are lost at a restart; then a
+/// Service counts as new.
 #[derive(Debug, Default)]
 pub struct Triggers {
     services: HashMap<Key, Trigger>,

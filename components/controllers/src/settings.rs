@@ -14,7 +14,7 @@ pub struct Settings {
     pub signers: BTreeMap<String, Arc<dyn Signer>>,
     /// `--cluster-signing-duration`
     pub signing_seconds: i64,
-    /// `--service-account-private-key-file`: signs the tokens in Secrets; without it there are none.
+    /// `--service-account-private-key-file`: signs the tokens in Secrets. Without it no Secret gets a token.
     pub account_tokens: Option<Arc<dyn TokenSigner>>,
     /// `--legacy-service-account-token-clean-up-period`
     pub account_token_period_seconds: i64,
@@ -73,7 +73,7 @@ impl Default for Settings {
     }
 }
 
-/// How many addresses an object holds, and how long a change of pods may wait for further ones, so that one write
+/// How many addresses an object holds, and how long a change of pods may wait for further changes, so that one write
 /// covers several.
 #[derive(Debug, Clone, Copy)]
 pub struct ServiceSettings {

@@ -1,4 +1,4 @@
-//! StorageVersions: removes the entries of API servers that are gone.
+//! StorageVersions: removes the entries of API servers that no longer exist.
 //!
 //! An API server exists as long as its lease exists. The world may lack a lease that exists, so the server is asked.
 
@@ -44,7 +44,7 @@ pub fn rights() -> [Action; 2] {
     ]
 }
 
-/// Plans a StorageVersion at a time.
+/// Each plan is for one StorageVersion.
 #[derive(Default)]
 pub struct StorageVersions {
     answers: Answers,
@@ -65,7 +65,7 @@ impl StorageVersions {
         })
     }
 
-    /// The servers in a StorageVersion that are gone.
+    /// The servers in a StorageVersion that no longer exist.
     fn gone<'a>(
         &'a self,
         world: &'a World,
@@ -147,7 +147,8 @@ impl Controller for StorageVersions {
     }
 }
 
-/// Removes the entries of some servers, and sets the version and condition on which the remaining ones agree.
+/// Removes the entries of some servers, and sets the common encoding version and the condition by the remaining
+/// entries.
 fn forget(status: &mut Map, gone: &[String], generation: &Value, now: Time) {
     let Some(said) = status.get_mut("storageVersions").and_then(Value::as_array_mut) else { return };
     said.retain(|said| !gone.iter().any(|gone| said["apiServerID"] == gone.as_str()));

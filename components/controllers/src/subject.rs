@@ -1,4 +1,4 @@
-//! An object that a controller manages: Events about it, references to it, writes of it.
+//! An object that a controller manages: Events about it, references to it, writes to it.
 
 use holdfast_value::{Map, Value, json};
 use holdfast_world::{Action, Note, Object, Resource, Restated, Seen, Verb, View, work};
@@ -68,7 +68,7 @@ impl Subject<'_> {
         })
     }
 
-    /// Replaces the object; refused if a newer version exists than the one that `document` was made from.
+    /// Replaces the object; refused if the object has a newer version than the one that `document` was made from.
     pub fn update(&self, document: Value) -> Action {
         Action::new(self.resource, self.object.key(), Verb::Update(document))
     }
@@ -79,7 +79,7 @@ impl Subject<'_> {
         Action::new(self.resource, self.object.key(), Verb::StrategicPatch(patch))
     }
 
-    /// Deletes this object, and no later one of the same name.
+    /// Deletes this object, but no later object of the same name.
     pub fn delete(&self) -> Action {
         let uid = Some(self.object.meta.uid.as_str().into());
         let verb = Verb::Delete { uid, version: None, propagation: None, grace_seconds: None };
@@ -87,7 +87,7 @@ impl Subject<'_> {
     }
 }
 
-/// A part of an object, decoded from its bytes without the rest; null if it is absent.
+/// A part of an object, decoded from its bytes without decoding the rest; null if the part is absent.
 pub fn part(object: &Object, path: &[&str]) -> Value {
     let bytes = object.body.bytes();
     work::count_bytes(bytes.len());
@@ -127,7 +127,7 @@ impl<'de> Visitor<'de> for Part<'_> {
     }
 }
 
-/// Sets a number; 0 is left out.
+/// Sets a number; a 0 is omitted.
 pub fn count(status: &mut Map, field: &str, number: i64) {
     if number == 0 {
         status.remove(field);

@@ -13,7 +13,7 @@ const NO_EXECUTE: &str = "NoExecute";
 const REASON: &str = "TaintManagerEviction";
 const DISRUPTION: (&str, &str) = ("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint");
 
-/// Plans a pod at a time.
+/// Each plan is for one pod.
 #[derive(Default)]
 pub struct TaintEviction {
     /// Pods that tolerate the taints of their node for a limited time.
@@ -89,7 +89,7 @@ impl Controller for TaintEviction {
         }
         let node = world.get::<Node>(&Key::cluster(&pod.spec.node_name)).filter(|_| !pod.spec.node_name.is_empty());
         match node.map(|node| patience(&pod, &node)) {
-            // The time limit of a pod continues if its node is gone.
+            // The time limit of a pod continues if its node is deleted.
             None => {}
             Some(Patience::Endless) => plan.notes.extend(self.cancel(key, &meta.resource_version)),
             Some(Patience::None) => {
@@ -106,8 +106,8 @@ impl Controller for TaintEviction {
         match self.waiting.get_mut(key) {
             Some(waiting) if waiting.until > stamp.time => plan.again_at(waiting.until),
             Some(waiting) => {
-                // The entry stays until the pod is marked, so that a refused deletion is repeated without a new time
-                // limit.
+                // The entry stays until the pod shows its deletion, so that a refused deletion is repeated without a
+                // new time limit.
                 waiting.is_over = true;
                 mark(pod, stamp.time, &mut plan);
             }
@@ -133,7 +133,7 @@ fn mark(pod: Seen<'_, Pod>, now: Time, plan: &mut Plan) {
     plan.then(Subject::from(pod).delete().told(told));
 }
 
-/// Whether a pod is being deleted because of its node's taints already.
+/// Whether a pod is already being deleted because of its node's taints.
 fn is_marked(pod: Seen<'_, Pod>) -> bool {
     let said = Condition::find(&pod.view.status.conditions, "DisruptionTarget");
     pod.meta().is_deleting() && said.is_some_and(|said| said.status == "True" && said.reason == DISRUPTION.0)

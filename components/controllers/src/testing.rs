@@ -12,7 +12,7 @@ pub fn template(app: &str, image: &str) -> Value {
     })
 }
 
-/// Deletes pods as soon as they are created, without time passing; returns their number.
+/// Deletes pods as soon as they are created, all at the same time of the clock; returns their number.
 pub fn take_away(trial: &mut Trial) -> usize {
     let mut made = 0;
     for _ in 0..100 {
@@ -75,7 +75,7 @@ pub fn all(trial: &Trial, kind: &str, pointer: &str) -> Vec<Value> {
     trial.list(kind).iter().map(|object| object.pointer(pointer).cloned().unwrap_or_default()).collect()
 }
 
-/// The Events since the last call with their numbers, generated names cut off: `Normal SuccessfulCreate Created pod:
+/// The Events since the last call with their counts; generated names are cut off: `Normal SuccessfulCreate Created pod:
 /// r-*`.
 pub fn told(trial: &mut Trial) -> Vec<(String, usize)> {
     let mut lines: Vec<(String, usize)> = Vec::new();

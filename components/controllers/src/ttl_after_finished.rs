@@ -41,7 +41,7 @@ impl Controller for TtlAfterFinished {
         let owner = Subject::from(job);
         let verb = Verb::Delete {
             uid: Some(job.meta().uid.as_str().into()),
-            // The version is a precondition, so that a Job whose time was just extended stays.
+            // The version is a precondition, so that a Job stays if its time to live was just extended.
             version: Some(job.meta().resource_version.as_str().into()),
             propagation: Some(Propagation::Foreground),
             grace_seconds: None,

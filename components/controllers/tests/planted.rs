@@ -1,4 +1,4 @@
-//! Deliberate bugs of workload controllers: each breaks a promise that holds without it.
+//! Deliberate bugs of workload controllers. Each bug breaks a promise that the controllers otherwise keep.
 
 use holdfast_controllers::daemon_set::DaemonSets;
 use holdfast_controllers::deployment::Deployments;
@@ -9,7 +9,7 @@ use holdfast_value::{Value, json};
 use holdfast_world::Trial;
 use holdfast_world::views::ReplicaSet;
 
-/// The bugs that a very small cluster shows; the simulation finds all of them.
+/// The bugs that a test with a very small cluster finds; the simulation finds all bugs.
 const MISTAKES: [Bug; 8] = [
     Bug::KeepsTheWorst,
     Bug::CountsTheLeaving,

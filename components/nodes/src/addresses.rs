@@ -1,4 +1,4 @@
-//! IP addresses of pods; each belongs to one pod while it exists.
+//! IP addresses of pods. An address belongs to one pod as long as the pod exists.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -9,7 +9,7 @@ const COMMON: (u32, u32) = (Ipv4Addr::new(10, 64, 0, 0).to_bits(), 10);
 #[derive(Debug, Default)]
 pub struct Addresses {
     used: HashMap<u32, Box<str>>,
-    /// Where the search continues in each range.
+    /// The number at which the search continues in each range.
     next: HashMap<(u32, u32), u32>,
 }
 
@@ -29,7 +29,7 @@ impl Addresses {
         }
     }
 
-    /// A free address for a pod, from its node's range if that has a free address.
+    /// Allocates a free address for a pod, from its node's range if that range has a free address.
     pub fn hand_out(&mut self, range: Option<&str>, uid: &str) -> String {
         let own = range.and_then(parse);
         let address = own.and_then(|range| self.free(range, uid)).or_else(|| self.free(COMMON, uid));

@@ -33,7 +33,7 @@ pub enum Pull {
     Fails,
 }
 
-/// The behaviour of one container. By default a container works.
+/// The behaviour of one container. By default the container starts at once and is ready at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Behaviour {
     pub pull: Pull,
@@ -43,25 +43,25 @@ pub struct Behaviour {
     pub exit_code: Option<i64>,
     pub exit_reason: Option<String>,
     pub exit_message: Option<String>,
-    /// The delay from its start to being ready.
+    /// The delay from the container's start until it is ready.
     pub ready_after: Span,
-    /// When its readiness probe changes its result, in milliseconds since its start.
+    /// When the readiness probe changes its result, in milliseconds since the container's start.
     pub ready_at: Vec<(i64, bool)>,
     /// How long the container takes to stop.
     pub stop_for: Span,
     pub stop_exit_code: i64,
-    /// Whether its `preStop` hook fails.
+    /// Whether the container's `preStop` hook fails.
     pub stop_hook_failed: bool,
     pub usage: Usage,
-    /// A line of its log, how often it is written, and how often at most.
+    /// A line of the container's log, the interval at which the line is written, and the maximum number of lines.
     pub log: Option<String>,
     pub log_every: Span,
     pub log_lines: Option<u64>,
-    /// The answer of the container's ports. `echo` returns the input, and `refused` refuses connections.
+    /// The response of the container's ports. `echo` returns the input, and `refused` refuses connections.
     pub answer: Option<String>,
     /// The status of HTTP responses.
     pub answer_code: Option<u16>,
-    /// Events about it while it runs.
+    /// Events about the container while it runs.
     pub told: Vec<Telling>,
 }
 
@@ -116,7 +116,7 @@ impl Default for Behaviour {
     }
 }
 
-/// The settings in annotations; a node's template has the same form for all its pods.
+/// The settings in annotations. A node template may contain the same settings, for all pods of its nodes.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(transparent)]
 pub struct BehaviourSettings(BTreeMap<String, String>);
@@ -140,7 +140,8 @@ const NAMES: &[&str] = &[
 ];
 
 impl BehaviourSettings {
-    /// The settings in a pod's annotations. Unknown names are kept, as mistakes.
+    /// The settings in a pod's annotations. Unknown names are kept, so that [`BehaviourSettings::mistakes`] reports
+    /// them.
     pub fn of(pod: &Value) -> BehaviourSettings {
         let annotations = pod["metadata"]["annotations"].as_object().into_iter().flatten();
         BehaviourSettings(
@@ -150,7 +151,7 @@ impl BehaviourSettings {
         )
     }
 
-    /// Settings from names and values; if names are equal, the last one counts.
+    /// Settings from names and values; the last value of a name counts.
     pub fn words<'a>(words: impl Iterator<Item = (&'a str, &'a str)>) -> BehaviourSettings {
         BehaviourSettings(words.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
@@ -187,7 +188,7 @@ impl BehaviourSettings {
 }
 
 impl Behaviour {
-    /// The behaviour of a container: its pod's settings override those of `everywhere`.
+    /// The behaviour of a container: the pod's settings override the settings of `everywhere`.
     pub fn of(container: &str, everywhere: &BehaviourSettings, pod: &BehaviourSettings) -> Behaviour {
         let mut behaviour = Behaviour::default();
         everywhere.apply(&mut behaviour, container);

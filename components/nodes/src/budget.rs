@@ -30,7 +30,7 @@ impl Budget {
         self.is_spent.get()
     }
 
-    /// Marks the budget as exceeded, for work that is counted elsewhere.
+    /// Marks the budget as exceeded, because of work that is counted elsewhere.
     pub fn end(&self) -> Spent {
         self.is_spent.set(true);
         Spent

@@ -1,4 +1,4 @@
-//! How long a container's command sleeps. All other work of a command is taken to need no time.
+//! How long a container's command sleeps. All other work of a command is assumed to take no time.
 
 use crate::behaviour::Span;
 

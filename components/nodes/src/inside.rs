@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const SOURCES_MAX: usize = 64;
 /// The default termination message path.
 pub const TERMINATION_LOG: &str = "/dev/termination-log";
-/// Stands for a token that was not requested.
+/// The content of a token's file if the token was not requested.
 const NO_TOKEN: &str = "simulated: no token was requested for this container";
 
 /// The objects from which a container's files and variables are made, by their API paths.
@@ -45,7 +45,7 @@ fn is_written(volume: &Value) -> bool {
     ["configMap", "secret", "downwardAPI", "projected"].iter().any(|kind| volume[*kind].is_object())
 }
 
-/// The paths at which `container` mounts those of these volumes that `other` mounts as well.
+/// The paths at which `container` mounts volumes of this map that `other` mounts as well.
 pub fn shared_paths<'p>(volumes: &Volumes, container: &'p Value, other: &Value) -> Vec<&'p str> {
     let theirs: BTreeSet<&str> = mounted(other).filter(|name| volumes.contains_key(*name)).collect();
     let mounts = items(&container["volumeMounts"]).filter(|mount| theirs.contains(text(&mount["name"])));
@@ -368,7 +368,7 @@ fn files_of(
     found
 }
 
-/// Writes the mounted files of a container; called again when they have changed. Files that do not fit are left out.
+/// Writes the mounted files of a container; called again when they have changed. Files that do not fit are omitted.
 pub fn mount(
     pod: &Value,
     container: &Value,

@@ -1,9 +1,10 @@
-//! Simulated nodes: they register, renew their leases, and take pods through their lives as kubelets do. No container
-//! runs.
+//! Simulated nodes: they register, renew their leases, and give pods the statuses that a kubelet would give them. No
+//! container runs.
 //!
-//! [`kubelet`] computes a pod's status from its present status and the time; [`stage`] does so where users have written
-//! Stages in KWOK's form. The controllers [`Nodes`] and [`Pods`] carry this out for any number of nodes. [`Others`]
-//! plays Stages for objects of all other kinds, and [`stages::Reports`] reports Stages that cannot be parsed.
+//! [`kubelet`] computes a pod's status from its present status and the time; [`stage`] computes it instead if users
+//! have written Stages in KWOK's form. The controllers [`Nodes`] and [`Pods`] use them for any number of nodes.
+//! [`Others`] plays Stages for objects of all other kinds, and [`stages::Reports`] reports Stages that cannot be
+//! parsed.
 
 /// Gives a controller its name, and the account of the nodes.
 macro_rules! acts_as_kubelet {

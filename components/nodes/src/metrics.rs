@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, HashSet};
 
 pub const GROUP: &str = "metrics.k8s.io";
 pub const API_VERSION: &str = "metrics.k8s.io/v1beta1";
-/// The namespace and name of the Service in the APIService. This Service does not exist: this process answers its
-/// requests.
+/// The namespace and name of the Service in the APIService. This Service does not exist: this process answers the
+/// requests that the API server would send to the Service.
 pub const SERVICE: (&str, &str) = ("kube-system", "simulated-metrics");
 /// KWOK's annotations about the usage of each container of a pod.
 const KWOK_USAGE: [(&str, &str); 2] =
@@ -38,7 +38,7 @@ pub fn api_service() -> Action {
     Action::new(&resource, Key::cluster(&name), Verb::Create(object))
 }
 
-/// The action that removes the registration of simulated nodes that no longer exist.
+/// The action that removes the API's registration, for a cluster that no longer has simulated nodes.
 pub fn without(state: &State) -> Option<Action> {
     let Action { resource, key, .. } = api_service();
     let (_, entry) = request::find(state, &resource, &key)?;
@@ -134,7 +134,7 @@ pub fn answer(
     }
 }
 
-/// The object if one is asked for by name, or an error if it does not exist; otherwise the list.
+/// If the request names an object, that object, or an error if it does not exist; otherwise the list.
 fn one_or_all(kind: &str, mut items: Vec<Value>, missing: Option<String>) -> (u16, Value) {
     match (missing, items.pop()) {
         (None, last) => {

@@ -34,9 +34,9 @@ pub struct Template {
     /// Nodes are distributed over these zones in turn.
     pub zones: Vec<String>,
     pub region: Option<String>,
-    /// Whether all Events of containers and nodes are written; by default if there are few nodes.
+    /// Whether all Events of containers and nodes are written. By default they are if there are few nodes.
     pub events: Option<bool>,
-    /// How pods on these nodes behave whose annotations do not say so.
+    /// The behaviour of pods on these nodes, unless their annotations specify another one.
     pub pods: BehaviourSettings,
     /// The kubelet API of this process's nodes: their common port, and the address if it belongs to this machine.
     #[serde(skip)]
@@ -114,8 +114,8 @@ impl Template {
         }
     }
 
-    /// Whether, with `nodes` nodes, Events are written for more than failures. There are several such Events for each
-    /// pod.
+    /// Whether, with `nodes` nodes, all Events are written, and not only Events about failures. There are several such
+    /// Events for each pod.
     pub fn tells_all(&self, nodes: usize) -> bool {
         self.events.unwrap_or(nodes <= TELLING_NODES_MAX)
     }
@@ -167,7 +167,7 @@ impl Template {
         })
     }
 
-    /// The status of a Node; fields that it has stay.
+    /// The status of a Node. Fields that the old status already has stay as they are.
     pub fn status(&self, old: &Value, name: &str, address: &str, now: Time) -> Value {
         let amounts = |amounts: &BTreeMap<String, Amount>| -> Value {
             amounts.iter().map(|(name, amount)| (name.clone(), Value::from(amount.text()))).collect::<Map>().into()

@@ -20,7 +20,7 @@ const LEASE_SECONDS: i64 = 40;
 const RENEWAL_MS: i64 = 10_000;
 /// How often a node's status is updated without changes.
 const STATUS_MS: i64 = 300_000;
-/// Heartbeats due within this time are sent together, so that one fsync is enough for all.
+/// Heartbeats due within this time are sent together, so that one fsync is enough for all of them.
 const TOGETHER_MS: i64 = 250;
 const LEASES: &str = "kube-node-lease";
 
@@ -247,8 +247,8 @@ fn next_beat(name: &str, after: Time, period_ms: i64) -> Time {
     after.plus_millis(period_ms - since)
 }
 
-/// When a node's lease is first renewed: a lease that an earlier process has just renewed is due when that process
-/// would have renewed it.
+/// When a node's lease is first renewed. If an earlier process has just renewed the lease, it is due when that process
+/// would have renewed it again.
 fn lease_due(world: &World, name: &str, now: Time) -> Time {
     let lease = world.object(&LEASE, &Key::new(LEASES, name)).map(|lease| lease.document());
     let renewed = lease.and_then(|lease| Time::parse(lease["spec"]["renewTime"].as_str()?));

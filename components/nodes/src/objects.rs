@@ -1,4 +1,5 @@
-//! The objects that simulated nodes need besides their Nodes: the role of their account, and the definition of Stages.
+//! The objects that simulated nodes need in addition to their Nodes: the role of their account, and the definition of
+//! Stages.
 
 use crate::{ACCOUNT, stage};
 use holdfast_value::{Value, json};
@@ -8,7 +9,7 @@ const ROLE: &str = "holdfast:simulated-nodes";
 /// The label of the ClusterRoles that are aggregated to the role.
 const PART: &str = "simulate.holdfast.dev/aggregate-to-nodes";
 
-/// The actions that create what nodes need, with any account. Existing objects are not changed.
+/// The actions that create what nodes need, whatever their account. Existing objects are not changed.
 pub fn needed() -> Vec<Action> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-node-lease"}});
     let definitions = "customresourcedefinitions";
@@ -18,7 +19,7 @@ pub fn needed() -> Vec<Action> {
 }
 
 /// The actions that grant the nodes' account its rights. The role is aggregated, so that an administrator can add
-/// rights that Stages need, and remove others.
+/// rights that Stages need, and remove other rights.
 pub fn rights() -> Vec<Action> {
     let metadata = json!({"name": ROLE});
     let gathers = json!({"clusterRoleSelectors": [{"matchLabels": {PART: "true"}}]});
@@ -41,7 +42,8 @@ pub fn rights() -> Vec<Action> {
     vec![
         create(&roles, part("kubelet", of_kubelets())),
         create(&roles, part("stages", of_stages())),
-        // Created as the aggregation controller would make it, so that nodes need not wait for it.
+        // The role is created as the aggregation controller would make it, so that nodes need not wait for that
+        // controller.
         create(&roles, gathered),
         // The role of an earlier release contained its rules itself.
         Action::new(&roles, Key::cluster(ROLE), Verb::Apply(role)),

@@ -1,7 +1,7 @@
-//! Plays Stages for objects of all kinds but Pods and Nodes.
+//! Plays Stages for objects of all kinds except Pods and Nodes.
 //!
-//! The kinds are known only once such Stages exist. So the controller watches only the metadata of objects, and reads
-//! an object in the version that its Stages name each time that it plans it.
+//! The kinds are known only once Stages for them exist. So the controller watches only the metadata of objects, and for
+//! each plan reads the object in the version that its Stages name.
 
 use crate::stage::{About, Stage};
 use crate::stages::{Script, Subject, Turn, note};
@@ -12,7 +12,7 @@ use holdfast_world::{
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// Kinds that other controllers of simulated nodes handle.
+/// The kinds that other controllers of simulated nodes handle.
 const ALIVE: [&str; 2] = ["Node", "Pod"];
 
 /// Plays the Stages of other kinds. A key is an API version and the UID of an object.
@@ -21,7 +21,7 @@ pub struct Others {
     scripts: BTreeMap<About, Script>,
     /// The kind of each Stage.
     stages: HashMap<Text, About>,
-    /// The version at which an object is read, and the result. The next plan takes the result.
+    /// The version at which an object is read, and the result. The next plan uses and removes the result.
     read: HashMap<Key, (String, Option<Result<Value, Refusal>>)>,
     /// When this process started, for templates.
     began: Option<Time>,
@@ -134,7 +134,7 @@ impl Controller for Others {
                 plan.notes.extend(script.take_notes());
                 plan
             }
-            // The object is gone, and a change will report that, or the version is not served.
+            // The object was deleted, and a change will report that, or the version is not served.
             Err(refusal) if refusal.is_not_found() => plan,
             Err(refusal) => {
                 let message = format!("its Stages cannot be played: {}", refusal.message);
@@ -289,7 +289,7 @@ steps:
         let (told, refused) = (trial.take_notes(), trial.take_refused());
         assert!(told[0].starts_with("Warning StageFailed Stage s cannot be played: "), "{told:?}");
         assert!((5..25).contains(&refused.len()), "{}", refused.len());
-        // A Stage that changes nothing is reported once, and has the same pauses.
+        // A Stage that changes nothing is reported once, and is played again after the same pauses.
         trial.patch("stages.kwok.x-k8s.io", "s", patching("metadata", "labels: {}"));
         trial.delete("widgets.example.com", "a");
         trial.create(widget("a", json!({})));

@@ -1,4 +1,4 @@
-//! Pods on simulated nodes: the work of their kubelets, or of Stages instead.
+//! Pods on simulated nodes: their kubelets work on them, or Stages instead.
 
 use crate::addresses::Addresses;
 use crate::course::Courses;
@@ -39,9 +39,9 @@ pub struct Pods {
 enum Bound {
     /// The pod's kubelet has not admitted it yet.
     New,
-    /// Admitted, with the node's resources that the pod takes; `None` if these were not needed yet.
+    /// Admitted, with the node's resources that the pod uses; `None` if they were not needed yet.
     Taken(Option<Shared<Taken>>),
-    /// The pod has ended and takes no resources.
+    /// The pod has ended and uses no resources.
     Over,
 }
 
@@ -130,7 +130,7 @@ impl Pods {
         }
         let resized = change.before::<Pod>().is_some_and(|before| before.meta().generation != pod.meta().generation);
         let bound = self.bound.entry(node).or_default().entry(change.key.clone()).or_insert(Bound::New);
-        // A pod with a start time was admitted already, maybe by an earlier process. A resized pod takes other amounts.
+        // A pod with a start time was admitted already, maybe by an earlier process. A resized pod uses other amounts.
         *bound = match std::mem::replace(bound, Bound::New) {
             _ if pod.is_finished() => Bound::Over,
             Bound::Taken(_) if resized => Bound::Taken(None),
@@ -139,7 +139,7 @@ impl Pods {
         };
     }
 
-    /// Admits a new pod to its node, or rejects it; after this it counts as one of the node's pods.
+    /// Admits a new pod to its node, or rejects it. An admitted pod counts as one of the node's pods from then on.
     fn admit(&mut self, world: &World, pod: &Value, key: &Key, node: &str) -> Option<Rejection> {
         let Pods { machines, bound, .. } = self;
         let (machine, bound) = (machines.get(node)?, bound.get_mut(node)?);
@@ -160,7 +160,7 @@ impl Pods {
         rejection
     }
 
-    /// The kubelet's work.
+    /// The kubelet's plan for a pod.
     fn live(&self, pod: &Value, machine: &Machine, seen: &Subject, stamp: Stamp) -> Plan {
         let uid = &seen.object.meta.uid;
         let place = NodeSide {

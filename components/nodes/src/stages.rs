@@ -1,4 +1,4 @@
-//! The parsed Stages, and which of them is due for each object.
+//! The parsed Stages. Determines which Stage is due for each object.
 
 use crate::budget::Budget;
 use crate::jq::Query;
@@ -32,9 +32,9 @@ const PERIOD_MAX_MS: i64 = 1_000_000;
 
 /// The first pause of a Stage in a namespace in which it exceeded its budget.
 const REST_MIN_MS: i64 = 1000;
-/// The longest such pause.
+/// The longest pause of a Stage in a namespace.
 const REST_MAX_MS: i64 = 64_000;
-/// For how many namespaces the last pause is remembered.
+/// At this number of pauses, pauses that ended long ago are dropped.
 const RESTS_KEPT: usize = 4096;
 
 /// The Stages of one kind, and the state of each object.
@@ -48,7 +48,7 @@ pub struct Script {
     notes: Vec<Note>,
 }
 
-/// The pause of a Stage in one namespace: large objects of one tenant do not delay other tenants' objects.
+/// The pause of a Stage in one namespace: large objects of one tenant do not delay the objects of other tenants.
 struct Rest {
     until: Time,
     pause_ms: i64,
@@ -294,8 +294,8 @@ impl Script {
                 part.next = None;
                 part.played.is_some()
             }
-            // After a restart it is unknown whether Stages controlled the object before. They may have, if one of them
-            // can match it.
+            // After a restart it is unknown whether Stages controlled the object before. They may have controlled it if
+            // one of them can match it.
             None => begun,
         };
         if led { Turn::Stages(Plan::default()) } else { Turn::Nobodys }
@@ -314,7 +314,7 @@ impl Work<'_> {
         self.of(stage, |budget| stage.matches(self.document, budget).unwrap_or(false))
     }
 
-    /// Evaluates `ask` for a Stage, within a new budget.
+    /// Runs `ask` for a Stage, within a new budget.
     fn of<T>(&self, stage: &Stage, ask: impl FnOnce(&Budget) -> T) -> T {
         let budget = Query::budget();
         let said = ask(&budget);

@@ -354,7 +354,7 @@ fn a_pod_that_does_not_fit_its_node_fails() {
         (&told["type"], &told["message"], &told["source"]["host"]),
         (&json!("Warning"), &json!(message), &json!("node-0"))
     );
-    // Ended and deleted pods take no resources, also after a restart of the process.
+    // Ended and deleted pods use no resources, also after a restart of the process.
     trial.delete("pods", "a");
     trial.run();
     trial.restart(Pods::new(Arc::new(Template::default())));
@@ -420,7 +420,8 @@ fn a_node_says_that_it_begins_once() {
     assert!(trial.take_notes().is_empty());
 }
 
-/// A tenant's object does not make others wait: the Stage pauses in its namespace only, and reports it.
+/// A tenant's object does not delay other tenants' objects: the Stage pauses only in its namespace, and an Event
+/// reports it.
 #[test]
 fn a_stage_that_is_too_much_work_says_so_and_everybody_goes_on() {
     let mut trial = cluster(1);

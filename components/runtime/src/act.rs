@@ -1,4 +1,4 @@
-//! Carrying out the actions of plans.
+//! Carries out the actions of plans.
 
 use crate::Rates;
 use crate::slots::Slots;
@@ -26,15 +26,15 @@ pub struct Done {
     /// The name of the object, which the server may have generated.
     pub name: String,
     pub result: WriteResult,
-    /// The size of the object that was written; 0 if none was.
+    /// The size of the object that was written; 0 if no object was written.
     pub bytes: usize,
 }
 
-/// The maximum number of charged actions under way. One namespace may have half of them.
+/// The maximum number of charged actions at the same time. One namespace may have half of them.
 const ACTIONS_MAX: usize = 2048;
 
 /// Carries out actions without waiting for a rate, and charges written bytes to the namespace of the object. Other
-/// writers to that namespace wait for the charged bytes to be made up for. Namespaces take turns.
+/// writers to that namespace wait until the rate allows the charged bytes. Namespaces take turns.
 pub struct Charged<A> {
     act: A,
     rates: Arc<Rates>,

@@ -1,4 +1,4 @@
-//! Runs long work on threads of its own, so that it delays no task on the caller's thread, and these do not delay it.
+//! Runs long work on threads of its own, so that the work and the tasks on the caller's thread do not delay each other.
 
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;

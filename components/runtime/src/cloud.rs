@@ -6,7 +6,7 @@ use holdfast_world::cloud::{Answer, Call, Fault, Offers};
 /// A provider of machines, load balancers and routes for a cluster.
 #[async_trait]
 pub trait Cloud: Send + Sync + 'static {
-    /// The cloud's name in messages. Its machines' ids begin with it.
+    /// The cloud's name in messages. The ids of its machines begin with it.
     fn name(&self) -> &str;
 
     /// The parts that the cloud offers.
@@ -16,7 +16,7 @@ pub trait Cloud: Send + Sync + 'static {
     async fn ask(&self, call: &Call) -> Result<Answer, Fault>;
 }
 
-/// The cloud of controllers that call none.
+/// The cloud for controllers that make no calls to a cloud.
 pub(crate) struct NoCloud;
 
 #[async_trait]

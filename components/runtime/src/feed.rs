@@ -7,12 +7,12 @@ use holdfast_world::{Driver, ExtraKinds, Key, Resource, Served, Time};
 /// Returns the changes of a cluster, in order.
 #[async_trait]
 pub trait Feed: Send + 'static {
-    /// The news since the last call; waits for some. The first news are all objects in view, up to [`News::Complete`].
-    /// A call may be cancelled and repeated without losing news.
+    /// The news since the last call; waits until there is some. The first news are all existing objects, up to
+    /// [`News::Complete`]. A call may be cancelled and repeated without losing news.
     async fn next(&mut self) -> Vec<News>;
 
-    /// Sets which objects are reported in addition to those of the named resources. Called after each batch of news;
-    /// the extra kinds have mostly not changed.
+    /// Sets which objects are reported in addition to the objects of the named resources. Called after each batch of
+    /// news; mostly the extra kinds have not changed since the last call.
     fn set_extra_kinds(&mut self, _extra_kinds: ExtraKinds) {}
 }
 
@@ -20,7 +20,7 @@ pub trait Feed: Send + 'static {
 pub enum News {
     /// All objects of a resource at a version, each with its own version.
     Replaced { resource: Resource, objects: Vec<(Key, Body, u64)>, version: u64 },
-    /// An object at a version; `None`: it is gone.
+    /// An object at a version; `None`: it was deleted.
     Changed { resource: Resource, key: Key, body: Option<Body>, version: u64 },
     /// A resource is no longer served.
     Dropped(Resource),

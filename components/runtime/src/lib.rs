@@ -1,11 +1,11 @@
 //! Runs controllers and the scheduler. For controllers it hands news to a [`Driver`](holdfast_world::Driver), has the
 //! driver's plans carried out, and writes the Events of plans. [`scheduling`] does the same for the scheduler.
 //!
-//! `holdfast_world`, which has no clock, decides what is to be done and when. This crate adds tokio, the time, and two
-//! traits: a [`Feed`] brings the changes of the cluster, and [`Act`] carries out actions. The API server's own process
+//! `holdfast_world`, which has no clock, decides which work is done and when. This crate adds tokio, the time, and two
+//! traits: a [`Feed`] returns the changes of the cluster, and [`Act`] carries out actions. The API server's own process
 //! implements them over its log and its service; every other process uses [`remote`].
 //!
-//! Nothing here polls: a cluster in which nothing happens costs nothing.
+//! Nothing here polls: a cluster without changes causes no work.
 
 pub mod act;
 mod apart;

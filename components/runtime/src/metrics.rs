@@ -71,12 +71,12 @@ impl Metrics {
         registry.register("holdfast_controller_rated_writes", rated, self.rated.clone());
     }
 
-    /// A write waits for the rate of its namespace.
+    /// Counts a write that waits for the rate of its namespace.
     pub(crate) fn rated(&self) {
         self.rated.inc();
     }
 
-    /// A controller runs in this process.
+    /// Records that a controller runs in this process.
     pub(crate) fn runs(&self, name: &'static str, manager: &'static str) {
         self.running.get_or_create(&ControllerLabels { name, manager }).set(1);
     }
@@ -92,7 +92,7 @@ impl Metrics {
         }
     }
 
-    /// A key of a queue waited this long before it was planned.
+    /// Records how long a key of a queue waited before it was planned.
     pub(crate) fn waited(&self, name: &'static str, millis: i64) {
         self.wait.get_or_create(&Name { name }).observe(millis as f64 / 1e3);
     }
@@ -102,7 +102,7 @@ impl Metrics {
     }
 }
 
-/// The metrics of one queue, and the numbers last reported.
+/// The metrics of one queue, and the numbers that were last reported.
 pub(crate) struct QueueMetrics {
     depth: Gauge,
     adds: Counter,

@@ -1,9 +1,9 @@
 //! Limits how fast controllers write for one namespace. A user's small request may cause a million writes: a
 //! Deployment's replica count and pod size need only a few bytes.
 //!
-//! Writes for a namespace for which little was written recently do not wait. Where more was written than [`Rates`]
-//! allow, the next write for it waits until that has been made up for; writes for other namespaces go on. They also
-//! tell whether any other namespace is active.
+//! Writes for a namespace do not wait if little was written for it recently. If more was written than [`Rates`] allow,
+//! the next write for the namespace waits until the rate has caught up; writes for other namespaces continue. [`Rates`]
+//! also know whether any other namespace is active.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,13 +11,15 @@ use std::time::{Duration, Instant};
 
 /// How many bytes are written for one namespace before its writes wait.
 pub const BYTES_AT_ONCE: u64 = 64 << 20;
-/// How many bytes a second are then written for it: several thousand pods of ordinary size.
+/// The bytes per second that are written for the namespace after that: several thousand pods of ordinary size.
 pub const BYTES_A_SECOND: u64 = 32 << 20;
 
-/// How long a namespace counts as active after an action for it. The actions of one rollout follow each other faster.
+/// How long a namespace counts as active after an action for it. The actions of one rollout follow each other within
+/// less time.
 const LATELY: Duration = Duration::from_secs(1);
 /// The namespaces of the cluster's own components. Actions for them never stop (nodes renew leases), so they do not
-/// make other namespaces wait. The names are whole, because a tenant may create a namespace with any other name.
+/// make other namespaces wait. The names are compared as a whole, because a tenant may create a namespace with any
+/// other name.
 const OWN: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 
 /// The number of bytes written for each namespace.
@@ -31,7 +33,8 @@ pub struct Rates {
 
 #[derive(Default)]
 struct Accounts {
-    /// When all bytes written so far are made up for, in nanoseconds since the start.
+    /// For each namespace, the time at which its rate has caught up with all bytes written so far, in nanoseconds since
+    /// the start.
     paid: HashMap<String, u64>,
     /// At this number of accounts, accounts without recent writes are dropped.
     most: usize,
@@ -53,13 +56,13 @@ impl Rates {
         }
     }
 
-    /// Notes that an action for a namespace begins now.
+    /// Records that an action for a namespace begins now.
     pub(crate) fn acts_for(&self, namespace: &str) {
         self.acts_for_at(self.began.elapsed(), namespace);
     }
 
     /// Whether another namespace was active within the last [`LATELY`]. The cluster's own namespaces do not count as
-    /// other namespaces, and have none.
+    /// other namespaces. For them the result is always `false`.
     pub(crate) fn acts_for_others(&self, namespace: &str) -> bool {
         self.acts_for_others_at(self.began.elapsed(), namespace)
     }

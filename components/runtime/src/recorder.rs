@@ -6,15 +6,15 @@ use holdfast_world::{Note, Time};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
-/// Once a reason has this many different messages, one combined Event stands for all.
+/// Once a reason has this many different messages, one combined Event replaces all further ones.
 const SIMILAR_MAX: usize = 10;
-/// After so long without a similar note, the different messages are counted from 0 again.
+/// After this time without a similar note, the different messages are counted from 0 again.
 const SIMILAR_MS: i64 = 600_000;
 /// How many Events about one object a source may write at once.
 const BURST: i64 = 25;
 /// The time after which such a source may write one more Event.
 const REFILL_MS: i64 = 300_000;
-/// How many entries each memory keeps.
+/// The maximum number of entries in each memory.
 const REMEMBERED_MAX: usize = 4096;
 const COMBINED: &str = "(combined from similar events): ";
 
@@ -25,7 +25,7 @@ pub struct Writing {
     pub name: String,
     /// The whole Event, to be created if no Event of this name exists.
     pub event: Value,
-    /// The patch, if the Event should already exist.
+    /// The patch to send if the Event should already exist.
     pub patch: Option<Value>,
 }
 
@@ -35,7 +35,7 @@ pub struct Recorder {
     /// The written Events by source and reason, the part of the object, and the message.
     written: Memory<(About, String, String), Known>,
     floods: Memory<Source, Bucket>,
-    /// Makes the names of Events of one moment unique.
+    /// A counter that makes the names of Events of one moment unique.
     count: i64,
 }
 
@@ -76,7 +76,7 @@ struct Bucket {
 }
 
 impl Recorder {
-    /// The write for a note; `None`: there have been too many.
+    /// The write for a note; `None`: the source has written too many Events.
     pub fn record(&mut self, component: &'static str, note: &Note, now: Time) -> Option<Writing> {
         let source = Source {
             component,
@@ -174,7 +174,7 @@ fn writing(component: &str, note: &Note, message: &str, known: &Known, now: Time
 /// The values of the most recently used keys.
 struct Memory<K, V> {
     values: HashMap<K, (V, u64)>,
-    /// The keys in the order of their use. An entry whose key was used again later is skipped when its turn comes.
+    /// The keys in the order of their use. An entry whose key was used again later is skipped when it is the oldest.
     used: VecDeque<(K, u64)>,
     clock: u64,
 }

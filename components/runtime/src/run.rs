@@ -1,4 +1,4 @@
-//! The loop that runs controllers: one task has the world and plans; other tasks carry plans out.
+//! The loop that runs controllers: one task owns the world and makes plans; other tasks carry plans out.
 
 use crate::cloud::NoCloud;
 use crate::metrics::{Metrics, QueueMetrics};
@@ -22,15 +22,15 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
 
-/// How much work is planned before news is looked at again: some two hundred small plans, or one larger plan.
+/// How much work of planning is done before news is read again: some two hundred small plans, or one larger plan.
 const WORK_AT_ONCE: u64 = 4096;
 /// How many results of plans are handled before more plans are made.
 const ANSWERS_AT_ONCE: usize = 1024;
-/// How many actions are under way at once, for all controllers.
+/// The maximum number of actions at the same time, for all controllers.
 const ACTIONS_MAX: usize = 512;
 /// The minimum interval between log lines about forbidden writes of one controller to one resource.
 const FORBIDDEN_MS: i64 = 60_000;
-/// The longest sleep. After it a changed system clock is noticed.
+/// The longest sleep. A changed system clock is noticed after it.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
 /// The source of time and seeds.
@@ -72,7 +72,7 @@ struct Pace {
     metrics: Arc<Metrics>,
 }
 
-/// How a controller appears to others: in metrics, as an actor, in Events.
+/// The names and the user of a controller: in metrics, as an actor, in Events.
 struct Crew {
     name: &'static str,
     queue: &'static str,
@@ -84,18 +84,18 @@ struct Crew {
 /// The keys of running tasks, which are planned again if the task panics.
 type Lost = HashMap<tokio::task::Id, (usize, Key)>;
 
-/// The work under way.
+/// The running tasks, and the work that waits for them.
 struct Going {
     carrying: JoinSet<Carried>,
     lost: Lost,
     /// Plans that are being made in the background.
     beside: JoinSet<FinishedPlan>,
-    /// How many plans may be made in the background: half of the processors are left for other work.
+    /// The maximum number of plans in the background: half of the processors are left for other work.
     beside_max: usize,
     /// Results for controllers that are making a plan in the background.
     waiting: Vec<Carried>,
     events: EventWriter,
-    /// The runtime for all work but planning.
+    /// The runtime for all work except planning.
     hands: Handle,
 }
 
@@ -113,7 +113,7 @@ struct Carried {
     reviews: Vec<(Value, Result<Value, Refusal>)>,
     calls: Vec<(Call, Result<Answer, Fault>)>,
     unready: bool,
-    /// Whether this was the plan from [`Controller::refused`], whose refusals are not handled again.
+    /// Whether this plan is the plan from [`Controller::refused`], whose refusals are not handled again.
     is_last: bool,
 }
 
@@ -153,7 +153,7 @@ impl Runtime {
         &self.driver
     }
 
-    /// Runs until it is dropped.
+    /// Runs until the future is dropped.
     pub async fn run(self, feed: impl Feed) {
         self.run_until(feed, std::future::pending()).await;
     }
@@ -165,7 +165,7 @@ impl Runtime {
         apart("controllers", move || self.run_until(feed, std::future::pending())).await;
     }
 
-    /// Runs until `end`. Then actions under way are finished, and no new plans are made.
+    /// Runs until `end`. Then the running actions are finished, and no new plans are made.
     pub async fn run_until(mut self, mut feed: impl Feed, end: impl Future<Output = ()>) {
         let mut end = std::pin::pin!(end);
         let mut ending = false;
@@ -227,7 +227,7 @@ impl Runtime {
         }
     }
 
-    /// A controller has returned from planning in the background.
+    /// Handles the end of a plan in the background, and gets its controller back.
     fn finish_background(&mut self, back: Result<FinishedPlan, JoinError>, going: &mut Going) {
         let back = match back {
             Ok(back) => back,
@@ -368,7 +368,7 @@ impl Runtime {
 }
 
 impl Carried {
-    /// Whether refusals are handled by [`Controller::refused`].
+    /// Whether [`Controller::refused`] must handle the refusals.
     fn is_to_be_told(&self) -> bool {
         !self.refused.is_empty() && !self.is_last
     }
@@ -390,7 +390,7 @@ impl Going {
     }
 }
 
-/// Logs writes that a controller has no permission for. Nothing else would tell a person who waits for them.
+/// Logs writes that a controller has no permission for. A person who waits for them would otherwise not learn of it.
 fn tell_of_forbidden(
     controller: &str,
     member: usize,
@@ -398,7 +398,7 @@ fn tell_of_forbidden(
     told: &mut HashMap<(usize, Resource), Time>,
     now: Time,
 ) {
-    // In a terminating namespace creation is forbidden to every user, and is not worth a log line.
+    // In a terminating namespace every user is forbidden to create objects, which is not worth a log line.
     let is_going = |refusal: &Refusal| refusal.causes.iter().any(|cause| cause == "NamespaceTerminating");
     let is_told = |refusal: &Refusal| matches!(refusal.code, 401 | 403) && !is_going(refusal);
     for Refused { action, refusal } in refused.iter().filter(|refused| is_told(&refused.refusal)) {

@@ -1,7 +1,8 @@
-//! Limits how many actions are under way at once; namespaces take turns for the slots.
+//! Limits how many actions are carried out at the same time; namespaces take turns for the slots.
 //!
-//! Actions under way slow each other down, because they share processors and the disk. While only one namespace is
-//! active, it may have many slots. While others are active, too, it has few, so that their actions are quick.
+//! Concurrent actions slow each other down, because they share processors and the disk. While only one namespace is
+//! active, it may have many slots. While other namespaces are active, too, it has few slots, so that the actions of all
+//! are quick.
 
 use crate::Rates;
 use holdfast_world::Text;
@@ -12,24 +13,24 @@ use tokio::sync::oneshot;
 /// The slots of a namespace while other namespaces are active: enough for writes to share an fsync.
 const FEW: usize = 16;
 
-/// Slots for concurrent actions. A namespace has at most as many slots as are left for all others together, so that a
-/// further namespace finds a slot.
+/// Slots for concurrent actions. A namespace has at most as many slots as are free for all other namespaces together,
+/// so that a further namespace finds a slot.
 pub(crate) struct Slots {
     state: Mutex<State>,
-    /// Tells whether other namespaces are active.
+    /// Knows whether other namespaces are active.
     rates: Arc<Rates>,
 }
 
 struct State {
     free: usize,
     taken: HashMap<Text, usize>,
-    /// The waiting actions of each namespace, oldest first. No line is empty.
+    /// The waiting actions of each namespace, oldest first. No queue is empty.
     lines: HashMap<Text, VecDeque<oneshot::Sender<Slot>>>,
-    /// The namespaces with a line, in the order of their turns.
+    /// The namespaces with waiting actions, in the order of their turns.
     turns: VecDeque<Text>,
 }
 
-/// The right to act, until it is dropped.
+/// The right to carry out an action, until it is dropped.
 pub(crate) struct Slot {
     slots: Arc<Slots>,
     namespace: Text,
@@ -60,7 +61,7 @@ impl Slots {
         };
         match waiting.await {
             Ok(slot) => slot,
-            // The sender is in the line as long as this future exists.
+            // The sender is in the queue as long as this future exists.
             Err(_) => std::future::pending().await,
         }
     }
@@ -80,13 +81,13 @@ impl Slots {
         Slot { slots: self.clone(), namespace: namespace.clone() }
     }
 
-    /// Gives free slots to waiting actions: one to each namespace, and then the next round.
+    /// Gives free slots to waiting actions: one slot to each namespace, and then again from the first namespace.
     fn give(self: &Arc<Slots>) {
         let mut given = Vec::new();
         {
             let mut state = self.state();
             let mut passed = 0;
-            // Without a free slot no line is looked at, however many there are.
+            // Without a free slot the loop ends, so that it does not visit every waiting namespace.
             while state.free > 0 && passed < state.turns.len() {
                 let Some(namespace) = state.turns.pop_front() else { break };
                 let Some(mut line) = state.lines.remove(&namespace) else { continue };
@@ -107,7 +108,7 @@ impl Slots {
                 }
             }
         }
-        // If the receiver was dropped meanwhile, dropping the slot gives it to the next action.
+        // If the receiver was dropped meanwhile, the dropped slot goes to the next action.
         given.into_iter().for_each(|(waiting, slot)| drop(waiting.send(slot)));
     }
 }
@@ -204,7 +205,8 @@ mod tests {
         let order = |slots: &Arc<Slots>| slots.state().turns.clone();
         let before = order(&slots);
         drop(held);
-        // The first namespace has the slot; the others stay in their order, which looking at them would turn.
+        // The first namespace has the slot. The other namespaces keep their order: a visit to a namespace would move it
+        // to the end.
         assert_eq!(order(&slots), before.range(1..).cloned().collect::<VecDeque<_>>());
         let first = waiting[0].as_mut().now_or_never();
         assert!(first.is_some());
@@ -220,7 +222,7 @@ mod tests {
         };
         let alone = take("one", 80);
         assert_eq!(alone.len(), 80);
-        // The cluster's own is nobody's business but the cluster's.
+        // Actions for the cluster's own namespaces do not affect other namespaces.
         let own = take("kube-node-lease", 40);
         assert_eq!((own.len(), take("one", 5).len()), (40, 5));
         let other = take("other", 1);

@@ -1,5 +1,5 @@
-//! Writes Events, beside the work that they report, which does not wait for them. Events beyond a limit are dropped:
-//! those of one namespace take at most as many places as they leave free for all others.
+//! Writes Events concurrently with the work that they report, which does not wait for them. Events beyond a limit are
+//! dropped: the Events of one namespace take at most as many places as they leave free for all other namespaces.
 
 use crate::Act;
 use crate::recorder::{Recorder, Writing};
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 const LANES: usize = 8;
 /// How many Events of all namespaces may wait.
 const WAITING_MAX: usize = 1024;
-/// How often a write is tried that the server could not handle, and the pause before each further try.
+/// How often a write is tried if the server could not handle it, and the pause before each further try.
 const TRIES_MAX: usize = 12;
 const TRY_AGAIN: Duration = Duration::from_secs(10);
 
@@ -35,7 +35,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Reserves room for one more Event of a namespace; `false`: there is none.
+    /// Reserves room for one more Event of a namespace; `false`: there is no room.
     fn begin(&mut self, namespace: &str) -> bool {
         let of = self.of.get(namespace).copied().unwrap_or(0);
         if self.all >= WAITING_MAX || of > WAITING_MAX - self.all {

@@ -1,7 +1,7 @@
 //! The planner's cost for a pod: `cargo bench -p holdfast-scheduler`, with the number of nodes as an argument.
 //!
-//! Measured is the processor time of decoding, planning and placing, from the thread's own clock: wall time varies with
-//! the load of a shared machine.
+//! The benchmark measures the processor time of decoding, planning and placing, by the thread's own clock: wall time
+//! varies with the load of a shared machine.
 
 use holdfast_scheduler::{Configuration, Key, Kind, PlanOutcome, Planner, Snapshot};
 use holdfast_value::{Value, json};

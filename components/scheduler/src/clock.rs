@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-/// How much time has passed since some fixed moment.
+/// The time that has passed since some fixed moment.
 ///
 /// By default the clock stands still, so that a decision depends on its inputs alone: in tests, in the simulation, and
-/// when a decision is explained later. A running scheduler is given a real clock. Only searches with a time limit look
-/// at it: if a search takes too long, its pod is rejected with that reason; all other decisions are the same with
-/// either clock.
+/// when a decision is explained later. A running scheduler has a real clock. Only searches with a time limit read it:
+/// if a search takes too long, its pod is rejected with that reason; all other decisions are the same with either
+/// clock.
 #[derive(Clone, Copy, Default)]
 pub struct Clock(Option<fn() -> Duration>);
 

@@ -14,7 +14,7 @@ pub struct Explained {
     pub nodes: Vec<Node>,
     /// The message of the condition `PodScheduled` if no node is feasible.
     pub message: Option<String>,
-    /// The node that the pod gets once the victims are gone, and the names of the victims.
+    /// The node that the pod gets once the victims are deleted, and the names of the victims.
     pub preemption: Option<(Text, Vec<String>)>,
     /// The plug-in that keeps the pod from being tried yet, and its reason.
     pub gate: Option<(&'static str, String)>,

@@ -1,17 +1,18 @@
 //! Chooses the node of each pod like kube-scheduler. Pure: no clock, thread or socket.
 //!
 //! A caller that builds a scheduler on this crate needs five things:
-//! - [`Snapshot`]: everything that decisions rest on. Feed it one object at a time with [`Snapshot::apply`] (kinds and
-//!   their resources: [`object::KINDS`]); each call returns a [`ClusterEvent`], which goes to [`Queue::handle_event`].
+//! - [`Snapshot`]: all objects on which decisions depend. [`Snapshot::apply`] applies one changed object at a time
+//!   (kinds and their resources: [`object::KINDS`]); each call returns a [`ClusterEvent`], which the caller passes to
+//!   [`Queue::handle_event`].
 //! - [`Configuration`]: read with [`Configuration::read`], which reports all errors at once; it has the profiles.
-//! - [`Queue`]: which pod is next, by events, hints, gates and back-off.
-//! - [`Planner::plan`], or the plain [`plan`]: a [`Plan`] for a pod: bind it, or why it cannot be scheduled and which
-//!   pods must be evicted for it.
+//! - [`Queue`]: chooses the next pod, by events, hints, gates and back-off.
+//! - [`Planner::plan`], or the plain [`plan`]: returns a [`Plan`] for a pod, which binds it, or says why it cannot be
+//!   scheduled and which pods must be evicted for it.
 //! - [`Snapshot::assume`], after a decision to bind, and [`Snapshot::forget`], when the binding failed.
 //!
 //! [`Scheduler`] combines these: the caller passes changes, outcomes of requests and the time, and sends the requests
 //! that the scheduler returns, until every pod that fits on a node is bound. The caller reads and writes objects, takes
-//! part in the leader election, and brings the time.
+//! part in the leader election, and passes the time.
 
 pub mod clock;
 pub mod configuration;

@@ -1,4 +1,4 @@
-//! One scheduling cycle: chooses a node for a pod, or finds out why none is feasible. Pure and without a cache: it
+//! One scheduling cycle: chooses a node for a pod, or determines why no node is feasible. Pure and without a cache: it
 //! checks all nodes one after the other. [`crate::planner`] makes the same decisions faster.
 
 use crate::object::pod::Pod;
@@ -22,7 +22,7 @@ pub struct Plan {
 
 #[derive(Debug, Clone)]
 pub enum PlanOutcome {
-    /// The pod goes to a node. `reservation`: the volumes and devices that were chosen with the node.
+    /// The pod is to be bound to a node. `reservation`: the volumes and devices that were chosen with the node.
     Bind { node: Text, reservation: Reservation },
     /// No node is feasible now.
     Unschedulable(Unschedulable),
@@ -43,8 +43,8 @@ pub struct Unschedulable {
     pub preemption_tried: bool,
     /// Pods that must be evicted first.
     pub victims: Option<Victims>,
-    /// A ResourceClaim whose devices are to be released, so that the next attempt may find others; a claim that was
-    /// made for extended resources is deleted instead.
+    /// A ResourceClaim whose devices are to be released, so that the next attempt may find other devices; a claim that
+    /// was made for extended resources is deleted instead.
     pub deallocate: Option<Key>,
 }
 
@@ -86,19 +86,20 @@ pub const SCHEDULER_ERROR: &str = "SchedulerError";
 /// The answers of extenders, which are called over HTTP, for one pod.
 #[derive(Debug, Clone, Default)]
 pub struct ExtenderResults {
-    /// Whether extenders rejected the nominated node when it was tried alone: it is now filtered like all others.
+    /// Whether extenders rejected the nominated node when it was filtered alone: it is now filtered like all other
+    /// nodes.
     pub nomination_failed: bool,
-    /// The only nodes that extenders left feasible; `None`: they were not called yet.
+    /// The only nodes that extenders left feasible; `None`: the extenders were not called yet.
     pub remaining: Option<BTreeSet<Text>>,
     /// Nodes that extenders rejected with a reason.
     pub rejected: BTreeMap<Text, Rejection>,
-    /// The scores of nodes that extenders add to those of plug-ins.
+    /// The scores that extenders give nodes. They are added to the scores of plug-ins.
     pub scores: BTreeMap<Text, i64>,
-    /// The only candidates for preemption that extenders left; `None`: they were not called yet.
+    /// The only candidates for preemption that extenders left; `None`: the extenders were not called yet.
     pub candidates: Option<Vec<Candidate>>,
 }
 
-/// Chooses a node for the pod, or returns why none is feasible and which pods to evict.
+/// Chooses a node for the pod, or returns why no node is feasible and which pods to evict.
 pub fn plan(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Plan {
     plan_with_extenders(snapshot, profile, pod, &ExtenderResults::default())
 }
@@ -138,7 +139,7 @@ impl Plan {
         Plan { outcome: PlanOutcome::Unschedulable(unschedulable), explanation: Explanation::default() }
     }
 
-    /// The node that the pod goes to.
+    /// The node to which the pod is to be bound.
     pub fn node(&self) -> Option<&Text> {
         match &self.outcome {
             PlanOutcome::Bind { node, .. } => Some(node),
@@ -155,7 +156,7 @@ impl Plan {
     }
 }
 
-/// A search for a node, under way.
+/// A running search for a node.
 pub struct NodeSearch<'a> {
     pub cycle: SchedulingCycle<'a>,
     pub profile: &'a Profile,
@@ -375,8 +376,8 @@ impl<'a> NodeSearch<'a> {
         if !self.pre_filtered.contains(&dynamic_resources::NAME)
             && self.profile.has(ExtensionPoint::PreFilter, dynamic_resources::NAME)
         {
-            // In Kubernetes the plug-in looks for the state that its `PreFilter` writes. It was not called, because
-            // another plug-in rejected the pod before it, so there is none.
+            // In Kubernetes the plug-in reads the state that its `PreFilter` writes. That `PreFilter` was not called,
+            // because another plug-in rejected the pod before it, so the state is not found.
             result.reasons = vec!["not found".into()];
             result.stop = true;
             return;
@@ -461,7 +462,7 @@ impl Filters {
         self.list.iter_mut().for_each(|filter| filter.remove_pod(cycle, pod, node));
     }
 
-    /// Whether a node is feasible, with and without the pods that are nominated to it and go before this one.
+    /// Whether a node is feasible, with and without the nominated pods that this pod must respect.
     pub fn check(&mut self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
         if let Some(full_node) = with_nominated_pods(cycle, node) {
             let nominated = &full_node.pods[node.pods.len()..];
@@ -487,15 +488,15 @@ impl Filters {
     }
 }
 
-/// Pods nominated to a node that this pod must respect: their priority is at least its own. At most as many as the node
-/// may hold: the node is full with that many.
+/// Pods nominated to a node that this pod must respect: their priority is at least its own. At most as many pods are
+/// returned as the node may have: they fill the node, so further pods change nothing.
 pub fn nominated_pods_ahead<'a>(cycle: SchedulingCycle<'a>, node: &NodeInfo) -> impl Iterator<Item = &'a Arc<Pod>> {
     let most = usize::try_from(node.node.allocatable.pods).unwrap_or(0).max(1);
     let SchedulingCycle { snapshot, pod } = cycle;
     snapshot.nominated_to(&node.node.name, pod.priority).filter(|one| one.uid != pod.uid).take(most)
 }
 
-/// The node with those pods on it; `None`: there are none.
+/// The node with these nominated pods added; `None`: no pod is nominated to the node.
 pub fn with_nominated_pods(cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Option<NodeInfo> {
     let mut nominated = nominated_pods_ahead(cycle, node).peekable();
     nominated.peek()?;

@@ -1,9 +1,9 @@
 //! A plug-in is a small value with a method for each point of the scheduling of a pod.
 //!
-//! At the beginning of a cycle a plug-in looks at the pod and makes a [`Filter`] and a [`Score`], which hold all that
-//! can be known before a node is looked at. They can be kept for the next pod of the same template: filters and scores
-//! that count pods over many nodes are updated when pods come and go. Preemption uses the same calls to check a node
-//! without some of its pods.
+//! At the beginning of a cycle a plug-in looks at the pod and makes a [`Filter`] and a [`Score`], which contain
+//! everything that can be computed before any node is checked. The planner may use them again for the next pod of the
+//! same template: filters and scores that count pods over many nodes are updated when pods are added and removed.
+//! Preemption uses the same calls to check a node without some of its pods.
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
@@ -56,7 +56,7 @@ pub const POINTS: [(ExtensionPoint, &str, &str); 12] = [
     (ExtensionPoint::PostBind, "postBind", "PostBindPlugin"),
 ];
 
-/// The answer of a plug-in before nodes are looked at.
+/// The answer of a plug-in before any node is checked.
 pub enum PreFilterResult {
     /// The plug-in has nothing to check for this pod, however nodes and other pods change.
     Skip,
@@ -109,8 +109,8 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
-    /// Whether an event may matter to pods that it is not about. Thousands of different pods may wait: if a plug-in
-    /// answers `false` here, `queueing_hint` is called for none of the pods that it rejected.
+    /// Whether an event may help pods other than the event's own pod. Thousands of different pods may wait: if a
+    /// plug-in answers `false` here, `queueing_hint` is called for none of the pods that it rejected.
     fn concerns_other_pods(&self, event: &ClusterEvent) -> bool {
         !matches!(event.change, ObjectChange::Pod(..))
     }
@@ -142,7 +142,7 @@ pub trait Filter: Send {
         cycle.snapshot.node(node).is_some_and(|node| self.check(cycle, node).is_ok())
     }
 
-    /// Whether `check` looks at nothing but the pod and the node.
+    /// Whether `check` reads only the pod and the node.
     fn is_local(&self) -> bool {
         true
     }
@@ -169,8 +169,8 @@ pub trait Filter: Send {
         1
     }
 
-    /// Appends the node's marks: numbers, equal for nodes that are equal to the filter. A pod that comes to a node
-    /// or leaves it may change the marks of that node, but of no other.
+    /// Appends the node's marks: numbers that are equal for nodes that the filter does not distinguish. A pod that is
+    /// added to a node or removed from it may change the marks of that node, but of no other.
     fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
         marks.push(unique_mark(node.id));
     }
@@ -188,8 +188,8 @@ pub trait Filter: Send {
     fn clone_box(&self) -> Box<dyn Filter>;
 }
 
-/// Nodes with equal marks, which are equal to all plug-ins that look at more than one node: one of them, and their
-/// count.
+/// A group of nodes with equal marks: one of its nodes, and their count. Plug-ins that look at more than one node do
+/// not distinguish these nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EqualNodes {
     pub node: NodeId,
@@ -202,7 +202,7 @@ impl EqualNodes {
     }
 }
 
-/// The mark of a node that no other node equals.
+/// A mark that no other node has.
 pub fn unique_mark(node: NodeId) -> i64 {
     i64::try_from(node).unwrap_or(i64::MAX)
 }
@@ -231,8 +231,7 @@ pub trait Score: Send {
         }
     }
 
-    /// Whether `score` looks at nothing but the pod and the node, and scores are brought into range by
-    /// [`Score::normalization`] alone.
+    /// Whether `score` reads only the pod and the node, and [`Score::normalization`] alone brings scores into range.
     fn is_local(&self) -> bool {
         true
     }
@@ -284,7 +283,8 @@ impl Normalization {
     }
 }
 
-/// Replaces each score by `make` of it. If the scores are within a small range, `make` is called once for equal scores.
+/// Replaces each score by the result of `make` for it. If the scores are within a small range, `make` is called once
+/// for equal scores.
 pub fn replace_each(scores: &mut [i64], least: i64, most: i64, make: impl Fn(i64) -> i64) {
     const CLOSE: i64 = 4096;
     if !(0..CLOSE).contains(&most.saturating_sub(least)) {

@@ -66,20 +66,20 @@ impl Rejection {
     }
 }
 
-/// The rejections of one search: by node, and for all nodes that were not looked at.
+/// The rejections of one search: by node, and for all nodes that were not checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diagnosis {
     /// The number of nodes in the cluster.
     pub nodes: usize,
     /// Rejected nodes, in their order.
     pub rejected: Vec<(Text, Rejection)>,
-    /// Why the remaining nodes were not looked at.
+    /// Why the remaining nodes were not checked.
     pub absent: Option<Rejection>,
     /// Plug-ins that named the only nodes that may be feasible.
     pub narrowed_by: Vec<&'static str>,
     /// Whether extenders left nodes out without a reason.
     pub extender_excluded: bool,
-    /// A rejection of the pod before any node was looked at.
+    /// A rejection of the pod before any node was checked.
     pub pre_filter_message: Option<String>,
 }
 
@@ -96,7 +96,7 @@ impl Diagnosis {
         names
     }
 
-    /// How final the rejection of a node is: a node that was not looked at stays rejected even if pods are evicted.
+    /// How final the rejection of a node is: a node that was not checked stays rejected even if pods are evicted.
     pub fn code(&self, node: &str) -> Code {
         let rejected = self.rejected.iter().find(|(name, _)| **name == *node).map(|(_, rejection)| rejection.code);
         let absent = self.absent.as_ref().map(|rejection| rejection.code);

@@ -127,7 +127,7 @@ fn plug_ins_are_called_for_changed_nodes_only() {
         planner.evaluations().get(&(0, point, plugin)).copied().unwrap_or(0)
     };
     let planner = &mut cluster.planner;
-    // All nodes for the first pod; for each of the others only the node of the previous pod.
+    // The filter checks all nodes for the first pod, and for each further pod only the node of the previous pod.
     assert_eq!(asked(planner, ExtensionPoint::Filter, "NodeResourcesFit"), NODES as u64 + 9);
     for (point, plugin) in [
         (ExtensionPoint::PreFilter, "NodeResourcesFit"),
@@ -185,7 +185,7 @@ fn affinity_within_a_namespace_costs_other_namespaces_nothing() {
     };
     assert_eq!(about(&cluster.snapshot, "default"), ["r"]);
     assert_eq!(about(&cluster.snapshot, "tenant"), ["r", "p", "q"]);
-    // The terms are removed with their pods and with their node, and come back with the node.
+    // The terms are removed with their pods and with their node, and are added again with the node.
     cluster.snapshot.apply(Kind::Pod, &Key::new("tenant", "q"), None);
     cluster.snapshot.apply(Kind::Node, &Key::cluster("node-0"), None);
     assert!(about(&cluster.snapshot, "tenant").is_empty());
@@ -467,7 +467,7 @@ fn a_topology_key_is_counted_once_a_node_has_it() {
     assert_eq!(cluster.planner.full_evaluations(), 2);
 }
 
-/// Full nodes, each with nominated pods of higher priority, and a pod that fits another node.
+/// Nominates `to_each` pods of higher priority to each of the first `nodes` nodes.
 fn with_nominated_pods(nodes: usize, to_each: usize, more: &Value) -> Cluster {
     let mut cluster = Cluster::new();
     cluster.more = more.clone();
@@ -501,7 +501,7 @@ fn nodes_with_nominated_pods_are_compared_by_group() {
 
 #[test]
 fn checks_respect_at_most_as_many_nominated_pods_as_fit() {
-    // Most of them are nominated to one node, which holds 110 pods.
+    // 2,000 pods are nominated to one node, which has room for 110 pods.
     let mut cluster = with_nominated_pods(1, 2000, &json!({}));
     let asked = |cluster: &mut Cluster| {
         cluster.planner.evaluations().get(&(0, ExtensionPoint::Filter, "NodeResourcesFit")).copied().unwrap_or(0)

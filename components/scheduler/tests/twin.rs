@@ -32,7 +32,7 @@ enum Step {
     Leaves(u8),
     /// A nominated pod is planned.
     Retried(u8),
-    /// So many pods of one of the kinds are planned and bound.
+    /// This many pods of one of the kinds are planned and bound.
     Plan(usize, u8, u8),
 }
 
@@ -384,7 +384,7 @@ impl World {
             }
         }
         if !explanation.scores.is_empty() {
-            // A score that has counted pods which are gone by now is 0 for all nodes.
+            // If all pods that a score counted are gone, the score is 0 for all nodes; such scores are not compared.
             let counts = |scores: &Vec<i64>| scores.iter().any(|score| *score != 0);
             let scores: Vec<_> = scores.into_iter().filter(counts).collect();
             let found: Vec<_> =

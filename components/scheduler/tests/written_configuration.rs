@@ -132,7 +132,7 @@ fn document() -> impl Strategy<Value = Value> {
 
 /// The content of a configuration, however it was written.
 fn meaning(mut configuration: Configuration) -> String {
-    // The document has no fields for these, as `unwritten` tells.
+    // The document has no fields for these settings: `unwritten` reports them.
     configuration.healthz_bind_address = None;
     configuration.metrics_bind_address = None;
     configuration.global_options = GlobalOptions::default();

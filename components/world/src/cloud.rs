@@ -17,7 +17,7 @@ pub struct Cluster {
     pub uid: String,
 }
 
-/// Which parts a cloud offers.
+/// The parts that a cloud offers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offers {
     pub instances: bool,
@@ -30,23 +30,23 @@ pub struct Offers {
 /// One request to a cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
-    /// The instance behind a node.
+    /// Reads the instance of a node.
     Instance {
         cluster: Cluster,
         node: NodeRef,
     },
-    /// The zone of the instance, for clouds whose instances do not contain their zone.
+    /// Reads the zone of a node's instance, for clouds whose instances do not contain their zone.
     Zone {
         cluster: Cluster,
         node: NodeRef,
     },
-    /// Makes a load balancer, or changes it to match `wanted`.
+    /// Creates a load balancer, or changes it to match `wanted`.
     EnsureBalancer {
         cluster: Cluster,
         wanted: Arc<Wanted>,
         hosts: Arc<[Host]>,
     },
-    /// Replaces the hosts of a load balancer, and leaves the rest of it.
+    /// Replaces the hosts of a load balancer, and leaves its other properties unchanged.
     UpdateHosts {
         cluster: Cluster,
         wanted: Arc<Wanted>,
@@ -58,7 +58,7 @@ pub enum Call {
         name: String,
         service: ServiceRef,
     },
-    /// All routes of the cluster's network, including other clusters' routes.
+    /// Lists all routes of the cluster's network, including other clusters' routes.
     Routes {
         cluster: Cluster,
     },
@@ -70,7 +70,7 @@ pub enum Call {
         cluster: Cluster,
         route: Route,
     },
-    /// The clusters that have objects in this cloud.
+    /// Lists the clusters that have objects in this cloud.
     Clusters,
 }
 
@@ -107,7 +107,7 @@ pub struct Instance {
     pub kind: String,
     pub zone: Zone,
     pub addresses: Vec<Address>,
-    /// Additional labels for its node.
+    /// Additional labels for the instance's node.
     pub labels: BTreeMap<String, String>,
     pub is_shut_down: bool,
 }
@@ -156,7 +156,7 @@ pub struct Port {
     pub protocol: String,
     pub app_protocol: String,
     pub port: u16,
-    /// The port of each node behind it; 0 if nodes have none.
+    /// The port of each node that receives the load balancer's traffic; 0 if nodes have no port.
     pub node_port: u16,
 }
 
@@ -172,12 +172,12 @@ pub struct Host {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Balancer {
     pub name: String,
-    /// The cluster to which it belongs.
+    /// The cluster to which the load balancer belongs.
     pub cluster: Cluster,
     pub ingress: Vec<Ingress>,
 }
 
-/// An address at which a load balancer takes traffic.
+/// An address at which a load balancer receives traffic.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ingress {
     pub ip: String,
@@ -199,11 +199,11 @@ pub struct IngressPort {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
     pub name: String,
-    /// The cluster to which it belongs; with an empty name if that is unknown.
+    /// The cluster to which the route belongs. The cluster's name is empty if it is unknown.
     pub cluster: Cluster,
     pub node: String,
     pub destination: String,
-    /// Whether traffic to this destination is dropped because its node is gone.
+    /// Whether traffic to this destination is dropped because its node no longer exists.
     pub blackhole: bool,
 }
 

@@ -34,7 +34,7 @@ impl Keys {
     }
 }
 
-/// Which objects a controller needs beside those of the resources that it names.
+/// The objects that a controller needs in addition to the objects of the resources that it names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ExtraKinds {
     #[default]
@@ -61,7 +61,7 @@ impl ExtraKinds {
         }
     }
 
-    /// The union of both.
+    /// The objects of both.
     pub fn and(self, other: ExtraKinds) -> ExtraKinds {
         match (self, other) {
             (ExtraKinds::Everything, _) | (_, ExtraKinds::Everything) => ExtraKinds::Everything,
@@ -74,8 +74,9 @@ impl ExtraKinds {
     }
 }
 
-/// One controller. All that it knows of the cluster is in the world. Other state that it keeps, such as the time at
-/// which it first saw an object, must be dispensable: a new controller without that state must come to the same end.
+/// One controller. All its knowledge of the cluster comes from the world. Other state that it keeps, such as the time
+/// at which it first saw an object, must be dispensable: a new controller without that state must reach the same
+/// result.
 pub trait Controller: Send {
     /// The name in `--controllers`: `deployment-controller`.
     fn name(&self) -> &'static str;
@@ -116,9 +117,9 @@ pub trait Controller: Send {
     /// Adds the indexes that the controller needs to the world. Called before the world has any objects.
     fn indexes(&self, _world: &mut World) {}
 
-    /// The objects that it needs beside these resources. Of resources that no controller names the world has the
-    /// metadata only, without labels and annotations. The kinds may change with the changes that the controller is
-    /// notified of, and it may be notified of objects of more kinds.
+    /// The objects that the controller needs in addition to these resources. For resources that no controller names,
+    /// the world has only the metadata, without labels and annotations. The kinds may change after each change of which
+    /// the controller is notified. The controller may also be notified of objects of other kinds.
     fn extra_kinds(&self) -> ExtraKinds {
         ExtraKinds::None
     }
@@ -132,13 +133,13 @@ pub trait Controller: Send {
     /// Plans the actions for a key.
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan;
 
-    /// The answer to a GET that the plan for `key` asked for.
+    /// Receives the answer to a GET that the plan for `key` requested.
     fn answered(&mut self, _key: &Key, _path: &str, _answer: Result<Value, Refusal>) {}
 
-    /// The answer to a review that the plan for `key` asked for: the whole review with its status.
+    /// Receives the answer to a review that the plan for `key` requested: the whole review with its status.
     fn reviewed(&mut self, _key: &Key, _review: &Value, _answer: Result<Value, Refusal>) {}
 
-    /// The result of a call that the plan for `key` made to a cloud.
+    /// Receives the result of a call that the plan for `key` made to a cloud.
     fn called(&mut self, _key: &Key, _call: &Call, _answer: Result<Answer, Fault>, _now: Time) {}
 
     /// Plans Events and actions for a step of which some actions were refused. The key is planned again in any case,

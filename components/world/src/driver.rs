@@ -1,15 +1,16 @@
-//! Drives controllers over one world, without time or tokio: it is notified of changes and returns the next plan to be
-//! carried out; it gets the result, and then determines when the key is planned again.
+//! Drives controllers over one world, without time or tokio. The caller notifies it of changes, carries out the plans
+//! that it returns, and reports their results; the driver then determines when each key is planned again.
 //!
-//! Namespaces take turns: next is the namespace for which the least work was done, by whichever controllers. Work is
-//! counted ([`crate::work`]), so that a namespace with few cheap keys never waits behind one with many or expensive
-//! ones.
+//! Namespaces take turns: the next key is from the namespace for which all controllers together have done the least
+//! work. Work is counted ([`crate::work`]), so that a namespace with few cheap keys never waits behind a namespace with
+//! many or expensive ones.
 //!
-//! The work of a plan is bounded. A plan that was expensive the last time may be made in the background, by the caller,
-//! on a copy of the world: its controller is replaced meanwhile, and is notified of the changes when it comes back.
+//! The work of a plan is bounded. The caller may make a plan that was expensive the last time in the background, on a
+//! copy of the world. Meanwhile a placeholder replaces the controller; when the plan is made, the controller is
+//! notified of the changes that it missed.
 //!
-//! After a key was acted on it is planned again only once the world has reached the versions of the writes made for it.
-//! So no controller has to remember its own writes.
+//! After the actions for a key were carried out, the key is planned again only once the world has reached the versions
+//! of these writes. So no controller has to remember its own writes.
 
 use crate::cloud::{Answer, Call, Fault};
 use crate::work::Ended;
@@ -23,7 +24,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Earlier than any time that a key waits for.
+/// A time before any time that a key waits for.
 const START: Time = Time(jiff::Timestamp::MIN);
 
 /// The work of every plan, in addition to the work of reading objects.
@@ -42,8 +43,8 @@ pub struct Driver {
     watchers: HashMap<Resource, Vec<usize>>,
     /// The members that need kinds beyond their resources: each is notified of every change.
     extra_watchers: Vec<usize>,
-    /// The index of the member whose keys of the next namespace are considered first. It advances with each key, so
-    /// that no member waits for another that always has keys.
+    /// The index of the member whose keys are considered first in the next namespace. It advances with each key, so
+    /// that no member waits for another member that always has keys.
     turn: usize,
     turns: Turns,
     /// The changes before the world was complete; `None` once it is. Nothing is planned before that.
@@ -52,11 +53,11 @@ pub struct Driver {
 
 struct Member {
     controller: Box<dyn Controller>,
-    /// The kinds that it needs beside its resources.
+    /// The kinds that the controller needs in addition to its resources.
     extra_kinds: ExtraKinds,
-    /// Whether the controller is making a plan in the background. Until that ends, [`Placeholder`] stands for it.
+    /// Whether the controller is making a plan in the background. Until the plan is made, [`Placeholder`] replaces it.
     is_in_background: bool,
-    /// The changes since that plan was begun.
+    /// The changes since the plan in the background was begun.
     missed_changes: Vec<Change>,
     /// Keys whose last plan was expensive.
     expensive: HashSet<Key>,
@@ -65,7 +66,7 @@ struct Member {
     workers: usize,
     /// How many keys are being worked on, by namespace.
     working: HashMap<Text, usize>,
-    /// Keys that were acted on and whose writes the world does not contain yet.
+    /// Keys whose plans were carried out and whose writes the world does not contain yet.
     awaited: BTreeMap<Key, Vec<Written>>,
 }
 
@@ -81,7 +82,7 @@ pub struct Written {
 pub enum WriteResult {
     /// The object has this version after the action.
     Version(u64),
-    /// The object is gone; its uid, or an empty text if that is unknown.
+    /// The object was deleted. The text is its uid, or empty if the uid is unknown.
     Gone(Text),
     /// The action changed nothing that a world contains.
     Nothing,
@@ -99,7 +100,7 @@ pub struct Task {
     pub work: u64,
 }
 
-/// The next plan: one to carry out, or one that must first be made in the background.
+/// The next plan: a plan to carry out, or a plan that must first be made in the background.
 pub enum NextPlan {
     Task(Task),
     Background(BackgroundPlan),
@@ -130,13 +131,13 @@ pub struct Outcome {
     pub written: Vec<Written>,
     /// Whether an action was refused or the plan was not ready: the key is planned again without a change.
     pub failed: bool,
-    /// Whether it failed for a reason that also affects a newer plan: the server forbids the action, or does not
+    /// Whether the failure has a reason that also affects a newer plan: the server forbids the action, or does not
     /// answer.
     pub refused: bool,
     /// Whether the plan only made requests for answers. Then the key's count of failures stays as it is, and the next
     /// plan shows whether it succeeds.
     pub asked: bool,
-    /// When the plan asked to be made again.
+    /// The time at which the plan requests that the key is planned again.
     pub again: Option<Time>,
 }
 
@@ -211,19 +212,19 @@ impl Driver {
         extra_watchers.fold(ExtraKinds::None, ExtraKinds::and)
     }
 
-    /// Applies one version of an object; `None`: it is gone.
+    /// Applies one version of an object; `None`: it was deleted.
     pub fn change(&mut self, resource: &Resource, key: Key, body: Option<Body>, version: u64, now: Time) {
         let change = self.world.apply(resource, key, body, version, now);
         self.notify(change, now);
     }
 
-    /// Replaces all objects of a resource by a list at a version: objects that are not in the list are gone.
+    /// Replaces all objects of a resource by a list at a version: objects that are not in the list were deleted.
     pub fn replace(&mut self, resource: &Resource, objects: Vec<(Key, Body, u64)>, version: u64, now: Time) {
         let changes = self.world.replace(resource, objects, version, now);
         changes.into_iter().for_each(|change| self.notify(change, now));
     }
 
-    /// A resource is no longer served, and its objects are gone.
+    /// A resource is no longer served, and its objects no longer exist.
     pub fn drop_resource(&mut self, resource: &Resource, now: Time) {
         self.replace(resource, Vec::new(), 0, now);
         if !self.watchers.contains_key(resource) {
@@ -275,7 +276,7 @@ impl Driver {
         }
     }
 
-    /// The next plan to be carried out, if there is one. A panic in a plan fails its key alone.
+    /// The next plan to be carried out, if there is one. A panic in a plan fails only its key.
     pub fn take(&mut self, stamp: impl FnMut() -> Stamp) -> Option<Task> {
         match self.take_any(stamp, None)? {
             NextPlan::Task(task) => Some(task),
@@ -322,7 +323,7 @@ impl Driver {
         None
     }
 
-    /// Takes back a controller that has made a plan in the background, and notifies it of the changes since then.
+    /// Restores a controller that has made a plan in the background, and notifies it of the changes since then.
     pub fn finish_background(&mut self, back: FinishedPlan, now: Time) -> Option<Task> {
         let FinishedPlan { member: place, key, controller, planned, waited_ms } = back;
         let member = &mut self.members[place];
@@ -369,7 +370,7 @@ impl Driver {
         Some(Task { member: place, key, plan, waited_ms, work })
     }
 
-    /// Registers the namespaces that have keys now with the turns.
+    /// Registers the namespaces that now have keys, so that they get turns.
     fn update_turns(&mut self, now: Time) {
         for (place, member) in self.members.iter_mut().enumerate() {
             for namespace in member.queue.wake(now) {
@@ -378,7 +379,7 @@ impl Driver {
         }
     }
 
-    /// The next key by turns, of a member that may work on it.
+    /// The next key by turns, with its member, which may work on the key.
     fn next_key(&mut self, now: Time, background_slots: Option<usize>) -> Option<(usize, Key, i64)> {
         let may_take =
             |place: usize, namespace: &str| self.members[place].may_take(namespace, background_slots != Some(0));
@@ -405,7 +406,7 @@ impl Driver {
         self.members[member].controller.plan(&self.world, key, stamp)
     }
 
-    /// The controller's plan about refused actions; empty if all refusals were only stale.
+    /// The controller's plan about refused actions; empty if all refusals are stale.
     pub fn refused(&mut self, member: usize, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
         let worse: Vec<Refused> = refused.iter().filter(|refused| !refused.refusal.is_stale()).cloned().collect();
         if worse.is_empty() {
@@ -416,26 +417,26 @@ impl Driver {
         catch_unwind(AssertUnwindSafe(|| controller.refused(world, key, &worse, stamp))).unwrap_or_default()
     }
 
-    /// Hands the answer to a GET to the controller that asked.
+    /// Passes the answer to a GET to the controller that requested it.
     pub fn answered(&mut self, member: usize, key: &Key, path: &str, answer: Result<Value, Refusal>) {
         let controller = &mut self.members[member].controller;
-        // A controller that panics goes on without the answer.
+        // A controller that panics continues without the answer.
         let _ = catch_unwind(AssertUnwindSafe(|| controller.answered(key, path, answer)));
     }
 
-    /// Hands the answer to a review to the controller that asked.
+    /// Passes the answer to a review to the controller that requested it.
     pub fn reviewed(&mut self, member: usize, key: &Key, review: &Value, answer: Result<Value, Refusal>) {
         let controller = &mut self.members[member].controller;
         let _ = catch_unwind(AssertUnwindSafe(|| controller.reviewed(key, review, answer)));
     }
 
-    /// The result of a call to a cloud that a plan made.
+    /// Passes the result of a call to a cloud to the controller whose plan made the call.
     pub fn called(&mut self, member: usize, key: &Key, call: &Call, answer: Result<Answer, Fault>, now: Time) {
         let controller = &mut self.members[member].controller;
         let _ = catch_unwind(AssertUnwindSafe(|| controller.called(key, call, answer, now)));
     }
 
-    /// A plan was carried out, as far as it could be.
+    /// Handles the end of a plan that was carried out, at least in part.
     pub fn done(&mut self, member: usize, key: Key, outcome: Outcome, now: Time) {
         let world = &self.world;
         let member = &mut self.members[member];
@@ -511,7 +512,7 @@ impl BackgroundPlan {
     }
 }
 
-/// Stands for a controller that is making a plan in the background.
+/// Replaces a controller while it makes a plan in the background.
 struct Placeholder;
 
 impl Controller for Placeholder {
@@ -673,7 +674,7 @@ mod tests {
         // The many cheap keys wait for one expensive plan only.
         let first: Vec<u64> = (0..1001).map(|_| next(&mut driver).work).collect();
         assert_eq!(first.iter().filter(|work| **work > 1000).count(), 1);
-        // A namespace that comes later has the next turn, but only one: it has saved no turns.
+        // A namespace that appears later gets the next turn, but only one: it has saved up no turns.
         show(&mut driver, "late", "0-a".into());
         let late: Vec<Task> = (0..2).map(|_| next(&mut driver)).collect();
         assert!(late.iter().all(|task| &*task.key.namespace == "late" && task.waited_ms == 0));
@@ -699,7 +700,7 @@ mod tests {
             }
         };
         show(&mut driver, "a", "100000", 1);
-        // The key is not yet known to be expensive.
+        // The driver does not know yet that the key is expensive.
         rest(&mut driver);
         show(&mut driver, "a", "100000", 2);
         assert!(!driver.can_take(0, now()) && driver.can_take(1, now()));

@@ -1,4 +1,4 @@
-//! The objects of a cluster that components see, and their actions on it.
+//! The objects of a cluster that components see, and the actions of components on the cluster.
 //!
 //! A component has a [`World`]: the objects that it needs, each as a small typed [`View`] with its metadata and its
 //! bytes, with indexes by owner, namespace and node. A [`Controller`] is notified of every change, returns the keys

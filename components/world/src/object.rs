@@ -131,8 +131,7 @@ pub struct Object {
     pub meta: Meta,
     /// When this version was received, by the clock of the caller that feeds the world.
     pub seen: Time,
-    /// The object's JSON in the version that its [`crate::Resource`] names. It is shared with other holders of the
-    /// object.
+    /// The object's JSON in the version that its [`crate::Resource`] names. Other owners of the object share it.
     pub body: Body,
     pub(crate) view: Box<dyn Any + Send + Sync>,
 }

@@ -14,7 +14,7 @@ pub struct Plan {
     /// When to plan this key again without a change.
     pub again: Option<Time>,
     /// Paths that must be read with GET before anything can be planned. A plan with `asks` has no steps: the key is
-    /// planned again as soon as the controller was given all answers.
+    /// planned again as soon as the controller has received all answers.
     pub asks: Vec<String>,
     /// Bodies of `SubjectAccessReview`s. As with `asks`, a plan with reviews has no steps, and the key is planned again
     /// after [`crate::Controller::reviewed`].
@@ -32,7 +32,7 @@ pub struct Plan {
 /// Actions that do not depend on each other: they are carried out at the same time.
 pub type Step = Vec<Action>;
 
-/// One request. Its preconditions are in it: a version in the body or the patch, a uid or a version to delete.
+/// One request. It contains its preconditions: a version in the body or the patch, a uid or a version to delete.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Action {
     pub resource: Resource,
@@ -40,8 +40,9 @@ pub struct Action {
     /// The subresource: empty, or `status`, `scale`, `binding` …
     pub subresource: &'static str,
     pub verb: Verb,
-    /// Objects that must not exist, with their uids: before acting, each is looked up at the server, and if one is
-    /// found the action is answered with a conflict. An object may exist that the world does not contain yet.
+    /// Objects that must not exist, with their uids. The world may not contain an existing object yet, so each is
+    /// looked up at the server before the action is carried out. If one is found, the action is refused with a
+    /// conflict.
     pub absent: Vec<(Resource, Key, Text)>,
     /// The field manager, if it is not the controller's own.
     pub manager: Option<&'static str>,
@@ -130,7 +131,7 @@ pub struct Note {
     pub message: String,
     /// The part of the object that the Event is about: `spec.containers{web}`; empty for the whole object.
     pub part: String,
-    /// The node that reports it; empty if no node does.
+    /// The node that reports the Event; empty if no node does.
     pub host: String,
 }
 
@@ -192,7 +193,7 @@ impl Plan {
         self.is_idle() && self.notes.is_empty()
     }
 
-    /// Whether there is nothing to carry out and nothing to ask; there may be notes.
+    /// Whether the plan has no actions and no requests for answers. It may have notes.
     pub fn is_idle(&self) -> bool {
         let asks_nothing = self.asks.is_empty() && self.reviews.is_empty() && self.calls.is_empty();
         asks_nothing && self.steps.iter().all(Vec::is_empty)

@@ -1,8 +1,8 @@
-//! The keys of one controller that are to be planned: each key once, never two plans of one key at a time, later if a
-//! plan asks for that or its actions were refused. Each namespace has a line of its own; the caller decides which
-//! namespace is next.
+//! The keys of one controller that are to be planned. Each key waits at most once, and two plans of one key are never
+//! made at the same time. A key waits longer if its plan requests a later time or if its actions were refused. Each
+//! namespace has its own queue; the caller decides which namespace is next.
 //!
-//! Pure: the caller brings the time.
+//! Pure: the caller passes the time.
 
 use crate::{Key, Keys, Text, Time};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -29,11 +29,11 @@ impl BackOff {
 }
 
 /// The limit of retries after refusals, for all keys of a namespace together: this many at once, and then one per
-/// interval. client-go's queues have one limit for all keys, which lets one namespace delay the others.
+/// interval. client-go's queues have one limit for all keys, which lets one namespace delay all other namespaces.
 const REFUSED_AT_ONCE: i64 = 100;
 const REFUSED_EVERY_MS: i64 = 100;
 
-/// For each namespace, when the last of its refused keys has its turn.
+/// For each namespace, the time at which the last of its refused keys is planned again.
 #[derive(Debug, Default)]
 struct Paces {
     turns: HashMap<String, Time>,
@@ -57,11 +57,11 @@ impl Paces {
 #[derive(Debug, Default)]
 pub struct Queue {
     back_off: BackOff,
-    /// The keys that may be taken, oldest first, by namespace; no line is empty.
+    /// The keys that may be taken, oldest first, by namespace; no namespace has an empty queue.
     ready: HashMap<Text, VecDeque<Key>>,
     /// The keys in `ready`, each with the time at which it was added.
     waiting: HashMap<Key, Time>,
-    /// Namespaces whose line began since the last [`Self::wake`], oldest first.
+    /// Namespaces whose queue became non-empty since the last [`Self::wake`], oldest first.
     begun: Vec<Text>,
     /// The newest time that a caller has passed.
     now: Option<Time>,
@@ -109,7 +109,7 @@ impl Queue {
         keys.later.into_iter().for_each(|(key, millis)| self.add_at(key, now.plus_millis(millis)));
     }
 
-    /// Adds a key to be planned at this time, or at an earlier one that was set already.
+    /// Adds a key to be planned at this time, or at an earlier time that was already set.
     pub fn add_at(&mut self, key: Key, time: Time) {
         if let Some(known) = self.times.get(&key) {
             if *known <= time {
@@ -136,12 +136,13 @@ impl Queue {
         before
     }
 
-    /// The key succeeded: its count of failures starts at 0 again.
+    /// The key succeeded: the count of its failures starts at 0 again.
     pub fn forget(&mut self, key: &Key) {
         self.failures.remove(key);
     }
 
-    /// Adds the keys that have waited long enough; returns the namespaces whose lines began since the last call.
+    /// Adds the keys that have waited long enough; returns the namespaces whose queue became non-empty since the last
+    /// call.
     pub fn wake(&mut self, now: Time) -> Vec<Text> {
         self.now = Some(now);
         while let Some((time, key)) = self.timers.first().cloned()

@@ -15,7 +15,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 /// The name of the index of [`World::select`]: `namespace/label=value` of every label of an object.
 const LABELS: &str = "labels";
 
-/// The place of all objects of a namespace, with any labels.
+/// The index value of all objects of a namespace, whatever their labels.
 fn everywhere(namespace: &str) -> Text {
     place(namespace, "", "")
 }
@@ -27,8 +27,8 @@ const PINNED_VALUES_MAX: usize = 64;
 /// A selector with more requirements than this is compiled to one test for each label.
 const TESTED_ONE_BY_ONE: usize = 8;
 
-/// A label selector; one that cannot be parsed selects nothing. Copies share their content, and so do selectors that
-/// were parsed from the same text while one of them exists.
+/// A label selector. A selector that cannot be parsed selects nothing. Copies share their content, and so do selectors
+/// that were parsed from the same text while one of them exists.
 #[derive(Clone)]
 pub struct Selector(Arc<Compiled>);
 
@@ -41,7 +41,7 @@ struct Compiled {
     tests: Vec<LabelTest>,
     /// How many of the tests need the label to be present.
     needed: usize,
-    /// The text that it was parsed from.
+    /// The text from which the selector was parsed.
     written: Option<(Form, Box<str>)>,
 }
 
@@ -243,7 +243,8 @@ impl Selector {
         self.0.fault.is_some() || self.0.selector == LabelSelector::nothing()
     }
 
-    /// The values in [`LABELS`] under which selected objects are; `None`: they may be anywhere in the namespace.
+    /// The values in [`LABELS`] under which selected objects are indexed; `None`: any object of the namespace may be
+    /// selected.
     fn places(&self, namespace: &str) -> Option<BTreeSet<Text>> {
         let (label, values) = self.pinned()?;
         Some(values.iter().map(|value| place(namespace, label, value)).collect())
@@ -299,7 +300,7 @@ fn places_of_labels(object: &Object) -> Vec<Text> {
 }
 
 impl World {
-    /// Indexes objects of a kind by their labels, so that [`World::select`] looks only at objects that may be selected.
+    /// Indexes objects of a kind by their labels, so that [`World::select`] reads only objects that may be selected.
     pub fn index_labels<V: View>(&mut self) {
         self.index::<V>(LABELS, places_of_labels);
     }
@@ -329,7 +330,7 @@ impl World {
         }
     }
 
-    /// The objects of a kind whose selectors select these labels. `index` must hold them under their
+    /// The objects of a kind whose selectors select these labels. `index` must index the objects by
     /// [`selected_places`]. A selector that several objects share is tested once.
     pub fn selecting<'a, V: View>(
         &'a self,
@@ -349,7 +350,7 @@ impl World {
         places.flat_map(|place| self.indexed::<V>(index, &place)).filter(|seen| selects(seen)).collect()
     }
 
-    /// The objects of a kind that a selector may select. `index` must hold them under their [`labelled_places`].
+    /// The objects of a kind that a selector may select. `index` must index the objects by [`labelled_places`].
     pub fn selectable<'a, V: View>(
         &'a self,
         index: &'static str,
@@ -361,14 +362,14 @@ impl World {
     }
 }
 
-/// The places under which selectors look for an object: one for each of its labels, and one for its whole namespace.
+/// The index values under which selectors find an object: one for each of its labels, and one for its whole namespace.
 pub fn labelled_places(meta: &Meta) -> Vec<Text> {
     let labels = meta.labels.iter().map(|(label, value)| place(&meta.namespace, label, value));
     labels.chain([everywhere(&meta.namespace)]).collect()
 }
 
-/// The places of an object with this selector in an index: those of the label that the selector pins, or the one of the
-/// whole namespace.
+/// The index values for an object with this selector: the values of the label that the selector pins, or the value of
+/// the whole namespace.
 pub fn selected_places(namespace: &str, selector: &Selector) -> Vec<Text> {
     if selector.is_nothing() {
         return Vec::new();
@@ -493,7 +494,7 @@ mod tests {
         assert_eq!(pods.len(), 50);
         let selecting = world.selecting::<Service>("selectors", pods[0].meta(), |service| &service.spec.selector);
         assert_eq!(selecting.len(), 50);
-        // A label with very many allowed values does not narrow the search: all objects of the namespace are looked at.
+        // A label with very many allowed values does not narrow the search: all objects of the namespace are read.
         let values: Vec<String> = (0..1000).map(|number| format!("v{number}")).collect();
         let wide = Selector::parse(&format!("app in (odd,{})", values.join(",")));
         assert_eq!(selected_places("n", &wide).len(), 1);

@@ -1,7 +1,7 @@
 //! Shares equal values among many objects: the containers of a template's pods, their labels, their owner.
 //!
-//! A hundred thousand pods come from perhaps a hundred templates, so what the pods of a template have in common is
-//! stored once. Sharing is not guaranteed and never visible: equal values may be stored twice.
+//! A hundred thousand pods come from perhaps a hundred templates, so the equal fields of a template's pods are stored
+//! once. Sharing is not guaranteed and never visible: equal values may be stored twice.
 
 use crate::Text;
 use foldhash::quality::FixedState;
@@ -21,8 +21,8 @@ pub struct Shared<T>(Arc<T>);
 /// A list that may be shared.
 pub type List<T> = Shared<Box<[T]>>;
 
-/// How many values each thread remembers for later objects. A value replaces another one at the same place, so this
-/// table never keeps more values alive.
+/// The number of values that each thread keeps for later objects. A new value replaces the value with the same index,
+/// so this table never keeps more values alive.
 const PLACES: usize = 1 << 12;
 
 /// The maximum length of remembered texts. A longer text is parsed again each time.
@@ -55,7 +55,7 @@ impl<T: Hash + Eq + Any + Send + Sync> Shared<T> {
     }
 }
 
-/// The place of a value in the table. The hash is not keyed: a user who makes values with the same place only prevents
+/// The index of a value in the table. The hash is not keyed: a user who makes values with the same index only prevents
 /// the sharing of their own values.
 fn place_of<H: Hash + ?Sized>(value: &H) -> usize {
     FixedState::default().hash_one(value) as usize % PLACES

@@ -36,7 +36,7 @@ impl Time {
         self.plus_millis(seconds.saturating_mul(1000))
     }
 
-    /// Milliseconds from `earlier` to this.
+    /// Milliseconds from `earlier` to this time.
     pub fn millis_since(self, earlier: Time) -> i64 {
         self.millis() - earlier.millis()
     }

@@ -1,9 +1,10 @@
 //! A cluster in memory for tests of controllers: the core's own rules decide what is stored, the test moves the clock,
-//! and controllers run until none has anything to do.
+//! and controllers run until none has anything left to do.
 //!
-//! Every controller has a world of its own with the resources that its [`Controller::resources`] name and no others, so
-//! that a controller that forgets a resource fails its test. When none has anything to do, every key that was ever
-//! planned is planned once more, and the plan must have no steps: a plan that was carried out leaves nothing to do.
+//! Every controller has a world of its own with only the resources that its [`Controller::resources`] names, so that a
+//! controller that forgets a resource fails its test. When no controller has anything left to do, every key that was
+//! ever planned is planned once more, and the plan must have no steps: a plan that was carried out leaves nothing to
+//! do.
 
 use crate::cloud::{Answer, Call, Fault};
 use crate::request::{self, Actor};
@@ -131,14 +132,14 @@ impl Trial {
         self.now
     }
 
-    /// The world of the controller of this name, for tests that plan by themselves.
+    /// The world of the controller of this name, for tests that make plans themselves.
     #[track_caller]
     pub fn world(&self, controller: &str) -> &World {
         let found = self.members.iter().find(|member| member.driver.controller(0).name() == controller);
         found.unwrap_or_else(|| panic!("there is no {controller}")).driver.world()
     }
 
-    /// The changes committed since the last call, oldest first. Nothing is kept before the first call.
+    /// The changes committed since the last call, oldest first. Changes before the first call are not recorded.
     pub fn take_changes(&mut self) -> Vec<state::Change> {
         self.changes.replace(Vec::new()).unwrap_or_default()
     }
@@ -160,7 +161,7 @@ impl Trial {
         self.run();
     }
 
-    /// The earliest time at which a controller wants to plan a key without a change.
+    /// The earliest time at which a controller must plan a key without a change.
     pub fn next_time(&self) -> Option<Time> {
         self.members.iter().filter_map(|member| member.driver.next_time()).min()
     }
@@ -185,7 +186,8 @@ impl Trial {
         }
     }
 
-    /// Plans and carries out one key, of the first controller that has one; `false`: none has.
+    /// Plans one key of the first controller that has a key, and carries the plan out; `false`: no controller has a
+    /// key.
     pub fn step(&mut self) -> bool {
         self.define();
         let stamp = self.stamp();
@@ -307,7 +309,7 @@ impl Trial {
 /// `pods`, `deployments.apps`; objects as `namespace/name`, or the name alone if the object is cluster-scoped or in
 /// `default`.
 impl Trial {
-    /// Creates an object; one without a namespace, of a namespaced kind, is in `default`.
+    /// Creates an object. A namespaced object without a namespace is created in `default`.
     #[track_caller]
     pub fn create(&mut self, object: Value) -> Value {
         self.try_create(object).unwrap_or_else(|refusal| panic!("{refusal:?}"))
@@ -352,7 +354,7 @@ impl Trial {
         self.delete_as(kind, name, None, None);
     }
 
-    /// A pod that no kubelet runs is removed at once only with a grace period of 0 seconds.
+    /// Deletes an object. A pod without a kubelet is removed at once only with a grace period of 0 seconds.
     #[track_caller]
     pub fn delete_as(
         &mut self,
@@ -366,7 +368,7 @@ impl Trial {
         self.user_acts(Action::new(&resource, key, verb)).unwrap_or_else(|refusal| panic!("{refusal:?}"));
     }
 
-    /// A request of a user with all permissions.
+    /// Carries out a request of a user with all permissions.
     pub fn user_acts(&mut self, action: Action) -> Result<Value, Refusal> {
         let user = self.user.clone();
         self.act(&action, &user)
@@ -452,7 +454,7 @@ impl Trial {
 
 /// The server's part: judging and storing requests.
 impl Trial {
-    /// A request of any user; null if the object is gone with it.
+    /// Carries out a request of any user; returns null if the request deleted the object.
     pub fn act(&mut self, action: &Action, actor: &Actor) -> Result<Value, Refusal> {
         if let Some((resource, key, _)) = action.absent.iter().find(|absent| self.is_there(absent)) {
             return Err(Refusal::stale(format!("{resource} {key} is there")));
@@ -462,7 +464,7 @@ impl Trial {
         self.submit(&request).map_err(|refusal| Refusal::from(&refusal))
     }
 
-    /// The answer to a GET of this path; a list has all objects of the namespace, selectors are ignored.
+    /// The answer to a GET of this path. A list has all objects of the namespace; selectors are ignored.
     pub fn read(&self, path: &str) -> Result<Value, Refusal> {
         let path = path.split_once('?').map_or(path, |(path, _)| path);
         let no_such_path = || Refusal::from(&holdfast_core::Refusal::NoSuchPath);
@@ -494,7 +496,7 @@ impl Trial {
         holdfast_core::stamp::Stamp { time: self.now.0, seed: self.requests }
     }
 
-    /// A request that the server makes itself.
+    /// Carries out a request of the server itself.
     pub fn request(&mut self, request: &Request) -> Result<Value, Refusal> {
         self.submit(request).map_err(|refusal| Refusal::from(&refusal))
     }
@@ -544,7 +546,7 @@ impl Member {
         Member { driver, actor, resources, known: BTreeSet::new(), revision: None }
     }
 
-    /// Notifies the controller of an object's new state; `None`: it is gone.
+    /// Notifies the controller of an object's new state; `None`: it was deleted.
     fn see(&mut self, state: &State, id: KindId, key: &str, entry: Option<&Arc<Entry>>, now: Time) {
         self.show(state);
         let Some((resource, version)) = self.resource_of(state, id) else { return };
@@ -566,7 +568,7 @@ impl Member {
         }
     }
 
-    /// The resource as which the controller reads a kind; `None` if it does not read the kind.
+    /// The resource by which the controller reads a kind; `None`: it does not read the kind.
     fn resource_of(&self, state: &State, id: KindId) -> Option<(Resource, usize)> {
         for resource in &self.resources {
             match state.registry.find(resource.group(), resource.version(), resource.plural()) {

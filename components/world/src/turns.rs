@@ -1,8 +1,8 @@
-//! Chooses the namespace that has the next turn: the one for which the least work was done.
+//! Chooses the namespace that has the next turn: the namespace for which the least work was done.
 //!
 //! Each namespace has an account of work. A namespace that had nothing to do for a while starts with the account of the
-//! namespace whose turn it is now: it is next, but cannot save up turns. All accounts end when no namespace has
-//! anything to do.
+//! namespace whose turn it is now: it gets the next turn, but cannot save up turns. All accounts are deleted when no
+//! namespace has anything to do.
 
 use crate::Text;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub struct Turns {
     /// The members that have keys of a namespace, by the namespace's account and name.
     waiting: BTreeMap<(u64, Text), BTreeSet<usize>>,
-    /// The work done for each namespace; one without an entry has the account `now`.
+    /// The work done for each namespace; a namespace without an entry has the account `now`.
     accounts: HashMap<Text, u64>,
     /// The account of the namespace that had the last turn.
     now: u64,
@@ -24,7 +24,7 @@ impl Turns {
         self.accounts.get(namespace).copied().unwrap_or(0).max(self.now)
     }
 
-    /// A member has keys of a namespace.
+    /// Registers that a member has keys of a namespace.
     pub fn join(&mut self, namespace: Text, member: usize) {
         let entry = match self.entry_of(&namespace) {
             Some(entry) => entry,
@@ -37,7 +37,7 @@ impl Turns {
         self.waiting.entry(entry).or_default().insert(member);
     }
 
-    /// A member has no more keys of a namespace.
+    /// Registers that a member has no more keys of a namespace.
     pub fn leave(&mut self, namespace: &Text, member: usize) {
         let Some(entry) = self.entry_of(namespace) else { return };
         if let Some(members) = self.waiting.get_mut(&entry) {
@@ -46,7 +46,7 @@ impl Turns {
                 self.waiting.remove(&entry);
             }
         }
-        // Once no namespace waits, no work needs to be made up for.
+        // Once no namespace waits, all namespaces are equal again.
         if self.waiting.is_empty() {
             self.accounts.clear();
             self.now = 0;

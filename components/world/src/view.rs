@@ -20,7 +20,8 @@ pub trait View: DeserializeOwned + Any + Send + Sync {
 pub(crate) type KeptView = Box<dyn Any + Send + Sync>;
 
 /// Decodes the metadata of an object and its view. The JSON of other servers may be formatted differently than stored
-/// objects, so there is a slower second way. An object whose view cannot be decoded has its metadata alone.
+/// objects, so a slower parser is used if the fast one fails. An object whose view cannot be decoded has only its
+/// metadata.
 pub(crate) fn decode<V: View>(bytes: &[u8]) -> Option<(Meta, KeptView)> {
     if let Ok((meta, view)) = stored::read_apart::<Meta, V>(bytes) {
         return Some((meta, Box::new(view)));
@@ -48,7 +49,7 @@ fn meta(bytes: &[u8]) -> Option<Meta> {
     Some(metadata)
 }
 
-/// An object with its view. The view's fields are read through it: `pod.spec.node_name`.
+/// An object with its view. It dereferences to the view, whose fields can be read directly: `pod.spec.node_name`.
 #[derive(Debug)]
 pub struct Seen<'a, V> {
     pub object: &'a Arc<Object>,

@@ -1,5 +1,5 @@
-//! Counts the work of plans on this thread, in units of about a microsecond. Work is counted by what is done and never
-//! by a clock, so the same work always has the same count.
+//! Counts the work of plans on this thread, in units of about a microsecond. The count depends on the work alone and
+//! never on a clock, so the same work always has the same count.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -10,7 +10,7 @@ thread_local! {
     static END: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// Reading or writing this many bytes of a document takes about as long as looking at one object.
+/// The number of bytes of a document that take about as long to read or write as looking at one object.
 const BYTES: usize = 256;
 
 /// Why work ended early.

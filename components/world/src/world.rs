@@ -12,8 +12,8 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
 
-/// The objects that components see. Its only owner applies changes between plans, so a plan sees one version. A copy
-/// shares all data; a plan that takes long uses one, so that changes need not wait for it.
+/// The objects that components see. The world's only owner applies changes between plans, so a plan sees one version. A
+/// copy shares all data; a long plan uses a copy, so that changes need not wait for the plan.
 #[derive(Default, Clone)]
 pub struct World {
     collections: BTreeMap<Resource, Collection>,
@@ -50,7 +50,7 @@ struct Collection {
     version: u64,
 }
 
-/// One object before and after a change. Both are `None` if nothing changed.
+/// One object before and after a change. Both are `None` if the object is absent on both sides.
 #[derive(Clone)]
 pub struct Change {
     pub resource: Resource,
@@ -69,7 +69,7 @@ impl Change {
         Seen::of(self.after.as_ref()?)
     }
 
-    /// The newest state of the object: after the change, or before it if the object is gone.
+    /// The newest state of the object: after the change, or before it if the object was deleted.
     pub fn newest(&self) -> Option<&Arc<Object>> {
         self.after.as_ref().or(self.before.as_ref())
     }
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// Applies one version of an object; `None`: it is gone. `version` is that of the event.
+    /// Applies one version of an object; `None`: it was deleted. `version` is the version of the event.
     pub fn apply(&mut self, resource: &Resource, key: Key, body: Option<Body>, version: u64, seen: Time) -> Change {
         let after = body.and_then(|body| decode(self.decoders.get(resource).copied(), body, seen)).map(Arc::new);
         let before = self.collection(resource).objects.get(&key).cloned();
@@ -157,8 +157,8 @@ impl World {
         Change { resource: resource.clone(), key, before, after }
     }
 
-    /// Replaces all objects of a resource by a list, each with its version; objects that are not in the list are gone.
-    /// Returns the changes.
+    /// Replaces all objects of a resource by a list, each with its version; objects that are not in the list were
+    /// deleted. Returns the changes.
     pub fn replace(
         &mut self,
         resource: &Resource,
@@ -197,7 +197,7 @@ impl World {
         changes
     }
 
-    /// Removes a resource whose objects are gone.
+    /// Removes a resource whose objects no longer exist.
     pub fn hide(&mut self, resource: &Resource) {
         self.collections.remove(resource);
     }
@@ -242,7 +242,8 @@ impl World {
                 }
             }
         }
-        // The index has the object itself, so that the dependents of an owner need not be looked up one by one.
+        // The index of owners has the object itself, so that the dependents of an owner need not be looked up one by
+        // one.
         for (owner, object) in is.iter().flatten().zip(after.into_iter().cycle()) {
             match self.owned.get_mut(owner.uid.as_str()) {
                 Some(owned) => _ = owned.insert(here(), object.clone()),
@@ -281,7 +282,7 @@ impl World {
         self.collections.get(resource)?.objects.get(key)
     }
 
-    /// The number of objects that were read since the world was made.
+    /// The number of objects that were read since the world was created.
     pub fn reads(&self) -> u64 {
         self.reads.get()
     }
@@ -316,7 +317,7 @@ impl World {
         objects.inspect(|_| self.count_read())
     }
 
-    /// The resources of which the world contains, or may contain, objects.
+    /// The resources whose objects the world contains or may contain.
     pub fn resources(&self) -> impl Iterator<Item = &Resource> {
         self.collections.keys()
     }
@@ -338,7 +339,7 @@ impl World {
         self.owned_by(uid).filter_map(|(_, object)| Seen::of(object))
     }
 
-    /// The objects of a kind that an index holds under a value.
+    /// The objects of a kind that an index has under a value.
     pub fn indexed<V: View>(&self, index: &'static str, value: &str) -> impl Iterator<Item = Seen<'_, V>> + use<'_, V> {
         let keys = self.index_of::<V>(index).and_then(|index| index.found.get(value));
         keys.into_iter().flatten().filter_map(|key| self.get(key))
@@ -354,7 +355,7 @@ impl World {
     }
 }
 
-/// If both sides differ, reports each value of `before` as gone and then each value of `after` as present.
+/// If both sides differ, reports each value of `before` as removed and then each value of `after` as added.
 fn changed<I: IntoIterator<Item = Text> + PartialEq>(before: I, after: I, mut tell: impl FnMut(Text, bool)) {
     if before != after {
         before.into_iter().for_each(|was| tell(was, false));

@@ -16,7 +16,7 @@ const TRACKING: (&str, &str) = ("kube-system", "kube-apiserver-legacy-service-ac
 /// An index of pods by the Secrets that they mount.
 const MOUNTED: &str = "mounted";
 
-/// Plans a Secret at a time.
+/// Each plan is for one Secret.
 pub struct TokenCleaner {
     period_seconds: i64,
 }
@@ -82,7 +82,7 @@ impl Controller for TokenCleaner {
         let last = [Some(since), secret.meta().creation_timestamp, used.flatten()].into_iter().flatten().max();
         let end = last.unwrap_or(since).plus_seconds(period);
         // The labels have the precision of a day, and pods that mount the Secret do not trigger a plan, so the Secret
-        // is looked at daily.
+        // is planned daily.
         plan.again_at(stamp.time.plus_seconds(DAY_SECONDS));
         let is_mounted = world.indexed::<Pod>(MOUNTED, &place(&key.namespace, &key.name)).next().is_some();
         if end > stamp.time || is_mounted {
@@ -107,7 +107,7 @@ impl Controller for TokenCleaner {
     }
 }
 
-/// Whether the token was made without a request: then its account lists it.
+/// Whether the token was made without a request for it: then its account lists it.
 fn was_made_for_an_account(world: &World, secret: Seen<'_, Secret>) -> bool {
     let listed = place(&secret.meta().namespace, &secret.meta().name);
     let Some(account) = account_of(world, secret) else { return false };

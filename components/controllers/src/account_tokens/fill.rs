@@ -1,4 +1,4 @@
-//! Fills Secrets that request a service account's token, and deletes those whose account is gone.
+//! Fills Secrets that request a service account's token, and deletes such Secrets when their account is deleted.
 
 use super::{BY_ACCOUNT, NAME, TYPE, TokenSigner, UID, account_of, index, place};
 use crate::Settings;
@@ -10,12 +10,11 @@ use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Plans a Secret at a time.
+/// Each plan is for one Secret.
 pub struct TokenSecrets {
     signer: Option<Arc<dyn TokenSigner>>,
     root_ca: Option<String>,
-    /// Token Secrets that existed and are gone, with the account that each named, until the account no longer lists
-    /// them.
+    /// Deleted token Secrets, each with the account that it named, until the account no longer lists it.
     gone: BTreeMap<Key, Account>,
 }
 
@@ -75,7 +74,8 @@ impl Controller for TokenSecrets {
         let mut plan = Plan::default();
         let Some(signer) = &self.signer else { return plan };
         let Some(secret) = world.get::<Secret>(key) else {
-            // A Secret that an account lists and that was never seen may be created later.
+            // An account may list a Secret that is created later, so only a Secret that existed is removed from the
+            // list.
             if let Some(named) = self.gone.get(key) {
                 plan.steps.extend(unlist(world, key, named).map(|action| vec![action]));
                 if plan.steps.is_empty() {
@@ -124,7 +124,7 @@ fn unlist(world: &World, secret: &Key, named: &Account) -> Option<Action> {
     Some(Subject::from(account).update(document))
 }
 
-/// The Secret with all that it should have; `None`: nothing is missing.
+/// The Secret with its missing data filled in; `None`: nothing is missing.
 fn filled(
     secret: Seen<'_, Secret>,
     account: Seen<'_, ServiceAccount>,

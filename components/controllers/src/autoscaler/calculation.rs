@@ -37,7 +37,7 @@ pub struct Usage<'a> {
     pub settings: AutoscalingSettings,
 }
 
-/// Pods by what is known of them: pods that count, pods that are not ready, and pods without a sample.
+/// The pods in groups: pods that count, pods that are not ready, and pods without a sample.
 struct Groups {
     ready: usize,
     unready: BTreeSet<String>,
@@ -63,7 +63,7 @@ impl Usage<'_> {
         groups
     }
 
-    /// Whether a pod's sample says nothing because the pod has only just started.
+    /// Whether a pod's sample is meaningless because the pod has only just started.
     fn is_starting(&self, pod: Seen<'_, Pod>, sample: Sample) -> bool {
         let ready = Condition::find(&pod.view.status.conditions, "Ready");
         let (Some(ready), Some(start)) = (ready, pod.view.status.start_time) else { return true };
@@ -155,7 +155,7 @@ impl Usage<'_> {
             groups.unready.iter().for_each(|name| assume(name, 0));
         }
         let then = ratio(&self.samples)?;
-        // Usage that is only assumed must not reverse the direction.
+        // The assumed usage must not reverse the direction.
         let turns = first < 1.0 && then > 1.0 || grows && then < 1.0;
         if self.tolerance.allows(then) || turns {
             return Ok(self.current);

@@ -18,14 +18,15 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// The first recommendation is the size that is found.
+    /// Takes the present size as the first recommendation.
     pub fn begin(&mut self, now: Time, current: i64) {
         if self.recommended.is_empty() {
             self.recommended.push((now, current));
         }
     }
 
-    /// Only the latest time of each size is kept: windows look for the highest and the lowest size.
+    /// Records a recommendation. Only the latest time of each size is kept: windows look for the highest and the lowest
+    /// size.
     fn recommend(&mut self, now: Time, size: i64, window_seconds: i64) {
         let oldest = now.plus_seconds(window_seconds.max(MEMORY_SECONDS).saturating_neg());
         self.recommended.retain(|(time, known)| *time >= oldest && *known != size);
@@ -119,8 +120,8 @@ pub fn limit(
     Limited { size, stable: reason, limit, is_limited: size != stable }
 }
 
-/// Keeps a size from following every movement: within the stabilization windows scaling down goes only to the highest
-/// recent recommendation, and scaling up only to the lowest.
+/// Keeps a size from following every movement: within the stabilization windows, scaling down stops at the highest
+/// recent recommendation, and scaling up at the lowest.
 fn stabilize(
     behavior: Option<&Behavior>,
     down_seconds: i64,

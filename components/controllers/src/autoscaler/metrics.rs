@@ -1,4 +1,4 @@
-//! Reads metrics, and computes what size each kind of metric proposes.
+//! Reads metrics, and computes the size that each kind of metric proposes.
 
 use super::calculation::{Proposal, Sample, Samples, Usage, by_ratio, milli, per_pod, quantity_text};
 use super::limits::Tolerance;
@@ -25,7 +25,7 @@ pub struct Found {
     pub status: Value,
 }
 
-/// Why a metric cannot be read: for the condition, and for the Event.
+/// The reason why a metric cannot be read: for the condition, and for the Event.
 pub struct Fault {
     pub reason: &'static str,
     pub condition: String,
@@ -148,7 +148,7 @@ impl Scene<'_> {
             let containers = item["containers"].as_array().into_iter().flatten();
             let mut meant =
                 containers.filter(|container| of.container.is_empty() || container["name"] == of.container.as_str());
-            // A pod with a container without usage is left out.
+            // A pod is skipped if one of its containers has no usage.
             let sum = meant.try_fold(0i64, |sum, container| {
                 Some(sum.saturating_add(milli(container["usage"][&of.name].as_str()?)))
             });
@@ -330,8 +330,8 @@ impl Scene<'_> {
         Ok(Ok(values.fold(0, i64::saturating_add)))
     }
 
-    /// The proposal for one value, which all pods share or of which each pod should have a share. The metric has a
-    /// different name in each case.
+    /// The proposal for one value: either all pods share the value, or each pod should have a share of it. The metric
+    /// has a different name in each case.
     fn by_target(
         &self,
         source: &str,

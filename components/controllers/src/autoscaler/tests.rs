@@ -108,8 +108,8 @@ fn a_replication_controller_is_a_target() {
     assert_eq!(replicas(&trial), 1);
 }
 
-/// The server's answer is a Status, whose message is used as it is. Only for other answers, such as that for a group
-/// that is not served, client-go appends the request to the message.
+/// If the server's answer is a Status, its message is used unchanged. Only for other answers, such as the answer for a
+/// group that is not served, client-go appends the request to the message.
 #[test]
 fn a_target_that_has_no_scale() {
     let target = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d"});

@@ -8,14 +8,14 @@ use holdfast_world::views::CertificateSigningRequest;
 use holdfast_world::{BackOff, Change, Controller, Key, Keys, Plan, Refusal, Resource, Seen, Stamp, View, World};
 use std::collections::BTreeMap;
 
-/// The subresource that the requestor must be allowed to create, and the approval's message: for the node's own
-/// certificate, or for any node's.
+/// The subresource that the requestor must be allowed to create, and the approval's message. The first is for the
+/// node's own certificate, the second for any node's.
 const WAYS: [(&str, &str); 2] = [
     ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."),
     ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."),
 ];
 
-/// Plans a request at a time.
+/// Each plan is for one request.
 #[derive(Default)]
 pub struct Approver {
     /// The reviews of each request and whether they allowed it, until the request is approved.

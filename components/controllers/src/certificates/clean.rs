@@ -1,4 +1,5 @@
-//! Deletes certificate requests that are settled or abandoned, and those whose certificate has expired.
+//! Deletes certificate requests some time after they were issued, denied, failed or abandoned, and requests whose
+//! certificate has expired.
 
 use super::{APPROVED, DENIED, FAILED};
 use crate::encoded::decode;
@@ -9,7 +10,7 @@ use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp,
 const SETTLED_SECONDS: i64 = 3_600;
 const OPEN_SECONDS: i64 = 24 * 3_600;
 
-/// Plans a request at a time.
+/// Each plan is for one request.
 pub struct Cleaner;
 
 impl Controller for Cleaner {

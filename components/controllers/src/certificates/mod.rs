@@ -1,4 +1,4 @@
-//! Certificate signing requests: approves those of kubelets, signs approved ones, and deletes old ones.
+//! Certificate signing requests: approves the requests of kubelets, signs approved requests, and deletes old ones.
 
 pub mod approve;
 pub mod clean;
@@ -32,12 +32,12 @@ pub trait Signer: Debug + Send + Sync {
     fn end(&self) -> Time;
 }
 
-/// The content of a certificate beside the subject and the names, which come from the request.
+/// The content of a certificate, except for the subject and the names, which come from the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Terms {
     pub not_before: Time,
     pub not_after: Time,
-    /// As requests name the usages: `client auth`, `digital signature`.
+    /// The usages as requests name them: `client auth`, `digital signature`.
     pub usages: Vec<String>,
     /// Different for every plan.
     pub seed: u64,

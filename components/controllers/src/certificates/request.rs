@@ -1,4 +1,4 @@
-//! The content of certificate requests, and the rules for those of kubelets.
+//! The content of certificate requests, and the rules for requests of kubelets.
 
 use crate::encoded::decode;
 use x509_parser::certification_request::X509CertificationRequest;
@@ -65,7 +65,7 @@ impl Requested {
         Ok(found)
     }
 
-    /// Why it is no valid request for a kubelet's client certificate.
+    /// Why this is not a valid request for a kubelet's client certificate.
     pub fn kubelet_client(&self, usages: &[String]) -> Result<(), String> {
         self.of_nodes()?;
         none(self.dns_names, "DNS")?;
@@ -76,7 +76,7 @@ impl Requested {
         just(usages, CLIENT_AUTH)
     }
 
-    /// Why it is no valid request for a kubelet's serving certificate.
+    /// Why this is not a valid request for a kubelet's serving certificate.
     pub fn kubelet_serving(&self, usages: &[String]) -> Result<(), String> {
         self.of_nodes()?;
         if self.dns_names + self.addresses == 0 {

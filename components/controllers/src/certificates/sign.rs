@@ -11,14 +11,15 @@ use holdfast_world::{BackOff, Change, Controller, Key, Keys, Plan, Resource, Sta
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The shortest duration that a request can ask for.
+/// The shortest duration that a request gets; shorter ones are raised to it.
 const SECONDS_MIN: i64 = 600;
-/// By how much a certificate's validity begins earlier, for clients whose clocks are slow.
+/// By how much a certificate's validity begins before the present time, for clients whose clocks are slow.
 const EARLIER_SECONDS: i64 = 300;
-/// A certificate with a shorter validity is extended by the earlier beginning instead of being shortened.
+/// The earlier beginning lengthens the validity of a certificate that is valid for less than this time. The validity of
+/// other certificates also ends earlier.
 const SHORT_SECONDS: i64 = 8 * 3600;
 
-/// Plans a request at a time.
+/// Each plan is for one request.
 pub struct Signing {
     signers: BTreeMap<String, Arc<dyn Signer>>,
     longest_seconds: i64,

@@ -92,8 +92,8 @@ fn listed_place(namespace: &str, name: &str) -> Text {
     format!("{namespace}/{name}").into()
 }
 
-/// How long a CronJob waits after its schedule changed: times of the new schedule that have passed already start
-/// nothing.
+/// How long a CronJob waits after its schedule changed: a time of the new schedule that has already passed starts no
+/// Job.
 fn after_new_schedule(world: &World, change: &Change) -> Option<i64> {
     let times = |cron_job: Seen<'_, CronJob>| (cron_job.spec.schedule.clone(), cron_job.spec.time_zone.clone());
     let (before, after) = (change.before::<CronJob>()?, change.after::<CronJob>()?);
@@ -115,7 +115,7 @@ struct Sync<'w> {
     now: Time,
     status: CronJobStatus,
     plan: Plan,
-    /// Actions after the status is written.
+    /// Actions after the write of the status.
     after: Vec<Action>,
 }
 
@@ -200,7 +200,8 @@ impl<'w> Sync<'w> {
         self.status.active.retain(|job| job["uid"] != uid);
     }
 
-    /// The schedule to follow; `Ok(None)`: none for now; `Err`: the Event for an invalid one.
+    /// The schedule to follow; `Ok(None)`: the CronJob follows none at present; `Err`: the Event for an invalid
+    /// schedule.
     #[expect(clippy::result_large_err, reason = "it is told, and then it is gone")]
     fn clock(&self) -> Result<Option<Clock>, Note> {
         let spec = &self.cron_job.view.spec;
@@ -240,7 +241,7 @@ impl<'w> Sync<'w> {
         }
         let last = self.last();
         let deadline = self.cron_job.spec.starting_deadline_seconds;
-        // Times older than the deadline start nothing any more.
+        // Times older than the deadline start no Job any more.
         let since = deadline.map_or(last, |seconds| last.max(self.now.plus_seconds(seconds.saturating_neg())));
         let missed = match Missed::since(since, self.now, |time| clock.next(time)) {
             Ok(missed) => missed,
@@ -270,7 +271,7 @@ impl<'w> Sync<'w> {
         self.start(time, clock)
     }
 
-    /// When a Job was last started, as far as the status says.
+    /// When a Job was last started, by the status.
     fn last(&self) -> Time {
         self.status.last_schedule_time.or(self.cron_job.meta().creation_timestamp).unwrap_or(self.now)
     }
@@ -362,7 +363,7 @@ impl<'w> Sync<'w> {
         json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": template["spec"]})
     }
 
-    /// Compares the existing Jobs with those that the status lists as active.
+    /// Compares the existing Jobs with the Jobs that the status lists as active.
     fn look_after_active(&mut self, started: Option<&str>) {
         for job in self.jobs.clone() {
             let (uid, name) = (&job.meta().uid, &job.meta().name);

@@ -31,7 +31,7 @@ impl Missed {
         }
         let count = (now.seconds() - first.seconds()) / interval + 1;
         let passed = |time: Time| next(time).filter(|time| *time <= now);
-        // If the times are evenly spaced, this finds the newest one at once; otherwise it may be too late already.
+        // If the times are evenly spaced, this is the time before the newest one; otherwise it may be after the newest.
         let mut since = first.plus_seconds((count - 2).saturating_mul(interval));
         if passed(since).is_none() {
             since = last_before(first, since, |time| passed(time).is_some());
@@ -41,7 +41,7 @@ impl Missed {
     }
 }
 
-/// The last second for which `holds`, between `yes`, for which it does, and `no`, for which it does not.
+/// The last second at which `holds` is true; it is true at `yes`, and false at `no`.
 fn last_before(mut yes: Time, mut no: Time, holds: impl Fn(Time) -> bool) -> Time {
     while no.seconds() - yes.seconds() > 1 {
         let middle = yes.plus_seconds((no.seconds() - yes.seconds()) / 2);

@@ -115,7 +115,7 @@ impl Controller for DaemonSets {
         let mut sync = Sync::of(world, set, stamp, Plan::default());
         sync.plan = Plan { notes, ..Plan::default() };
         if pods::concern_pods(refused) {
-            // Surplus pods are deleted even if creations were refused: they may be what fills the quota.
+            // Surplus pods are deleted even if creations were refused: they may be the pods that fill the quota.
             sync.plan.together(self.deletions.remove(key).unwrap_or_default());
             sync.tell();
         }
@@ -133,7 +133,7 @@ struct Sync<'w> {
     hash: String,
     template: Value,
     placement: Placement,
-    /// The set's pods by node, oldest first, without those that have ended and are being deleted.
+    /// The set's pods by node, oldest first, without pods that have ended and are being deleted.
     pods: BTreeMap<&'w str, Vec<Seen<'w, Pod>>>,
     /// The nodes that lack a pod.
     missing: Vec<&'w str>,
@@ -173,7 +173,7 @@ impl<'w> Sync<'w> {
         Sync { world, set, stamp, revisions, hash, template, placement, pods, missing, surplus, made, plan }
     }
 
-    /// The plan, and those of its actions that do not depend on whether pods are created.
+    /// Returns the plan, and the actions of the plan that do not depend on whether pods are created.
     fn run(mut self, back_offs: &mut BackOffs) -> (Plan, Vec<Action>) {
         for node in self.world.all::<Node>() {
             self.settle_node(node, back_offs);
@@ -256,7 +256,7 @@ impl<'w> Sync<'w> {
         }
     }
 
-    /// Deletes unbound pods for nodes that are gone. No other controller deletes them.
+    /// Deletes unbound pods for nodes that no longer exist. No other controller deletes them.
     fn drop_pods_of_absent_nodes(&mut self) {
         let is_absent = |node: &str| self.world.get::<Node>(&Key::cluster(node)).is_none();
         let absent = self.pods.iter().filter(|(node, _)| is_absent(node)).flat_map(|(_, pods)| pods);
@@ -292,7 +292,8 @@ impl<'w> Sync<'w> {
     }
 
     /// Whether a pod has the present template. The generation label decides only for pods without a hash label, which
-    /// are from before there were hashes. On a pod that an earlier set of the same name made it would mean nothing.
+    /// were created before the hash label existed. On a pod of an earlier set with the same name, the generation would
+    /// be meaningless.
     fn is_updated(&self, pod: Seen<'_, Pod>) -> bool {
         if let Some(hash) = pod.meta().label(POD_REVISION) {
             return hash == self.hash;
@@ -305,7 +306,7 @@ impl<'w> Sync<'w> {
         pod.is_available(self.set.spec.min_ready_seconds, self.stamp.time)
     }
 
-    /// Deletes old revisions beyond the limit, except those that pods have.
+    /// Deletes old revisions beyond the limit, except the revisions that pods have.
     fn forget_revisions(&mut self) {
         let used: BTreeSet<&str> = self
             .pods

@@ -131,10 +131,10 @@ pub fn pin(pod: &mut Value, node: &str) {
         json!({"nodeSelectorTerms": [{"matchFields": [by_name]}]});
 }
 
-/// The DaemonSets that a change of a node concerns: those that should run there and do not, those that run there and
-/// must not, and those with a pod for a node that is gone. As in Kubernetes, a new taint that repels only new pods does
-/// not concern a set whose pod there is ready; if its pod is not ready, it does, because an update need no longer wait
-/// for the pod.
+/// Adds the DaemonSets that a change of a node concerns: sets that should run on the node and do not, sets that run
+/// there and must not, and sets with a pod for the node if it was deleted. As in Kubernetes, a new taint that repels
+/// only new pods does not concern a set whose pod on the node is ready. It does concern a set whose pod is not ready,
+/// because an update need no longer wait for that pod.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     let (before, after) = (change.before::<Node>(), change.after::<Node>());
     let is_same = |before: Seen<'_, Node>, after: Seen<'_, Node>| {

@@ -14,7 +14,7 @@ struct Pair<'w> {
     old: Option<Seen<'w, Pod>>,
     /// Whether the set should run on this node: pods missing on other nodes do not delay an update.
     is_wanted: bool,
-    /// Whether the node has more pods than these, which must be sorted out first.
+    /// Whether the node has more pods than these two: the surplus pods must be deleted first.
     is_crowded: bool,
 }
 
@@ -79,9 +79,9 @@ impl<'w> Sync<'w> {
         self.surplus.extend(broken.into_iter().chain(candidates));
     }
 
-    /// Creates new pods beside old ones: beside available ones up to the allowed number, beside unavailable ones in any
-    /// case. An old pod is deleted once the new one is available. On nodes where the set should no longer run, an old
-    /// pod is deleted while enough others are available, and at once if it is not available.
+    /// Creates new pods beside old pods: up to the allowed number beside available old pods, and in any case beside
+    /// unavailable ones. An old pod is deleted once the new pod is available. On nodes where the set should no longer
+    /// run, an old pod is deleted while enough other pods are available, and at once if it is not available.
     fn surge(&mut self, pairs: &[Pair<'w>], desired: usize, allowed: usize) {
         let (mut surging, mut available) = (0, 0);
         let (mut urgent, mut candidates, mut strays) = (Vec::new(), Vec::new(), Vec::new());

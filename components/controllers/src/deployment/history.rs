@@ -1,4 +1,4 @@
-//! Revisions: each template of a Deployment has a number, and a ReplicaSet until too many newer ones exist.
+//! Revisions: each template of a Deployment has a number, and keeps its ReplicaSet until there are too many newer ones.
 
 use super::set::{DESIRED, MAX, Set, TEMPLATE_HASH};
 use super::status::{PROGRESSING, has_deadline};

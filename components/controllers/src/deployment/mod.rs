@@ -32,8 +32,8 @@ pub struct Deployments {
     compared: HashMap<Key, Compared>,
 }
 
-/// Which ReplicaSets have the template of a Deployment, as far as they were compared. The results are kept because
-/// templates may be large and old sets may be many.
+/// Which ReplicaSets have the template of a Deployment; sets that were not compared yet are absent. The results are
+/// kept because templates may be large and old sets may be many.
 #[derive(Default)]
 struct Compared {
     /// The uid and generation of the Deployment.
@@ -130,7 +130,7 @@ struct Sync<'w> {
     world: &'w World,
     deployment: Seen<'w, Deployment>,
     stamp: Stamp,
-    /// Read when it is first needed.
+    /// The template is read when it is first needed.
     template: OnceCell<Value>,
     /// The ReplicaSet of the present template, if it exists.
     new: Option<Set<'w>>,
@@ -257,7 +257,7 @@ impl<'w> Sync<'w> {
         self.replicas() - self.bounds().1
     }
 
-    /// How many pods there may be in all.
+    /// The maximum number of pods of all sets together.
     fn max_replicas(&self) -> i64 {
         self.replicas().saturating_add(self.surge())
     }
@@ -275,7 +275,7 @@ impl<'w> Sync<'w> {
         self.sets().map(|set| set.seen.status.available_replicas).sum()
     }
 
-    /// Writes the status as changed, unless nothing changes or the plan writes it already.
+    /// Writes the changed status, unless nothing changes or the plan already writes the status.
     fn write_status(&mut self, change: impl FnOnce(&mut holdfast_value::Map)) {
         if !self.wrote_status
             && let Some(action) = self.subject().status(change)

@@ -33,7 +33,7 @@ impl Sync<'_> {
     }
 }
 
-/// The end of a set's last pod concerns a Deployment that waits for it.
+/// Adds the Deployment that may wait for the end of a set's last pod.
 pub fn concerned_by_the_end_of_a_pod(world: &World, change: &Change, keys: &mut Keys) {
     let Some(owner) = change.before.as_ref().and_then(|pod| pod.meta.controller()) else { return };
     let set = world.get::<ReplicaSet>(&Key::new(&change.key.namespace, &owner.name));

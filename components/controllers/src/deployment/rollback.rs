@@ -1,4 +1,5 @@
-//! Rolls back to an older template, as `rollbackTo` of old API versions asks; the request is kept as an annotation.
+//! Rolls back to an older template, as `rollbackTo` of old API versions requests; the request is stored as an
+//! annotation.
 
 use super::history::is_own;
 use super::{Flow, ROLLBACK_TO, STOP, Set, Sync};
@@ -7,7 +8,7 @@ use holdfast_value::{Value, json};
 const NOT_FOUND: &str = "DeploymentRollbackRevisionNotFound";
 
 impl Sync<'_> {
-    /// The number of the requested template; 0 means the one before the newest.
+    /// The number of the requested template; 0 means the template before the newest.
     pub fn rollback_wanted(&self) -> Option<i64> {
         self.deployment.meta().annotation(ROLLBACK_TO)?.parse().ok()
     }

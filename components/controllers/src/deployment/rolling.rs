@@ -4,7 +4,7 @@ use super::{Flow, GO_ON, STOP, Sync};
 use crate::planted::{Bug, planted};
 
 impl Sync<'_> {
-    /// A plan scales only once: the next step depends on what comes of it.
+    /// A plan scales only once: the next step depends on the result.
     pub fn roll(&mut self) -> Flow {
         self.settle_revision()?;
         self.ensure_new_set()?;
@@ -35,7 +35,7 @@ impl Sync<'_> {
         self.scale_new(size)
     }
 
-    /// Scales old sets down as long as enough pods stay available: first by their unavailable pods.
+    /// Scales old sets down as long as enough pods stay available. Their unavailable pods are removed first.
     fn shrink_old_sets(&mut self) -> bool {
         let new_unavailable = self.new.as_ref().map_or(0, |set| set.replicas - set.lasting());
         let budget = self.asked() - self.min_available() - new_unavailable;
@@ -48,7 +48,7 @@ impl Sync<'_> {
             || self.take_off(available - self.min_available(), |set| set.replicas)
     }
 
-    /// Removes `budget` pods from old sets, oldest set first, from each at most `most`.
+    /// Removes `budget` pods from old sets, the oldest set first. `most` limits how many pods a set loses.
     fn take_off(&mut self, budget: i64, most: impl Fn(&super::Set<'_>) -> i64) -> bool {
         let mut left = budget;
         for index in 0..self.old.len() {

@@ -53,8 +53,8 @@ impl Sync<'_> {
         (set, !is_sized)
     }
 
-    /// Scales the sets with pods to the Deployment's size: the only one to all of it, or the old ones to 0 if the new
-    /// one has all pods, or each by its share.
+    /// Scales the sets that have pods to the Deployment's size. A single set gets the whole size; if the new set
+    /// already has all pods, the old sets get 0; otherwise each set changes by its share.
     pub fn scale_all(&mut self) {
         let active = self.sets().filter(|set| set.is_active()).count();
         if active <= 1 {

@@ -1,4 +1,4 @@
-//! A ReplicaSet as a Deployment sees it.
+//! A ReplicaSet of a Deployment, with the fields that the Deployment's plan reads.
 
 use crate::subject;
 use holdfast_core::schema::spelling;
@@ -7,11 +7,11 @@ use holdfast_world::views::ReplicaSet;
 use holdfast_world::{Seen, Time};
 use std::cell::OnceCell;
 
-/// The label that distinguishes the pods of one template from those of another.
+/// The label that distinguishes the pods of one template from the pods of other templates.
 pub const TEMPLATE_HASH: &str = "pod-template-hash";
 /// The Deployment's replicas when the set was last scaled.
 pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
-/// How many pods the Deployment could have at that time, surge included.
+/// How many pods the Deployment was allowed to have at that time, surge included.
 pub const MAX: &str = "deployment.kubernetes.io/max-replicas";
 
 pub struct Set<'w> {
@@ -40,7 +40,7 @@ impl<'w> Set<'w> {
         spelling::is_same(spelling::pod_template(), &without_hash(template.clone()), self.template())
     }
 
-    /// The template as the Deployment has it.
+    /// The template without the hash label, like the Deployment's template.
     pub fn template(&self) -> &Value {
         self.template.get_or_init(|| without_hash(subject::part(self.seen.object, &["spec", "template"])))
     }
@@ -61,8 +61,8 @@ impl<'w> Set<'w> {
         self.seen.status.available_replicas
     }
 
-    /// How many of its available pods stay: the status of a set that was scaled down may still count pods that it will
-    /// delete.
+    /// How many of the set's available pods stay: the status of a set that was scaled down may still count pods that
+    /// will be deleted.
     pub fn lasting(&self) -> i64 {
         self.available().min(self.replicas)
     }

@@ -44,8 +44,8 @@ impl Sync<'_> {
         }
     }
 
-    /// The number of terminating pods; `None`: some set does not report it. A set that its controller has not seen yet
-    /// has none.
+    /// The number of terminating pods; `None`: some set does not report it. A set whose controller has not observed it
+    /// yet has no terminating pods.
     fn terminating(&self) -> Option<i64> {
         let told = |set: &super::Set<'_>| match set.seen.status.observed_generation {
             0 => Some(set.seen.status.terminating_replicas.unwrap_or(0)),
@@ -58,7 +58,7 @@ impl Sync<'_> {
         Condition::find(&self.deployment.status.conditions, kind).is_some()
     }
 
-    /// Records that the rollout was paused or resumed. A rollout past its deadline stays so.
+    /// Records that the rollout was paused or resumed. The condition of a rollout past its deadline does not change.
     pub fn note_pause(&mut self) {
         let condition = Condition::find(&self.deployment.status.conditions, PROGRESSING);
         let reason = condition.map_or("", |condition| condition.reason.as_str());
@@ -82,7 +82,7 @@ impl Sync<'_> {
         is_current && [status.updated_replicas, status.replicas, status.available_replicas].iter().all(|n| *n == all)
     }
 
-    /// Writes the numbers alone.
+    /// Writes only the numbers.
     pub fn tell_numbers_now(&mut self) {
         let numbers = self.numbers();
         self.tell(&numbers, |_| ());

@@ -77,7 +77,7 @@ fn scales(
 fn scale(world: &World, namespace: &str, owner: &Owner, read: Read<'_>) -> Result<Result<Option<Scale>, String>, Ask> {
     if names_kind::<ReplicaSet>(owner) {
         let Some(set) = of_kind::<ReplicaSet>(world, namespace, owner) else { return Ok(Ok(None)) };
-        // A set whose Deployment is gone counts with its own scale.
+        // A set whose Deployment was deleted counts with its own scale.
         let deployment = set.meta().controller().filter(|owner| names_kind::<Deployment>(owner));
         let scale = deployment.and_then(|owner| {
             of_kind::<Deployment>(world, namespace, owner).map(|found| pair(owner, found.spec.replicas))

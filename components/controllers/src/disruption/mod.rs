@@ -78,7 +78,7 @@ impl Controller for Disruption {
             let Some(pod) = change.newest().and_then(Seen::<Pod>::of) else { return };
             let covering: Vec<_> = budgets(world, pod).collect();
             covering.iter().for_each(|budget| keys.add(budget.object.key()));
-            // Unless the pod's labels changed, the same budgets select it as before the change.
+            // If the pod's labels did not change, the same budgets select it as before the change.
             let moved = change.before::<Pod>().filter(|before| before.meta().labels != pod.meta().labels);
             let left = moved.into_iter().flat_map(|before| budgets(world, before));
             left.for_each(|budget| keys.add(budget.object.key()));
@@ -189,7 +189,7 @@ fn plan_budget(budget: Seen<'_, PodDisruptionBudget>, pods: &[Seen<'_, Pod>], ex
     plan
 }
 
-/// Evicted pods that still exist. A pod that should be gone by now counts again, and is reported.
+/// Evicted pods that still exist. A pod that should be deleted by now counts again, and is reported.
 fn disrupted(
     budget: Seen<'_, PodDisruptionBudget>,
     pods: &[Seen<'_, Pod>],
@@ -273,7 +273,7 @@ fn target(pod: Seen<'_, Pod>) -> Option<Time> {
     is_open.then(|| condition.last_transition_time.unwrap_or(Time::from_second(0)))
 }
 
-/// An Event that several budgets select a pod; the API server refuses to evict such a pod.
+/// The Event that reports that several budgets select a pod; the API server refuses to evict such a pod.
 fn several_note(pod: Seen<'_, Pod>, covering: &[Seen<'_, PodDisruptionBudget>]) -> Option<Note> {
     let [first, _, ..] = covering else { return None };
     let message = format!(

@@ -28,7 +28,7 @@ fn is_shared(service: &Object) -> bool {
     matches!(mode, Some("Auto" | "auto"))
 }
 
-/// The bound of a node's processors, in billionths. No real node has as many.
+/// The maximum number of processors of a node, in billionths. No real node has as many.
 const PROCESSORS_MAX: i128 = 1 << 60;
 
 /// A changed node may change the shares of all zones.
@@ -153,8 +153,8 @@ fn share(world: &World, endpoints: &mut [&mut Endpoint]) -> Result<(), String> {
     Ok(())
 }
 
-/// The zone that each endpoint serves: its own, unless another zone lacks endpoints. Endpoints of zones without nodes
-/// are given away first, then those of the zone with the largest surplus.
+/// The zone that each endpoint serves: its own, unless another zone lacks endpoints. The first endpoints that are moved
+/// to such a zone are endpoints of zones without nodes, then endpoints of the zone with the largest surplus.
 fn help_out(least: &BTreeMap<String, usize>, own: Vec<Option<String>>) -> Vec<Option<String>> {
     let mut free = Vec::new();
     let mut served: BTreeMap<&str, Vec<usize>> = least.keys().map(|zone| (zone.as_str(), Vec::new())).collect();

@@ -88,7 +88,7 @@ impl Controller for Mirroring {
         let mut annotations = BTreeMap::clone(&endpoints.meta().annotations);
         labels.insert(SERVICE.to_owned(), endpoints.meta().name.clone());
         labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
-        // The trigger time of the Endpoints is not that of the slices.
+        // The trigger time of the Endpoints is not the trigger time of the slices.
         annotations.remove(TRIGGER);
         annotations.remove(LAST_APPLIED);
         let mut mirrored = Mirrored::default();

@@ -32,8 +32,9 @@ const NODES: &str = "nodes";
 pub struct EndpointSlices {
     triggers: Triggers,
     sharing: hints::Sharing,
-    /// Services that changed, or whose pods did. Only for these an Event says again why endpoints are not allocated to
-    /// zones: a plan because of a node, or of a slice that the previous plan wrote, has no news.
+    /// Services that changed, or whose pods changed. An Event about endpoints that are not allocated to zones is
+    /// repeated only for these Services: a plan that a node, or a slice of the previous plan, has caused would repeat
+    /// the Event without need.
     due: BTreeSet<Key>,
     max: usize,
     batch_millis: i64,
@@ -111,8 +112,8 @@ impl Controller for EndpointSlices {
         let is_due = self.due.remove(key);
         let service = world.get::<Service>(key).filter(|service| service.selects_pods());
         let Some(service) = service else {
-            // The slices of a deleted Service are deleted with it by the garbage collector; those of a Service that no
-            // longer selects pods stay.
+            // The garbage collector deletes the slices of a deleted Service. The slices of a Service that no longer
+            // selects pods stay.
             self.triggers.forget(key);
             self.sharing.retain(|(of, _)| of != key);
             return Plan::default();
@@ -161,7 +162,7 @@ impl Controller for EndpointSlices {
             let causes = &refused.refusal.causes;
             refused.refusal.is_stale() || causes.iter().any(|cause| cause == "NamespaceTerminating")
         };
-        // The first refusal ends the work for its family, so later ones add nothing.
+        // The first refusal ends the work for its family, so later refusals of the family add nothing.
         let mut families = BTreeSet::new();
         let mut faults: Vec<String> = Vec::new();
         for Refused { action, refusal } in refused.iter().filter(|refused| !is_expected(refused)) {

@@ -11,7 +11,7 @@ use crate::subject::Subject;
 
 /// The properties that the slices of one owner share.
 pub struct Packing<'a> {
-    /// Owns the slices and gives them their names.
+    /// The owner of the slices. Their names derive from its name.
     pub owner: Subject<'a>,
     pub address_type: &'static str,
     pub labels: BTreeMap<String, String>,

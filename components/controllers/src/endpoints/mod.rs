@@ -129,7 +129,7 @@ impl Controller for EndpointsController {
 }
 
 impl EndpointsController {
-    /// Deletes the Endpoints of a deleted Service. Endpoints that never had a Service are left alone.
+    /// Deletes the Endpoints of a deleted Service. Endpoints that never had a Service stay.
     fn clean_up(&mut self, key: &Key, known: Option<Seen<'_, Endpoints>>) -> Plan {
         let mut plan = Plan::default();
         self.triggers.forget(key);
@@ -186,12 +186,12 @@ fn place(address: &Address) -> AddressId<'_> {
     (address.ip.as_str(), address.target_ref.as_ref().map_or("", |target| &target.uid))
 }
 
-/// Subsets in canonical form: each address once for a port, not ready if any subset says so; ports with exactly the
-/// same addresses are in one subset.
+/// Subsets in canonical form: each address once for a port, and not ready if any subset lists it as not ready. Ports
+/// with exactly the same addresses are in one subset.
 pub fn repacked(subsets: &[Subset]) -> Vec<Subset> {
     let mut addresses: BTreeMap<AddressId<'_>, &Address> = BTreeMap::new();
-    // The subsets that offer each port. Ports that the same subsets offer are grouped, so that addresses are looked at
-    // once for each group.
+    // The subsets that offer each port. Ports that the same subsets offer are grouped, so that addresses are read once
+    // for each group.
     let mut by_port: BTreeMap<Option<&SubsetPort>, Vec<usize>> = BTreeMap::new();
     for (number, subset) in subsets.iter().enumerate() {
         for address in subset.addresses.iter().chain(&subset.not_ready_addresses) {

@@ -1,9 +1,9 @@
-//! The garbage collector: deletes objects whose owners are gone, and finishes the deletion of owners that wait for
-//! their dependents.
+//! The garbage collector: deletes objects whose owners no longer exist, and finishes the deletion of owners that wait
+//! for their dependents.
 //!
 //! A key is the uid of an object of any kind. The world's index of owners has the dependents of an object, so there is
 //! no separate graph. An owner counts as absent only if the server does not find it either: the feed of one resource of
-//! a remote cluster may be behind that of another.
+//! a remote cluster may be behind the feed of another resource.
 
 mod references;
 
@@ -172,7 +172,7 @@ fn finish_foreground(world: &World, resource: &Resource, object: &Object) -> Pla
     plan
 }
 
-/// The key of an object: its uid, with its namespace, which the work counts for.
+/// The key of an object: its namespace and its uid. The queue shares its time among namespaces.
 fn key(object: &Object) -> Key {
     Key::new(&object.meta.namespace, &object.meta.uid)
 }
@@ -201,8 +201,8 @@ fn is_orphaning(meta: &Meta) -> bool {
     meta.is_deleting() && meta.has_finalizer(ORPHAN)
 }
 
-/// Removes the references that `lost` names. The patch has the version as a precondition, so that no reference that
-/// another writer has added gets lost.
+/// Removes the references for which `lost` is true. The patch has the version as a precondition, so that a reference
+/// that another writer has added is not lost.
 fn without_owners(object: &Object, lost: impl Fn(&Value) -> bool) -> Verb {
     let document = object.document();
     let owners = document["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();

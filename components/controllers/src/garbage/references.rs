@@ -4,13 +4,13 @@ use super::{Note, is_deleting_dependents};
 use holdfast_world::{Key, Object, Owner, Resource, Text, World};
 use std::collections::BTreeSet;
 
-/// The owners of one object, each with the result of looking for it.
+/// The owners of one object, each with the result of the lookup.
 pub(super) struct References<'a>(Vec<Reference<'a>>);
 
 struct Reference<'a> {
     owner: &'a Owner,
     found: Found,
-    /// Where the owner should be, if its kind is known.
+    /// The resource and key of the owner, if its kind is known.
     place: Option<(Resource, Key)>,
 }
 
@@ -45,7 +45,7 @@ impl<'a> References<'a> {
         lost.map(|reference| reference.owner.uid.as_str()).collect()
     }
 
-    /// The owners that must not exist.
+    /// The owners that were not found.
     pub fn absent(&self) -> Vec<(Resource, Key, Text)> {
         let absent = self.0.iter().filter(|reference| matches!(reference.found, Found::Absent));
         let place = |reference: &Reference| {

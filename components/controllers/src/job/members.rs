@@ -25,7 +25,7 @@ const BACKOFF_SECONDS_MAX: i64 = 600;
 #[derive(Clone, Copy)]
 pub struct Member<'w> {
     pub pod: Seen<'w, Pod>,
-    /// The index that it works on, in an indexed Job.
+    /// The pod's index, in an indexed Job.
     pub index: Option<i64>,
     pub is_tracked: bool,
     pub is_active: bool,
@@ -83,7 +83,7 @@ impl<'w> Member<'w> {
         }
     }
 
-    /// When it ended, or when its end became known.
+    /// When the pod ended, or when its end became known.
     pub fn finished(&self) -> Time {
         let status = &self.pod.view.status;
         let ends = status.container_statuses.iter();
@@ -128,8 +128,8 @@ fn number(pod: Seen<'_, Pod>, annotation: &str) -> Option<i64> {
     Some(i64::from(pod.meta().annotation(annotation)?.parse::<i32>().ok()?))
 }
 
-/// Which active pods to delete so that at least `count` are deleted. One pod of each index stays. No pod without an
-/// index stays.
+/// Chooses active pods to delete, at least `count` of them. In an indexed Job these are all pods without a valid index
+/// and all but one pod of each index, and then as many further pods as are missing, the least advanced first.
 pub fn surplus<'w>(active: &[Member<'w>], count: usize, completions: Option<i64>) -> Vec<Member<'w>> {
     let mut sorted = active.to_vec();
     sorted.sort_by_key(Member::worth);
@@ -147,7 +147,7 @@ pub fn surplus<'w>(active: &[Member<'w>], count: usize, completions: Option<i64>
 }
 
 /// For each index that is to be retried, the pod that failed last. It keeps its finalizer until it is replaced, because
-/// only its annotations tell how often the index has failed.
+/// only its annotations show how often the index has failed.
 pub fn to_replace<'w>(job: &Job, members: &[Member<'w>], done: &Indexes) -> BTreeMap<i64, Member<'w>> {
     let completions = job.spec.completions.unwrap_or(0);
     let active: BTreeSet<i64> = members.iter().filter(|pod| pod.is_active).filter_map(|pod| pod.index).collect();
@@ -179,7 +179,7 @@ pub fn backoff_end(members: &[Member<'_>]) -> Option<Time> {
     Some(failures.iter().max()?.plus_seconds(backoff(failures.len() as i64)))
 }
 
-/// As [`backoff_end`], for one index whose last failed pod this is.
+/// As [`backoff_end`], for the index of this failed pod, the last one of the index.
 pub fn index_backoff_end(failed: &Member<'_>) -> Time {
     failed.finished().plus_seconds(backoff(total(failed).saturating_add(1)))
 }
@@ -254,7 +254,7 @@ fn add_variable(container: &mut Value) {
     }
 }
 
-/// Removes the finalizer of a pod that is counted, or need not be.
+/// Removes the finalizer of a pod that is counted or that no Job will count.
 pub fn untrack(pod: Seen<'_, Pod>) -> Action {
     let patch = json!({"metadata": {
         "uid": pod.meta().uid,

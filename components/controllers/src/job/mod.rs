@@ -2,8 +2,8 @@
 //!
 //! Each pod has a finalizer until it is counted. Counting has a fixed order, so that no pod is lost or counted twice if
 //! the process ends at any point: the pod's uid is written into the status, then the finalizer is removed, then the uid
-//! is replaced by an increment of the count. Each plan takes the steps that are due; the resulting changes cause the
-//! next plan. Counting must not rely on pods that are older than the Job's status: see [`proof`].
+//! is replaced by an increment of the count. Each plan carries out the steps that are due; the resulting changes cause
+//! the next plan. Counting must not rely on pods that are older than the Job's status: see [`proof`].
 
 mod indexes;
 mod members;
@@ -42,7 +42,7 @@ const BATCH_MS: i64 = 1_000;
 #[derive(Default)]
 pub struct Jobs {
     answers: Answers,
-    /// The pods that each Job released itself, by uid, until they are gone: their end is no failure.
+    /// The pods that each Job released itself, by uid, until they no longer exist: their end is no failure.
     let_go: BTreeMap<Key, BTreeSet<String>>,
     /// The Jobs whose last plan had refused actions.
     refused: BTreeSet<Key>,
@@ -143,7 +143,7 @@ impl Jobs {
     }
 }
 
-/// Whether a change of a Job is not a change of its spec.
+/// Whether a change of a Job leaves its spec unchanged.
 fn tells_of_itself(change: &Change) -> bool {
     let generation = |job: Option<Seen<'_, Job>>| job.map(|job| (job.meta().uid.to_string(), job.meta().generation));
     generation(change.before::<Job>()) == generation(change.after::<Job>())

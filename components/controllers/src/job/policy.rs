@@ -12,7 +12,7 @@ pub enum Verdict {
     Counts,
     Ignored,
     FailsIndex,
-    /// The message for people.
+    /// The Job fails with this message.
     FailsJob(String),
 }
 
@@ -30,7 +30,7 @@ pub fn judge(policy: Option<&FailurePolicy>, pod: Seen<'_, Pod>) -> Verdict {
     Verdict::Counts
 }
 
-/// The message about the pod that matches a rule; `None`: the rule does not match.
+/// The message about a pod that the rule matches; `None`: the rule does not match.
 fn matching(rule: &FailureRule, pod: Seen<'_, Pod>) -> Option<String> {
     let place = format!("{}/{}", pod.meta().namespace, pod.meta().name);
     if let Some(codes) = &rule.on_exit_codes {

@@ -1,10 +1,10 @@
-//! Decides which pods are not counted yet, in cases where the world alone cannot tell.
+//! Decides which pods are not counted yet, also in cases that the world alone cannot decide.
 //!
-//! The status of a Job and the finalizers of its pods together tell which pods are counted, but the world updates each
+//! The status of a Job and the finalizers of its pods together show which pods are counted, but the world updates each
 //! resource separately: pods in it may be older than the Job. A pod with the finalizer in the world may have been
 //! released and counted by another manager; a pod that the world does not have yet may still have its finalizer. If the
 //! world's pods are older than the Job, the server is asked. Its answer may be used only for a status that replaces
-//! this version of the Job's.
+//! this version of the Job's status.
 
 use super::members::{Member, TRACKING};
 use crate::answers::{Ask, Read, pods_path};
@@ -79,7 +79,7 @@ mod tests {
         driver
     }
 
-    /// Whether the plan asks the server, and the plan, after the answer if it asked.
+    /// Whether the plan asks the server, and the final plan, which follows the server's answer if the server was asked.
     fn planned(driver: &mut Driver, held: bool) -> (bool, Plan) {
         let stamp = || Stamp { time: Time::from_second(1_795_255_200), seed: 1 };
         let task = driver.take(stamp).expect("a plan");
@@ -107,7 +107,7 @@ mod tests {
             // Another manager has counted the pod already.
             (9, true, &counted, false, true, 1, 0),
             (9, true, &counted, true, true, 1, 1),
-            // The pod's finalizer is gone at the server, so it may be counted; or it is not gone yet.
+            // At the server the pod's finalizer is removed, so the pod may be counted; or it is not removed yet.
             (9, true, &waits, false, true, 1, 0),
             (9, false, &waits, true, true, 0, 1),
         ] {

@@ -12,7 +12,7 @@ use holdfast_world::views::Job;
 use holdfast_world::{Note, Plan, Seen, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many pods one plan creates or deletes.
+/// The maximum number of pods that one plan creates or deletes.
 const PODS_MAX: usize = 500;
 
 /// Whether pods may be created and deleted to reach their number.
@@ -48,7 +48,7 @@ pub struct Sync<'w> {
     /// The uids of pods that have the finalizer.
     pub held: BTreeSet<String>,
     pub now: Time,
-    /// The succeeded indexes, including those whose pods are not counted yet.
+    /// The succeeded indexes, including indexes whose pods are not counted yet.
     pub succeeded_indexes: Indexes,
     /// The failed indexes, if indexes fail separately.
     pub failed_indexes: Option<Indexes>,
@@ -125,7 +125,7 @@ impl<'w> Sync<'w> {
         !self.is_indexed() || member.index.is_some_and(|index| index < self.completions())
     }
 
-    /// Counts succeeded and failed pods, including those that are not counted in the status yet.
+    /// Counts succeeded and failed pods, including pods that are not counted in the status yet.
     fn count(&mut self) {
         let status = &self.job.view.status;
         let uncounted = status.uncounted_terminated_pods.clone().unwrap_or_default();
@@ -159,7 +159,7 @@ impl<'w> Sync<'w> {
         self.succeeded_indexes = succeeded;
     }
 
-    /// Decides whether the Job has ended, other than by enough successes.
+    /// Decides whether the Job has ended for another reason than enough successes.
     pub fn decide(&mut self) {
         self.end = self.known_end().or_else(|| self.failure()).or_else(|| self.index_failure()).or_else(|| {
             let policy = self.job.view.spec.success_policy.as_ref();
@@ -168,7 +168,7 @@ impl<'w> Sync<'w> {
         });
     }
 
-    /// The end that the status has already.
+    /// The end that the status already shows.
     fn known_end(&self) -> Option<End> {
         let conditions = &self.job.view.status.conditions;
         let known = |kind: &str| Condition::find(conditions, kind).filter(|condition| condition.status == "True");

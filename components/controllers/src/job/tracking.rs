@@ -42,7 +42,7 @@ impl<'w> Tracking<'w> {
         tracking.write()
     }
 
-    /// Adds the listed pods whose finalizer is gone to the counts.
+    /// Adds the listed pods whose finalizer was removed to the counts.
     fn count_released(&mut self) {
         let held = &self.sync.held;
         let clean = |uids: &mut Vec<String>| {
@@ -54,7 +54,7 @@ impl<'w> Tracking<'w> {
         self.failed += clean(&mut self.uncounted.failed);
     }
 
-    /// Lists the pods that have ended, and at the Job's end all pods that are left.
+    /// Lists the pods that have ended and, at the Job's end, all other pods too.
     fn note_ended(&mut self) {
         let (end, job) = (self.sync.end.clone(), self.sync.job);
         for member in self.sync.members.iter().filter(|member| member.is_tracked) {
@@ -109,7 +109,7 @@ impl<'w> Tracking<'w> {
         plan
     }
 
-    /// Whether nothing is left to wait for after the end was announced.
+    /// Whether the end was announced, all pods are counted and released, and none is terminating.
     fn is_over(&self, end: &End) -> bool {
         Condition::is_true(&self.sync.job.view.status.conditions, end.announced())
             && self.uncounted == Uncounted::default()

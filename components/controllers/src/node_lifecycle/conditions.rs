@@ -1,4 +1,4 @@
-//! The status of a node that is no longer heard of.
+//! The status of a node whose heartbeats have stopped.
 
 use crate::subject::Subject;
 use holdfast_value::{Value, json};

@@ -1,9 +1,9 @@
 //! Detects lost nodes, and keeps the taints of nodes in line with their conditions.
 //!
-//! A node is alive while its lease is renewed or its Ready condition has new heartbeats; the time at which this
-//! controller received them counts. After too long without either, the node's conditions become Unknown, and its pods
-//! become not ready. NoSchedule taints follow the conditions at once; NoExecute taints, which evict pods, are added
-//! slowly, zone by zone.
+//! A node is alive while its lease is renewed or its Ready condition has new heartbeats. Deadlines count from the time
+//! at which this controller received them. After too long without either, the node's conditions become Unknown, and its
+//! pods become not ready. NoSchedule taints follow the conditions at once; NoExecute taints, which evict pods, are
+//! added slowly, zone by zone.
 
 mod conditions;
 mod taints;
@@ -29,7 +29,7 @@ const LEASES: &str = "kube-node-lease";
 const MIRRORED: [(&str, &str); 2] =
     [("kubernetes.io/arch", "beta.kubernetes.io/arch"), ("kubernetes.io/os", "beta.kubernetes.io/os")];
 
-/// Plans a node at a time.
+/// Each plan is for one node.
 pub struct NodeLifecycle {
     settings: NodeSettings,
     health: BTreeMap<Key, Health>,
@@ -41,9 +41,9 @@ struct Health {
     uid: String,
     /// When the node was last seen alive.
     seen: Time,
-    /// When a renewal of its lease was last seen.
+    /// When a renewal of the node's lease was last received.
     renewed: Option<Time>,
-    /// Whether the Event about its registration was written.
+    /// Whether the Event about the node's registration was written.
     told: bool,
 }
 
@@ -109,7 +109,7 @@ impl Controller for NodeLifecycle {
         if let zones::Effect::Recovered = effect
             && let Some(now) = change.newest().map(|node| node.seen)
         {
-            // While all nodes were cut off it could not be known which were alive, so all waits start again.
+            // While all nodes were cut off, this controller could not know which were alive, so all waits start again.
             self.health.values_mut().for_each(|health| health.seen = health.seen.max(now));
         }
         if effect != zones::Effect::None {
@@ -178,7 +178,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// When a node counts as lost, if nothing more is heard of it.
+    /// When a node counts as lost, if no further heartbeat or renewal is received.
     fn deadline(&self, node: Seen<'_, Node>, key: &Key) -> Time {
         let health = self.health.get(key);
         let seen = health.map_or(node.object.seen, |health| health.seen);

@@ -23,7 +23,7 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
 ];
 
-/// The list of taints as it should be; `None`: it is so already. One write changes either NoSchedule or NoExecute
+/// The node's wanted list of taints; `None`: the node already has it. One write changes either NoSchedule or NoExecute
 /// taints; NoSchedule comes first.
 pub fn desired(node: Seen<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Plan) -> Option<Vec<Value>> {
     let mut wanted: Vec<(&str, &str)> = Vec::new();
@@ -42,7 +42,8 @@ pub fn desired(node: Seen<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Pl
     })
 }
 
-/// The list with the wanted ones of the known taints of one effect; `None`: nothing changes.
+/// The list of taints, where the taints of one effect that this controller manages are replaced by the wanted ones.
+/// `None`: nothing changes.
 fn rewritten(
     node: Seen<'_, Node>,
     effect: &str,

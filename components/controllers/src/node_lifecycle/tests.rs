@@ -160,7 +160,8 @@ fn conditions_become_taints() {
     assert_eq!(taints(&trial, "n"), ["mine:NoSchedule"]);
 }
 
-/// One node per ten seconds gets a NoExecute taint. Which of the two taints a node has follows its condition at once.
+/// One node per ten seconds gets a NoExecute taint. If a node's condition changes, one of the two taints replaces the
+/// other at once.
 #[test]
 fn pods_are_driven_out_slowly() {
     let mut trial = trial(&[("a", ""), ("b", ""), ("c", ""), ("d", "")]);

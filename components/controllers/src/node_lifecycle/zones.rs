@@ -16,7 +16,7 @@ pub struct Zones {
     zones: BTreeMap<String, ZoneHealth>,
     /// The zone of each counted node, and whether the node is ready.
     nodes: BTreeMap<String, (String, bool)>,
-    /// Nodes whose turn has come, until their taint is seen.
+    /// Nodes whose turn has come and whose taint was not seen yet.
     due: BTreeSet<String>,
     is_cut_off: bool,
 }
@@ -51,7 +51,7 @@ pub enum Effect {
 pub enum Turn {
     Now,
     At(Time),
-    /// Not in the present state of its zone.
+    /// The state of the zone allows no taint.
     Never,
 }
 
@@ -120,7 +120,7 @@ impl Zones {
         }
     }
 
-    /// When a lost node's turn comes. A node that has one of the two taints may always change it to the other.
+    /// When a lost node's turn comes. A node that has one of the two taints may always get the other instead.
     pub fn turn(&mut self, name: &str, has_any: bool, now: Time) -> Turn {
         if self.is_cut_off {
             return Turn::Never;

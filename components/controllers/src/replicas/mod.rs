@@ -21,13 +21,13 @@ use std::marker::PhantomData;
 
 /// How many pods one plan creates or deletes.
 const BURST: usize = 500;
-/// How many times the pods may end before their replacement waits, and the first and the longest wait; the wait doubles
-/// each time.
+/// How many times the pods may end before their replacement is delayed, and the first and the longest delay; the delay
+/// doubles each time.
 const AT_ONCE: usize = 3;
 const FIRST_MILLIS: i64 = 1_000;
 const MAX_MILLIS: i64 = 5 * 60 * 1_000;
-/// Ended pods count if they were created within this time before the newest of them. It is much longer than the longest
-/// wait, so that pods which keep failing do not make the waits short again by dropping out of the count.
+/// Ended pods count if they were created at most this time before the newest of them. The time is much longer than the
+/// longest wait, so that pods which keep failing do not drop out of the count, which would make the waits short again.
 const COUNTED_MILLIS: i64 = 2 * 60 * 60 * 1_000;
 pub const REPLICA_FAILURE: &str = "ReplicaFailure";
 
@@ -177,7 +177,7 @@ struct Pods<'w> {
 }
 
 impl<'w> Pods<'w> {
-    /// Adopts and releases pods, too: only active ones.
+    /// The pods of a set. Also adopts and releases active pods.
     fn of<K: Replicated>(world: &'w World, set: Seen<'_, K>, plan: &mut Plan) -> Pods<'w> {
         let (active, others): (Vec<_>, Vec<_>) = claim::candidates::<Pod>(world, set.into(), set.selector())
             .partition(|pod| pod.is_active(pod.meta()) || planted(Bug::CountsTheLeaving));
@@ -193,10 +193,10 @@ impl<'w> Pods<'w> {
         }
     }
 
-    /// Until when no more pods are created for `wanted` replicas. Without a wait, a node that rejects all of them would
-    /// cause pods to be created for ever, as fast as they can be written. A set with many pods is not delayed by a few
-    /// failures: only failures of all its pods count as a round, or of as many as one plan creates. A pod that ran for
-    /// longer than the longest wait is replaced at once.
+    /// The time until which no more pods are created for `wanted` replicas. Without a wait, a node that rejects all of
+    /// them would cause pods to be created for ever, as fast as they can be written. A few failures do not delay a set
+    /// with many pods: a round is as many failures as the set has pods, or as one plan creates at most. A pod that ran
+    /// for longer than the longest wait is replaced at once.
     fn held_until(&self, wanted: usize) -> Option<Time> {
         let last = self.ended.iter().copied().max()?;
         let counted = self.ended.iter().filter(|made| last.millis_since(**made) < COUNTED_MILLIS).count();
@@ -250,8 +250,8 @@ fn manage<K: Replicated>(
     0
 }
 
-/// The active pods of all sets with the same owner, such as the sets of a rollout: a pod that shares its node with
-/// others of them is deleted earlier. A set without an owner has no related pods, not even its own.
+/// The active pods of all sets with the same owner, such as the sets of a rollout. A pod that shares its node with
+/// other related pods is deleted earlier. A set without an owner has no related pods, not even its own.
 fn related<'w, K: Replicated>(world: &'w World, set: Seen<'_, K>) -> Vec<Seen<'w, Pod>> {
     let owner = set.meta().controller().into_iter();
     let sets = owner.flat_map(|owner| claim::owned::<K>(world, &owner.uid));
@@ -301,7 +301,7 @@ fn status<K: Replicated>(set: Seen<'_, K>, counts: &Counts, failure: Option<&Fai
     })
 }
 
-/// Sets the condition that pods cannot be created; it keeps its first message until they can.
+/// Sets the condition that pods cannot be created. It keeps its first message until pods can be created.
 fn tell_failure(status: &mut Map, failure: Option<&Failure>, now: Time) {
     let mut conditions = Conditions::take(status);
     match failure {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// The annotation with the cost of a pod's deletion, relative to other pods of its set.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// The pods in the order of deletion. `related`: the pods that count as company on a node.
+/// The pods in the order of deletion. A pod with more `related` pods on its node is deleted earlier.
 pub fn by_worth<'w>(pods: Vec<Seen<'w, Pod>>, related: &[Seen<'_, Pod>], now: Time) -> Vec<Seen<'w, Pod>> {
     let mut company = BTreeMap::<&str, usize>::new();
     for pod in related {
@@ -65,9 +65,9 @@ fn restarts(pod: &Pod) -> (i64, i64) {
     )
 }
 
-/// How long something has been so, in powers of two. Pods of about the same age are equal, and a hash of the exact time
-/// decides between them, so that the newest pods are not always the ones deleted; as a function of the time it is
-/// repeatable. For equal times the next field decides.
+/// How long a state has lasted, in powers of two. Pods of about the same age are equal, and a hash of the exact time
+/// decides between them, so that not always the newest pods are deleted. The hash depends on the time alone, so the
+/// order is repeatable. For equal times the next field decides.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Age(Option<(i64, u64)>);
 

@@ -274,7 +274,7 @@ fn a_thousand_pods_are_made_in_growing_steps() {
     assert_eq!(all(&trial, "replicasets.apps", "/status/replicas"), [json!(1000)]);
 }
 
-/// Pods of its own set do not count as company of a pod on its node; only pods of the rollout's other sets do.
+/// Pods of its own set do not count as related pods on its node; only pods of the rollout's other sets do.
 #[test]
 fn of_a_set_without_an_owner_the_youngest_goes_wherever_it_is() {
     let mut trial = trial();
@@ -310,7 +310,7 @@ fn the_status_follows_while_the_namespace_goes() {
     assert_eq!(status(&trial), json!({"replicas": 0, "observedGeneration": 1, "terminatingReplicas": 2}));
 }
 
-/// Deleted by a taint, for example: no failed pods are left to count.
+/// A taint, for example, deletes the pods: no failed pods are left to count.
 #[test]
 fn pods_that_are_always_gone_again_are_made_ever_more_slowly() {
     let mut trial = trial();

@@ -15,7 +15,7 @@ pub fn templates(set: Seen<'_, StatefulSet>) -> Vec<Value> {
     }
 }
 
-/// The sets that a change of a claim concerns: it was created or deleted, or its owners changed.
+/// Adds the sets that a change of a claim concerns: it was created or deleted, or its owners changed.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     let owners = |object: &Option<_>| {
         object.as_ref().map(|object: &std::sync::Arc<holdfast_world::Object>| object.meta.owner_references.clone())
@@ -28,7 +28,7 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
 }
 
 /// Events about pods that are not created because their claims were refused, one for each pod. A pod that exists only
-/// waits for its claims.
+/// waits for its claims, without an Event.
 pub fn tell_of_pods(world: &World, set: Seen<'_, StatefulSet>, refused: &[Refused]) -> Vec<Note> {
     let mut faults: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for Refused { action, refusal } in refused {
@@ -75,7 +75,7 @@ impl<'w> Sync<'w> {
         self.world.get(key)
     }
 
-    /// The creations of a pod's missing claims, and the names of those that are being deleted.
+    /// The creations of a pod's missing claims, and the names of its claims that are being deleted.
     pub fn missing_claims(&self, ordinal: i64) -> (Vec<Action>, Vec<String>) {
         let (mut missing, mut leaving) = (Vec::new(), Vec::new());
         for (template, key) in self.claim_keys(ordinal) {
@@ -116,8 +116,8 @@ impl<'w> Sync<'w> {
             && self.claim_keys(ordinal).any(|(_, key)| self.claim(&key).is_some_and(is_stale))
     }
 
-    /// Sets the owner of a pod's claims by the retention policy: the set, the pod if it is no longer wanted, or none.
-    /// `told` is written with the last update.
+    /// Sets the owner of a pod's claims by the retention policy: the set, the pod if it is no longer wanted, or no
+    /// owner. The Event `told` is written with the last update.
     pub fn settle_claims(&mut self, ordinal: i64, pod: Seen<'w, Pod>, told: Option<Note>) {
         let holder = self.holder(ordinal);
         let mut updates: Vec<Action> = Vec::new();
@@ -139,7 +139,7 @@ impl<'w> Sync<'w> {
                 ([only], Some(wanted)) => only.controller && only.uid == wanted.object.meta.uid,
                 _ => false,
             };
-            // A claim that stays as it is gets no Event, except while its pod is pending.
+            // If the owner of a claim does not change, the conflict is reported only while the pod is pending.
             let is_looked_at = !is_settled || pod.status.phase == "Pending";
             if has_other_keeper && is_looked_at && self.retains_nothing_always() {
                 let message = format!(

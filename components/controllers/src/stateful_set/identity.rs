@@ -17,7 +17,7 @@ fn mark(pod: &mut Value, name: &str, ordinal: i64) {
     pod["metadata"]["labels"][POD_INDEX] = ordinal.to_string().into();
 }
 
-/// The claims replace volumes with the same names.
+/// Adds the pod's claims as volumes. They replace volumes with the same names.
 fn mount_claims(pod: &mut Value, set: &str, templates: &[Value], ordinal: i64) {
     if templates.is_empty() {
         return;
@@ -51,7 +51,8 @@ impl<'w> Sync<'w> {
         pod
     }
 
-    /// Restores the identity of a pod, and the owners of its claims; these are reported as an update of the pod, too.
+    /// Restores the identity of a pod, and the owners of its claims. An Event reports the change of owners as an update
+    /// of the pod, too.
     pub fn correct(&mut self, ordinal: i64, pod: Seen<'w, Pod>) {
         let message = format!("Update Pod {} in StatefulSet {} successful", pod.meta().name, self.set.meta().name);
         let note = self.subject().normal("SuccessfulUpdate", message);

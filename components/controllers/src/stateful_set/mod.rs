@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 const BURST: usize = 500;
 const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 
-/// How many failed pods of an ordinal are replaced without a wait, and the longest wait before a further one.
+/// How many failed pods of an ordinal are replaced without a wait, and the longest wait before a further replacement.
 const AT_ONCE: u32 = 3;
 const MAX_MILLIS: i64 = 5 * 60 * 1_000;
 
@@ -113,7 +113,7 @@ impl Controller for StatefulSets {
     }
 }
 
-/// A set that is being deleted only updates its status.
+/// The plan for a set that is being deleted: it only updates the status.
 fn leave(world: &World, set: Seen<'_, StatefulSet>, stamp: Stamp) -> Plan {
     let mut plan = Plan::default();
     let pods = Members::of(world, set, &mut plan);
@@ -202,7 +202,7 @@ struct Sync<'w> {
     made: Vec<String>,
 }
 
-/// Whether a plan continues: it stops where it must wait.
+/// Whether a plan continues: it stops at a pod that it must wait for.
 type Flow = std::ops::ControlFlow<()>;
 const GO_ON: Flow = Flow::Continue(());
 const STOP: Flow = Flow::Break(());
@@ -237,12 +237,12 @@ impl<'w> Sync<'w> {
         self.replace_old()
     }
 
-    /// Whether pods wait for the one before them.
+    /// Whether each pod waits for the pod before it.
     fn is_ordered(&self) -> bool {
         self.set.spec.pod_management_policy != "Parallel"
     }
 
-    /// Handles the ordinals in order, up to the first pod that is created or must be waited for.
+    /// Handles the ordinals in order, up to the first pod that is created or that the rest must wait for.
     fn make_in_order(&mut self, kept: &mut StatefulSets) -> Flow {
         for ordinal in self.pods.ordinals() {
             let Some(pod) = self.pods.wanted.get(&ordinal).copied() else {
@@ -276,8 +276,8 @@ impl<'w> Sync<'w> {
         self.make(&missing, kept);
     }
 
-    /// Deletes a pod that has ended, after a back-off, so that it is created again once it is gone. Otherwise creates
-    /// the claims that it waits for.
+    /// Deletes a pod that has ended, after a back-off, so that it is created again once it is removed. For a pod that
+    /// has not ended, creates its missing claims.
     fn keep(&mut self, ordinal: i64, pod: Seen<'w, Pod>, kept: &mut StatefulSets) -> Flow {
         if pod.is_finished() {
             if !pod.meta().is_deleting() {
@@ -355,8 +355,8 @@ impl<'w> Sync<'w> {
         self.revisions.known.iter().copied().find(|seen| seen.meta().name == self.set.status.current_revision)
     }
 
-    /// Deletes the pods that are not wanted, highest ordinal first. With ordered management one at a time, and each
-    /// only if it is available or is the lowest unhealthy one of them.
+    /// Deletes the pods that are not wanted, highest ordinal first. With ordered management, deletes one pod at a time,
+    /// and only a pod that is available or is the unhealthy pod with the lowest ordinal.
     fn end_condemned(&mut self) -> Flow {
         let condemned: Vec<_> = self.pods.condemned.iter().rev().map(|(ordinal, pod)| (*ordinal, *pod)).collect();
         for (ordinal, pod) in &condemned {

@@ -4,7 +4,7 @@ pub fn pod(set: &str, ordinal: i64) -> String {
     format!("{set}-{ordinal}")
 }
 
-/// The ordinal in a pod's name, if the pod may be one of the set's.
+/// The ordinal in a pod's name, if a pod of this set may have the name.
 pub fn ordinal_of(pod: &str, set: &str) -> Option<i64> {
     let ordinal = pod.strip_prefix(set)?.strip_prefix('-')?.parse::<i64>().ok()?;
     (ordinal >= 0 && self::pod(set, ordinal) == pod).then_some(ordinal)
@@ -14,7 +14,7 @@ pub fn claim(template: &str, set: &str, ordinal: i64) -> String {
     format!("{template}-{}", pod(set, ordinal))
 }
 
-/// The pod that a claim of this name belongs to, if it may be one of the set's.
+/// The pod that a claim of this name belongs to, if a claim of this set may have the name.
 pub fn pod_of(claim: &str, set: &str) -> Option<String> {
     let (rest, ordinal) = claim.rsplit_once('-')?;
     let pod = format!("{set}-{ordinal}");

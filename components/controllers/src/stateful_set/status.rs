@@ -19,7 +19,8 @@ fn count_pods(status: &mut Map, set: Seen<'_, StatefulSet>, pods: &Members<'_>, 
     status.insert("availableReplicas", available.into());
     count(status, "readyReplicas", ready);
     count(status, "observedGeneration", set.meta().generation);
-    // A StatefulSet's status has no conditions of its own; like Kubernetes, this drops those of other writers.
+    // This controller writes no conditions into a StatefulSet's status; as in Kubernetes, conditions of other writers
+    // are removed.
     status.remove("conditions");
     (replicas, ready)
 }

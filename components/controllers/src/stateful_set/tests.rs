@@ -469,7 +469,7 @@ fn a_claim_of_somebody_elses_is_told_of_while_its_pod_is_pending() {
     assert!(trial.take_notes().is_empty());
 }
 
-/// Deleted by a taint, for example: no failed pods are left to count.
+/// A taint, for example, deletes the pods: no failed pods are left to count.
 #[test]
 fn pods_that_are_always_gone_again_are_made_ever_more_slowly() {
     let mut trial = trial();

@@ -41,7 +41,8 @@ impl<'w> Sync<'w> {
         GO_ON
     }
 
-    /// Deletes as many old pods as may be unavailable beside those that already are.
+    /// Deletes old pods as long as no more pods than allowed are unavailable, including pods that are already
+    /// unavailable.
     fn replace_several(&mut self, targets: &[Seen<'w, Pod>], bound: usize) -> Flow {
         let missing = self.pods.wanted.values().filter(|pod| !self.is_healthy(**pod)).count();
         let old = targets.iter().filter(|pod| self.is_old(**pod) && !pod.meta().is_deleting());
@@ -54,7 +55,7 @@ impl<'w> Sync<'w> {
         pod.meta().label(POD_REVISION) != Some(self.revisions.present.name())
     }
 
-    /// Deletes old revisions beyond the limit, except those of pods and those of an update in progress.
+    /// Deletes old revisions beyond the limit, except the revisions of pods and of an update in progress.
     pub fn forget_revisions(&mut self) {
         let mut used: BTreeSet<&str> =
             self.pods.all().filter_map(|pod| pod.object.meta.labels.get(POD_REVISION).map(String::as_str)).collect();

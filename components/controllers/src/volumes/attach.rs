@@ -13,27 +13,29 @@ use holdfast_world::{
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The annotation of nodes that leave attaching to this controller.
+/// The annotation of nodes for which this controller attaches volumes.
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// An index of attachments by their node.
 const BY_NODE: &str = "attachment-node";
 /// An index of attachments by their volume.
 const BY_VOLUME: &str = "attachment-volume";
 
-/// How long the detaching of an unused volume waits, on a node that is not ready, for the node to report the volume as
-/// not in use.
+/// On a node that is not ready, an unused volume is detached only after this time, unless the node reports earlier that
+/// the volume is not in use.
 const UNMOUNT_SECONDS: i64 = 360;
 /// The taint of a node that is known to be off and so uses no volumes.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// Plans a node at a time.
+/// Each plan is for one node.
 pub struct Attacher {
     force_detach: bool,
-    /// Since when volumes that a node reports in use are not needed, by the names of their attachments.
+    /// Volumes that a node reports in use and that no pod needs, by the names of their attachments, and since when no
+    /// pod needs them.
     unneeded: BTreeMap<Key, BTreeMap<String, Time>>,
     /// The node to which an exclusive volume is being attached, until the attachment is seen.
     promised: BTreeMap<String, Key>,
-    /// The pods of a node that have an Event that their volume is attached elsewhere, by the name of the attachment.
+    /// The pods of a node that already have the Event that their volume is attached to another node, each with the name
+    /// of the attachment.
     told: BTreeMap<Key, BTreeSet<(String, Text)>>,
 }
 
@@ -187,8 +189,8 @@ impl Controller for Attacher {
         if !unneeded.is_empty() {
             self.unneeded.insert(key.clone(), unneeded);
         }
-        // The node's list is written before the detaching, so that the node does not rely on a volume that is about to
-        // be detached.
+        // The node's list is written before the volume is detached, so that the node does not rely on a volume that is
+        // about to be detached.
         let said = Subject::from(node).status(|status| {
             if shown.is_empty() {
                 status.remove("volumesAttached");
@@ -209,7 +211,7 @@ impl Controller for Attacher {
 }
 
 impl Attacher {
-    /// Whether an exclusive volume is attached to another node, or about to be.
+    /// Whether an exclusive volume is attached to another node, or is about to be attached there.
     fn is_elsewhere(&self, world: &World, volume: &Seen<'_, PersistentVolume>, node: &Key) -> bool {
         let name = &volume.meta().name;
         let promised = self.promised.get(name).is_some_and(|promised| promised != node);
@@ -247,7 +249,7 @@ fn succeeded(world: &World, volume: &Seen<'_, PersistentVolume>, node: &Key) -> 
     users.map(|pod| Subject::from(pod).normal("SuccessfulAttachVolume", message.clone())).collect()
 }
 
-/// The message for a pod whose node cannot have a volume.
+/// The message for a pod whose node cannot get a volume, because the volume is attached to another node.
 fn taken(world: &World, volume: &Seen<'_, PersistentVolume>, node: &Key) -> String {
     let elsewhere =
         users(world, volume).filter(|pod| !pod.spec.node_name.is_empty() && *pod.spec.node_name != *node.name);

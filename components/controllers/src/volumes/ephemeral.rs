@@ -6,7 +6,7 @@ use holdfast_value::{Value, json};
 use holdfast_world::views::{PersistentVolumeClaim, Pod};
 use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Stamp, Verb, View, World};
 
-/// Plans a pod at a time.
+/// Each plan is for one pod.
 pub struct EphemeralVolumes;
 
 impl Controller for EphemeralVolumes {

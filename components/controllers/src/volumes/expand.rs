@@ -7,10 +7,10 @@ use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim};
 use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, View, World};
 use std::collections::BTreeSet;
 
-/// Plans a claim at a time.
+/// Each plan is for one claim.
 #[derive(Default)]
 pub struct Expander {
-    /// Claims whose request has just grown, until the Event is written.
+    /// Claims whose request has grown and whose Event is not written yet.
     asking: BTreeSet<Key>,
 }
 

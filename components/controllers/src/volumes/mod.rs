@@ -14,7 +14,7 @@ use holdfast_world::{Key, Seen, Text, World};
 /// An index of pods by the claims that they use, as `namespace/name`.
 pub const BY_CLAIM: &str = "claim";
 
-/// The index for [`pods_of`].
+/// Makes the index for [`pods_of`].
 pub fn index_pods(world: &mut World) {
     world.index::<Pod>(BY_CLAIM, |object| {
         let Some(pod) = object.view::<Pod>() else { return Vec::new() };
@@ -22,7 +22,7 @@ pub fn index_pods(world: &mut World) {
     });
 }
 
-/// The names of the claims that a pod uses: those that it names, and those of its ephemeral volumes.
+/// The names of the claims that a pod uses: the claims that it names, and the claims of its ephemeral volumes.
 pub fn claims_of<'a>(name: &'a str, pod: &'a Pod) -> impl Iterator<Item = String> + 'a {
     pod.spec.volumes.iter().filter_map(move |volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
         (Some(claim), _) => Some(claim.claim_name.clone()),

@@ -1,5 +1,5 @@
-//! Keeps objects in use from being deleted: claims that pods use, volumes that are bound, VolumeAttributesClasses that
-//! claims and volumes have.
+//! Protects objects in use from deletion: claims that pods use, volumes that are bound, VolumeAttributesClasses of
+//! claims and volumes.
 //!
 //! Each object gets a finalizer when it is created. The finalizer is removed once the object is being deleted and is no
 //! longer in use.
@@ -42,7 +42,8 @@ fn plan_of(action: Option<Action>) -> Plan {
     Plan { steps: action.into_iter().map(|action| vec![action]).collect(), ..Plan::default() }
 }
 
-/// Plans a claim at a time. A pod without a node does not use its claims; a finished pod does until it is gone.
+/// Each plan is for one claim. A pod without a node does not use its claims; a finished pod uses its claims until it is
+/// removed.
 #[derive(Default)]
 pub struct ClaimProtection {
     answers: Answers,
@@ -50,8 +51,8 @@ pub struct ClaimProtection {
 
 impl ClaimProtection {
     /// Whether a pod on a node uses a claim that is being deleted. If the world's pods are older than the claim, the
-    /// world may lack a pod, so the server is asked. Later pods need not be considered: no pod is scheduled whose claim
-    /// is known to be deleted.
+    /// world may lack a pod, so the server is asked. Pods that are scheduled later need not be considered: the
+    /// scheduler rejects a pod whose claim is being deleted.
     fn is_used<'a>(
         &'a self,
         world: &'a World,
@@ -75,7 +76,7 @@ impl ClaimProtection {
 }
 
 /// Whether a pod with a node uses a claim. The claim of an ephemeral volume counts only if the pod owns it, and only
-/// until the pod's node is done with the pod.
+/// until the node has shut the pod down.
 fn uses(meta: &Meta, pod: &Pod, claim: &Meta) -> bool {
     let is_shut_down = meta.is_deleting() && meta.deletion_grace_period_seconds == Some(0);
     let made_for = |volume: &str| format!("{}-{volume}", meta.name) == claim.name && claim.is_controlled_by(&meta.uid);
@@ -143,7 +144,7 @@ impl Controller for ClaimProtection {
     }
 }
 
-/// Plans a volume at a time.
+/// Each plan is for one volume.
 pub struct VolumeProtection;
 
 impl Controller for VolumeProtection {
@@ -173,7 +174,7 @@ impl Controller for VolumeProtection {
     }
 }
 
-/// Plans a class at a time.
+/// Each plan is for one class.
 pub struct AttributesClassProtection;
 
 impl Controller for AttributesClassProtection {
@@ -207,7 +208,7 @@ impl Controller for AttributesClassProtection {
         if change.is_of::<VolumeAttributesClass>() {
             return keys.add(change.key.clone());
         }
-        // Only an object that no longer has a class can allow the class to be deleted.
+        // The class can be deleted once an object no longer has it.
         if let Some(claim) = change.before::<PersistentVolumeClaim>() {
             classes_of(&claim).iter().for_each(|class| keys.add(Key::cluster(class)));
         }

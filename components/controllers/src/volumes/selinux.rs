@@ -1,9 +1,9 @@
 //! Warns of pods that would mount one volume with different SELinux labels: on the same node, one of them could not
 //! start.
 //!
-//! The defaults of nodes are unknown here, so labels are compared only in the parts that pods specify: an unspecified
-//! part could be anything. Volumes that are mounted without a label are relabelled file by file, which other pods do
-//! not notice.
+//! The defaults of nodes are unknown to this controller, so labels are compared only in the parts that pods specify: an
+//! unspecified part may have any value. Volumes that are mounted without a label are relabelled file by file, which
+//! does not disturb other pods.
 
 use super::{claim_key, index_pods, pods_of};
 use crate::subject::{Subject, part};
@@ -14,17 +14,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const RECURSIVE: &str = "Recursive";
 const MOUNT_OPTION: &str = "MountOption";
-/// Indexes: volumes, and pods with inline volumes, by where the data is; and volumes by their driver.
+/// Indexes: volumes, and pods with inline volumes, by the location of the data; and volumes by their driver.
 const SOURCE: &str = "selinux-source";
 const DRIVER: &str = "selinux-driver";
 
-/// Plans a pod at a time. It writes nothing but Events.
+/// Each plan is for one pod. The controller writes only Events.
 pub struct SelinuxWarnings;
 
-/// Where the data of a volume is, for the kinds of volumes that can be mounted with a label.
+/// The location of a volume's data, for the kinds of volumes that can be mounted with a label.
 struct Source {
     name: String,
-    /// The driver, whose CSIDriver says whether it mounts with labels; `None`: a kind of volume that always does.
+    /// The driver, whose CSIDriver says whether it mounts with labels; `None`: this kind of volume is always mounted
+    /// with a label.
     driver: Option<String>,
 }
 
@@ -57,7 +58,7 @@ impl Source {
     }
 }
 
-/// Where the data of a PersistentVolume is.
+/// The location of a PersistentVolume's data.
 fn source_of(volume: &Object) -> Option<Source> {
     Source::of(&part(volume, &["spec"]))
 }
@@ -108,7 +109,7 @@ impl<'a> Mounts<'a> {
         is_bound.then(|| part(volume.object, &["spec"]))
     }
 
-    /// Each mounted volume with its source and mount; `Err`: its name, because containers disagree about the label.
+    /// Each mounted volume with its source and mount; `Err`: the volume's name, if containers disagree about the label.
     fn volumes(&self) -> Vec<Result<(Source, Mount), String>> {
         let mounted = items(&self.spec["volumes"]).filter_map(|volume| {
             let name = volume["name"].as_str()?;
@@ -219,7 +220,7 @@ impl Controller for SelinuxWarnings {
     fn indexes(&self, world: &mut World) {
         index_pods(world);
         world.index::<Pod>(SOURCE, |object| match object.view::<Pod>() {
-            // Most pods have no such volumes, so they need not be decoded for it.
+            // Most pods have no volumes, so their JSON is not decoded.
             Some(pod) if !pod.spec.volumes.is_empty() => {
                 let volumes = part(object, &["spec", "volumes"]);
                 let sources = items(&volumes).filter_map(Source::of);

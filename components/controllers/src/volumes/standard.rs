@@ -1,4 +1,4 @@
-//! A StorageClass for clusters without a default one: claims without a class get volumes of it.
+//! A StorageClass for clusters without a default class: claims without a class then get volumes of this class.
 
 use super::binder::{DEFAULT_CLASS, HOST_PATH, is_default_class};
 use holdfast_core::state::State;

@@ -1,4 +1,5 @@
-//! The course of a container's command, as far as the shell can run it: computed in simulated time, before it happens.
+//! Computes the course of a container's command in simulated time, before it happens, as far as the shell can run the
+//! command.
 
 mod probes;
 mod shares;
@@ -23,7 +24,7 @@ const STEPS_MAX: u64 = 20_000;
 const COURSES_MAX: usize = 4096;
 /// The longest termination message.
 const MESSAGE_BYTES_MAX: usize = 4096;
-/// How much of the end of the log may replace a termination message, in bytes and in lines.
+/// How much of the end of the log may be used as a termination message, in bytes and in lines.
 const MESSAGE_LOG_BYTES: usize = 2048;
 const MESSAGE_LOG_LINES: usize = 80;
 /// Without `command` the image's entrypoint decides what `args` mean. Images whose `args` begin with one of these
@@ -32,7 +33,7 @@ const PLAIN_PROGRAMS: [&str; 12] =
     ["sh", "bash", "ash", "dash", "sleep", "tail", "echo", "printf", "cat", "true", "false", "/bin/sh"];
 /// The maximum number of probe results of a course.
 const PROBES_MAX: usize = 2_000;
-/// The maximum number of Events about failures. A kubelet writes as many at once about one object.
+/// The maximum number of Events about failures. A kubelet may write this many about one object at once.
 const TOLD_MAX: usize = 25;
 /// The default grace period of a pod.
 const GRACE_SECONDS: i64 = 30;
@@ -64,7 +65,7 @@ pub struct Found {
 
 const UNKNOWN: Found = Found { course: Course::Unknown, ready: Vec::new(), told: Vec::new() };
 
-/// Courses by all values on which they depend, so that the course of a template's pods is computed once.
+/// Courses by all values on which they depend, so that the course of pods of one template is computed once.
 #[derive(Debug, Default)]
 pub struct Courses(RefCell<HashMap<[u8; 32], Found>>);
 
@@ -105,7 +106,7 @@ impl Courses {
         if words.is_none() && probes.is_empty() && !rests {
             return UNKNOWN;
         }
-        // If only the image knows the program, it is assumed to run forever.
+        // If the image determines the program, the container is assumed to run forever.
         let is_known = words.is_some();
         let words = words.unwrap_or_else(|| vec!["sleep".to_owned(), "infinity".to_owned()]);
         let mentions = |what: &str| words.iter().any(|word| word.to_ascii_lowercase().contains(what));
@@ -148,9 +149,9 @@ impl Courses {
         let setup = inside::setup(pod, container, &none, &volumes, allocatable, begin_ms);
         let grace_ms = grace.as_i64().unwrap_or(GRACE_SECONDS).saturating_mul(1000);
         let mut found = Going { container, words: &words, begin_ms, grace_ms, is_known }.go(setup, probes);
-        // Objects that files and variables come from are read only when a client uses the container, and files of other
-        // containers are not waited for. So a command that fails without them may succeed with them, and its failure is
-        // not believed.
+        // The objects that files and variables come from are read only when a client uses the container, and the course
+        // does not wait for files of other containers. So a command that fails without them may succeed with them, and
+        // its failure is ignored.
         let fails = matches!(&found.course, Course::Ends(ending) if ending.code != 0);
         let mut missing = shares.beside.clone();
         if !is_filled {

@@ -7,7 +7,7 @@ use holdfast_value::Value;
 
 /// The maximum number of bytes of a probe's output in an Event.
 const OUTPUT_BYTES_MAX: usize = 512;
-/// Stands for the pod's address in messages, because a course is computed once for many pods.
+/// A placeholder for the pod's address in messages, because a course is computed once for many pods.
 pub const ADDRESS: &str = "{podIP}";
 
 /// The port answer that refuses connections.
@@ -132,14 +132,14 @@ fn port(container: &Value, told: &Value) -> String {
     named.map_or_else(|| name.to_owned(), |port| port["containerPort"].to_string())
 }
 
-/// Whether a probe is not run now: all other probes wait until the startup probe has succeeded, and the startup probe
-/// then ends.
+/// Whether a probe is paused. All other probes are paused until the startup probe has succeeded; the startup probe is
+/// paused after that.
 fn is_held(kind: Kind, probes: &[Probe]) -> bool {
     let start = probes.iter().find(|probe| probe.kind == Kind::Startup);
     start.is_some_and(|start| if kind == Kind::Startup { start.holds } else { !start.holds })
 }
 
-/// The result of looking at all probes once.
+/// The result of one check of all probes.
 #[derive(Default)]
 pub struct Looked {
     pub begun: usize,

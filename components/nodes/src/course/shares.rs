@@ -1,5 +1,5 @@
-//! Volumes that a container shares with others of its pod: earlier init containers have left files in them, and other
-//! containers may write to them while it runs.
+//! Volumes that a container shares with other containers of its pod: earlier init containers have left files in them,
+//! and other containers may write to them while the container runs.
 
 use super::stops::advance;
 use super::{STEPS_MAX, runnable};
@@ -10,17 +10,17 @@ use holdfast_value::Value;
 /// The maximum number of init containers that are run for a later container.
 const EARLIER_MAX: usize = 16;
 /// The maximum number of containers of a pod that are checked for shared volumes. Further containers are treated as if
-/// they shared none.
+/// they shared no volume.
 const CONTAINERS_MAX: usize = 64;
 
 /// The volumes that a container shares with other containers of its pod.
 pub struct Shares<'p> {
     /// The init containers that end before this container starts, and write to volumes that it mounts.
     earlier: Vec<&'p Value>,
-    /// The paths at which this container mounts the volumes to which these write.
+    /// The paths at which this container mounts the volumes that the earlier containers write to.
     pub before: Vec<&'p str>,
-    /// The paths at which it sees volumes that containers write to while it runs, or that init containers beyond
-    /// [`EARLIER_MAX`] have written to.
+    /// The paths at which this container mounts volumes that other containers write to while it runs, or that init
+    /// containers beyond [`EARLIER_MAX`] have written to.
     pub beside: Vec<&'p str>,
 }
 
@@ -37,7 +37,7 @@ impl<'p> Shares<'p> {
             if other["name"] == container["name"] {
                 is_before = false;
                 if list == "initContainers" {
-                    // Containers that come later in the list have not started yet.
+                    // Containers later in the list have not started yet.
                     break;
                 }
                 continue;

@@ -81,8 +81,8 @@ pub fn stop(machine: &mut Machine, container: &Value, words: &[String], told_ms:
     Stop { ending, hook_failed }
 }
 
-/// Runs a machine until `to_ms`, until it has used `steps_max` steps, or until `is_enough`. Returns `to_ms`, or the
-/// time at which it was enough.
+/// Runs a machine until `to_ms`, until it has used `steps_max` steps, or until `is_enough` returns true. Returns
+/// `to_ms`, or the time at which `is_enough` returned true.
 pub fn advance(
     machine: &mut Machine,
     from_ms: i64,

@@ -16,7 +16,7 @@ use values::{add, at, call, compare, copy, elements, gathered, product, truth};
 const DEPTH_MAX: usize = 48;
 /// The longest query.
 const LENGTH_MAX: usize = 4096;
-/// The maximum number of values that a Stage's queries may look at for one object, and the maximum number of bytes they
+/// The maximum number of values that a Stage's queries may read for one object, and the maximum number of bytes they
 /// may make or read.
 const STEPS_MAX: usize = 20_000;
 const BYTES_MAX: usize = 8 << 20;
@@ -64,7 +64,7 @@ functions! {
     Type "type" 0, Values "values" 0,
 }
 
-/// The query meets a value that it cannot work with, such as the elements of `null`.
+/// The query cannot work with a value that it meets, such as the elements of `null`.
 struct Fault;
 
 impl From<Spent> for Fault {
@@ -88,7 +88,7 @@ impl Query {
         Budget::new(STEPS_MAX, BYTES_MAX)
     }
 
-    /// The values of the query for a document; none if it meets a value that it cannot work with.
+    /// The values of the query for a document; no values if it meets a value that it cannot work with.
     pub fn values<'a>(&self, document: &'a Value, budget: &Budget) -> Result<Vec<Cow<'a, Value>>, Spent> {
         let found = self.0.run(Cow::Borrowed(document), budget).unwrap_or_default();
         if budget.is_spent() { Err(Spent) } else { Ok(found) }

@@ -31,7 +31,7 @@ impl std::fmt::Display for Token {
     }
 }
 
-/// A sign comes before the signs that are its prefix.
+/// The operators. An operator comes before the operators that are prefixes of it.
 const SIGNS: &[&str] = &["//", "==", "!=", "<=", ">=", "<", ">", "|", ",", "(", ")", "[", "]", ".", "?", "+", "-", ";"];
 
 fn tokens(text: &str) -> Result<Vec<Token>, String> {

@@ -100,7 +100,7 @@ pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>,
         Function::First => Ok(vec![at(input, &Value::from(0))?]),
         Function::Last => Ok(vec![at(input, &Value::from(-1))?]),
         Function::Min | Function::Max => {
-            // The chosen value may be compared with each of the others.
+            // The chosen value may be compared with each of the other values.
             let parts = elements(input, budget)?.into_iter();
             let mut chosen: Option<Cow<'a, Value>> = None;
             for part in parts {

@@ -1,4 +1,4 @@
-//! Whether a node admits a pod. The scheduler binds only pods that fit; a user who sets `nodeName` may bind others.
+//! Whether a node admits a pod. The scheduler binds only pods that fit; a user who sets `nodeName` may bind any pod.
 
 use holdfast_scheduler::object::labels::Labels;
 use holdfast_scheduler::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources, is_extended};
@@ -8,7 +8,7 @@ use holdfast_scheduler::object::{StringPool, requests};
 use holdfast_value::{Value, json};
 use holdfast_world::{Shared, Text, Time};
 
-/// The resources and ports that a pod takes of its node.
+/// The resources and ports that a pod uses on its node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Taken {
     resources: Resources,
@@ -17,7 +17,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// The resources of a pod. Pods of one template take the same resources, so they share one value.
+    /// The resources of a pod. Pods of one template use the same resources, so they share one value.
     pub fn by(pod: &Value) -> Shared<Taken> {
         let lists = ["initContainers", "containers"].into_iter();
         let containers = lists.flat_map(|list| pod["spec"][list].as_array().into_iter().flatten());
@@ -70,7 +70,7 @@ impl Room {
         }
     }
 
-    /// Why the node does not admit a pod beside those already admitted.
+    /// Why the node does not admit a pod in addition to the pods that are already admitted.
     pub fn rejects(&self, pod: &Value, wanted: &Taken, others: &[Shared<Taken>]) -> Option<Rejection> {
         let failed = |predicate: &str, why: &str| {
             let message = format!("Predicate {predicate} failed: {why}");

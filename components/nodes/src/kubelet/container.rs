@@ -65,9 +65,9 @@ pub struct Container<'a> {
     waited_for: String,
     /// The start time before this plan, if it was running.
     ran_since: Option<Time>,
-    /// Whether it was running and has been stopped.
+    /// Whether the container was running and has been stopped.
     is_stopped: bool,
-    /// The resources that it runs with; a resize may not have been applied yet.
+    /// The resources with which the container runs; a resize may not have been applied yet.
     pub resources: Value,
     /// The container's effective restart policy.
     policy: String,
@@ -140,7 +140,7 @@ impl<'a> Container<'a> {
         container
     }
 
-    /// How many times it has run.
+    /// How many times the container has run.
     fn runs(&self) -> i64 {
         let never = match &self.state {
             State::Waiting { .. } => true,
@@ -169,7 +169,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// Whether it has ended and will not be restarted.
+    /// Whether the container has ended and will not be restarted.
     pub fn is_done(&self) -> bool {
         self.end().is_some_and(|end| !self.restarts_after(end))
     }
@@ -277,7 +277,7 @@ impl<'a> Container<'a> {
         (BACKOFF_FIRST_MS << doublings).min(BACKOFF_MAX_MS)
     }
 
-    /// Restarts it for another reason than its own end.
+    /// Restarts the container, which has not ended by itself.
     pub fn replace(&mut self, now: Time) {
         if let State::Running { since } = self.state {
             let reason = "Completed".to_owned();
@@ -287,7 +287,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// Ends it if it runs or waits.
+    /// Ends the container if it runs or waits.
     pub fn stop(&mut self, now: Time, code: i64) {
         let reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
         self.is_stopped |= self.is_running();
@@ -306,7 +306,7 @@ impl<'a> Container<'a> {
         };
     }
 
-    /// When a container stops that is asked to stop at `told`; `None` if only the end of the grace period stops it.
+    /// When a container stops if it is asked to stop at `told`; `None`: only the end of the grace period stops it.
     pub fn stopped_at(&self, told: Time) -> Option<Time> {
         match (&self.state, self.behaviour.stop_for) {
             (State::Running { .. }, Span::Forever) => None,
@@ -315,7 +315,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// Whether it is ready.
+    /// Whether the container is ready.
     pub fn is_ready(&self, clock: &mut Clock) -> bool {
         match &self.state {
             State::Running { since } => {
@@ -352,7 +352,7 @@ impl<'a> Container<'a> {
         notices
     }
 
-    /// Events of its probes and its hook since `told_until`. The next plan is due at the next such Event.
+    /// Events of the container's probes and its hook since `told_until`. The next plan is due at the next such Event.
     pub fn tells(&self, told_until: Time, address: &str, all: bool, clock: &mut Clock) -> Vec<Notice> {
         let since = match (self.ran_since, &self.state) {
             (Some(since), _) => since,
@@ -429,7 +429,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// How long its image was pulled before a run; `None` if it was present.
+    /// How long the container's image was pulled before a run; `None` if it was present.
     fn pulls(&self, is_first: bool) -> Option<i64> {
         match self.behaviour.pull {
             Pull::After(Span::Millis(millis)) if is_first && millis > 0 => Some(millis),
@@ -532,7 +532,7 @@ fn container_id(of: &str) -> String {
     format!("simulated://{}", crate::template::hex(&Sha256::digest(of)))
 }
 
-/// The digest in the image's name, or else one made from the name.
+/// The digest in the image's name, or else a digest made from the name.
 fn image_id(image: &str) -> String {
     match image.split_once('@') {
         Some(_) => image.to_owned(),

@@ -1,7 +1,7 @@
 //! A kubelet's work on a pod of its node: computes the next status from the present status and the time.
 //!
-//! Nothing is remembered between plans. The status has each container's start, restarts and end, so a restarted kubelet
-//! continues where the last one stopped.
+//! Nothing is remembered between plans. The status contains each container's start, restarts and end, so a restarted
+//! kubelet continues where the previous one stopped.
 
 pub mod admission;
 mod conditions;
@@ -29,7 +29,7 @@ pub struct NodeSide<'a> {
     pub allocatable: &'a Value,
     /// The behaviour of pods whose annotations do not specify it.
     pub told: &'a BehaviourSettings,
-    /// Whether all Events of containers are written, or only those about failures.
+    /// Whether all Events of containers are written, or only Events about failures.
     pub tells_all: bool,
     /// The time up to which Events about the pod's containers are written.
     pub told_until: Time,
@@ -37,7 +37,7 @@ pub struct NodeSide<'a> {
     pub courses: &'a Courses,
 }
 
-/// The result of a kubelet's turn with a pod.
+/// The result of a kubelet's plan for a pod.
 #[derive(Debug, Default, PartialEq)]
 pub struct Life {
     /// A strategic merge patch of the status.
@@ -239,7 +239,7 @@ impl<'a> Kubelet<'a> {
         let meta = &self.pod["metadata"];
         let grace = meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
         if grace == 0 {
-            // The grace period is over, so its containers are not waited for. Finalizers may keep the pod.
+            // The grace period is over, so the deletion does not wait for its containers. Finalizers may keep the pod.
             return Life::default();
         }
         if is_finished(self.pod) {
@@ -360,7 +360,7 @@ impl<'a> Kubelet<'a> {
     }
 }
 
-/// Computes the course of a container's command, as far as annotations do not specify it.
+/// Computes the course of a container's command, unless annotations specify how long it runs.
 fn foresee(behaviour: &mut Behaviour, pod: &Value, spec: &Value, status: &Value, place: &NodeSide, now: Time) {
     if behaviour.run_for.is_some() {
         return;

@@ -12,8 +12,8 @@ use holdfast_world::{Meta, Seen, View};
 /// The conditions of a pod whose containers all run.
 const CONDITIONS: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
 
-/// Whether a pod runs as its spec demands, and will continue to do so. Then [`super::live`] would do nothing. If the
-/// view does not show that, the pod is not settled.
+/// Whether a pod runs as its spec demands, and will continue to do so. [`super::live`] would then do nothing. A pod
+/// counts as not settled if the view does not contain enough to decide.
 pub fn is_settled(pod: Seen<Pod>, told: &BehaviourSettings) -> bool {
     let (meta, spec, status) = (pod.meta(), &pod.spec, &pod.status);
     let conditions = &status.conditions;

@@ -57,7 +57,7 @@ impl About {
         *self.kind == *resource.kind() && self.group_version().0 == resource.group()
     }
 
-    /// Whether the kind is built in; all others are custom.
+    /// Whether the kind is built in; all other kinds are custom.
     fn is_built_in(&self) -> bool {
         let (group, version) = self.group_version();
         registry().find_kind(group, version, &self.kind).is_some()
@@ -272,7 +272,7 @@ impl Stage {
         self.selector.may_match(object, budget)
     }
 
-    /// Whether its label and annotation selectors match.
+    /// Whether the Stage's label and annotation selectors match.
     pub fn names(&self, object: &Value) -> bool {
         self.selector.names(object)
     }
@@ -453,7 +453,7 @@ fn subresource(name: &str) -> Result<&'static str, String> {
     found.ok_or_else(|| format!("the subresource {name:?} is not known"))
 }
 
-/// All finalizers that the object should have; `None` if it has them.
+/// All finalizers that the object should have; `None` if the object already has exactly these.
 fn finalizers(object: &Value, add: &[String], remove: &[String], empty: bool) -> Option<Vec<String>> {
     let known = object["metadata"]["finalizers"].as_array().into_iter().flatten();
     let known: Vec<String> = known.filter_map(Value::as_str).map(str::to_owned).collect();

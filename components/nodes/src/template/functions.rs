@@ -270,7 +270,7 @@ pub fn name(function: Function) -> &'static str {
     TABLE[function.0].0
 }
 
-/// The truth of an operand that decides `and` or `or`.
+/// The truth value of an operand that decides the result of `and` or `or`.
 pub fn decides(function: Function) -> Option<bool> {
     match name(function) {
         "and" => Some(false),
@@ -279,7 +279,7 @@ pub fn decides(function: Function) -> Option<bool> {
     }
 }
 
-/// How many bytes a function may read or make beyond its arguments, if that is a product of them.
+/// How many bytes a function may read or make in addition to its arguments, if the number is a product of arguments.
 pub fn grows_by(function: Function, arguments: &[Value]) -> usize {
     let of = |at: usize| arguments.get(at).unwrap_or(&Value::Null);
     let length = |at: usize| match of(at) {

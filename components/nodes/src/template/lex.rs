@@ -64,7 +64,7 @@ fn end_of_action(action: &str) -> Option<usize> {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Token {
-    /// `.a`; the flag says that space precedes it, so that it starts an operand.
+    /// `.a`. The flag is set if a space precedes it, so that it starts an operand.
     Field(String, bool),
     /// `.` alone.
     Dot,
@@ -150,7 +150,7 @@ fn name(text: &str) -> &str {
     &text[..end]
 }
 
-/// A string in double quotes, and its length in the source. Go's escapes are those of JSON and a few more.
+/// A string in double quotes, and its length in the source. Go has JSON's escapes and a few more.
 fn quoted(text: &str) -> Result<(String, usize), String> {
     let mut found = String::new();
     let mut chars = text.char_indices().skip(1);

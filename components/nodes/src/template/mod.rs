@@ -1,9 +1,9 @@
 //! Templates in the subset of Go's language that Stages use: actions, variables, `if`, `with`, `range`, `define`,
 //! pipelines, Go's functions, KWOK's, and the common ones of sprig.
 //!
-//! A template that uses anything else is refused when it is parsed, with its name. Rendering always ends: the only
-//! recursion is through `template`, whose depth is bounded, as are the steps, the bytes of values and the size of the
-//! text.
+//! A template that uses anything else is refused when it is parsed; the error names the unsupported part. Rendering
+//! always ends: the only recursion is through `template`, whose depth is bounded. The steps, the bytes of values and
+//! the size of the text are bounded, too.
 
 mod functions;
 mod lex;

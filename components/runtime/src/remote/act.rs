@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 const NAMESPACE: &str = "kube-system";
 const TOKEN: Duration = Duration::from_secs(3600);
 
-/// Makes clients.
+/// Creates clients.
 #[async_trait]
 pub trait Connect: Send + Sync + 'static {
     /// A client for a controller, whose user agent names it: with a token, or with the credentials of the process.
@@ -45,7 +45,7 @@ impl RemoteAct {
 
     async fn client(&self, actor: &Actor) -> Result<Client, Refusal> {
         let place = self.clients.lock().await.entry(agent(actor).to_owned()).or_default().clone();
-        // One renews, and the others wait for it.
+        // One task renews the client, and the others wait for it.
         let mut place = place.lock().await;
         match &*place {
             Some(Connected { client, renew }) if renew.is_none_or(|renew| Instant::now() < renew) => Ok(client.clone()),
@@ -89,7 +89,7 @@ impl RemoteAct {
         serde_json::from_slice(&read(answer).await?).map_err(fault)
     }
 
-    /// Whether an object exists, as far as the actor can see.
+    /// Whether an object exists. An object that the actor may not read counts as absent.
     pub async fn is_there(&self, actor: &Actor, resource: &Resource, key: &Key) -> Result<bool, Refusal> {
         let client = self.client(actor).await?;
         Ok(get(&client, &object(resource, key), JSON).await.is_ok())

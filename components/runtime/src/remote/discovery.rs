@@ -1,5 +1,5 @@
-//! Discovers which resources an API server has whose objects can be listed, watched and deleted, each in its preferred
-//! version, and which kinds it serves in which versions.
+//! Discovers the resources of an API server whose objects can be listed, watched and deleted, each in its preferred
+//! version, and the kinds that the server serves, each with its versions.
 
 use super::http::{JSON, fault, get};
 use holdfast_world::{Refusal, Resource, Served};
@@ -14,7 +14,7 @@ pub(super) struct Found {
     pub served: Served,
 }
 
-/// If a group does not answer, its resources in `known` are kept.
+/// Reads the resources and kinds. If a group does not answer, its resources in `known` are kept.
 pub(super) async fn discover(client: &Client, known: &[Resource]) -> Result<Found, Refusal> {
     let groups: ApiGroups = read(client, "/apis").await?;
     let mut found = Found::default();

@@ -1,6 +1,6 @@
 //! The changes of a remote cluster: a watch for each resource.
 //!
-//! If kinds beside the named resources are needed, discovery tells which resources exist. It runs again when a
+//! If kinds in addition to the named resources are needed, discovery finds the existing resources. It runs again when a
 //! CustomResourceDefinition or an APIService has changed, not periodically.
 
 use super::discovery::{Found, discover};
@@ -15,10 +15,9 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-/// The maximum number of waiting news, and of news taken at once.
+/// The maximum number of waiting news, and of news received at once.
 const WAITING_MAX: usize = 4096;
-/// How long the first lists of resources that are not named are waited for: a list that fails must not block
-/// everything.
+/// The longest wait for the first lists of resources that are not named: a list that fails must not block everything.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long after a change of definitions discovery runs: a new definition takes a moment to be served.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -34,7 +33,7 @@ pub struct RemoteFeed {
     news: Receiver<News>,
     followers: HashMap<Resource, AbortHandle>,
     tasks: JoinSet<()>,
-    /// Resources whose first list has not arrived.
+    /// Resources whose first list has not arrived yet.
     awaited: BTreeSet<Resource>,
     /// The end of the wait for lists of resources that are not named; `None` once [`News::Complete`] was sent.
     patience: Option<Instant>,
@@ -77,7 +76,7 @@ impl RemoteFeed {
         self.followers.insert(resource, self.tasks.spawn(follower.run()));
     }
 
-    /// Follows the resources that exist now, and stops following those that no longer do.
+    /// Follows the resources that exist now, and stops following resources that no longer exist.
     fn take_discovered(&mut self, found: Result<Found, Refusal>) -> Vec<News> {
         let Found { resources, served } = match found {
             Ok(found) => found,
@@ -92,7 +91,7 @@ impl RemoteFeed {
             self.named.iter().any(|named| (named.group(), named.plural()) == (resource.group(), resource.plural()))
         };
         let is_wanted = |resource: &Resource| {
-            // Changes of definitions tell when discovery must run again.
+            // Changes of definitions are followed, because discovery must run again after them.
             self.extra_kinds.covers(resource.group(), resource.kind())
                 || !self.extra_kinds.is_none() && defines(resource)
         };
@@ -110,7 +109,7 @@ impl RemoteFeed {
         gone.into_iter().map(News::Dropped).chain([News::Served(served)]).collect()
     }
 
-    /// Filters the received news, and finds out whether the start is complete.
+    /// Filters the received news, and checks whether the start is complete.
     fn take(&mut self, came: Vec<News>) -> Vec<News> {
         let mut out = Vec::with_capacity(came.len() + 1);
         for news in came {

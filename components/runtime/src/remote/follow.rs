@@ -14,14 +14,14 @@ use serde_json::value::RawValue;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::Sender;
 
-/// How many objects a page of a list has.
+/// The number of objects in a page of a list.
 const PAGE: usize = 500;
 /// After how many seconds the server ends a watch.
 const WATCH_SECONDS: u64 = 480;
 /// The first wait after a failure, and the longest wait.
 const WAIT_MIN: Duration = Duration::from_millis(800);
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// How often a resource that was not served is tried again.
+/// The interval after which a resource that is not served is tried again.
 const UNSERVED: Duration = Duration::from_secs(30);
 /// The longest watch event that is read.
 const LINE_BYTES_MAX: usize = 64 << 20;
@@ -39,7 +39,7 @@ pub(super) struct Follower {
 
 /// Why a watch ended.
 enum Ended {
-    /// The server or the connection ended it; the next watch continues at this version.
+    /// The server or the connection ended the watch; the next watch continues at this version.
     Here(u64),
     /// The version is too old for the server: everything is listed again.
     Expired,

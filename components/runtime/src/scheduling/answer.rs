@@ -1,5 +1,5 @@
-//! Reads an extender's answer within bounds: only the fields that are used are kept, so that a large answer does not
-//! become an even larger document.
+//! Reads an extender's answer within bounds: only the fields that the scheduler uses are stored, so that a large answer
+//! does not become an even larger document.
 
 use holdfast_value::{Map, Value};
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -10,7 +10,7 @@ use std::fmt;
 /// clusters, each with a reason.
 const VALUES_MAX: usize = 1 << 21;
 
-/// The fields that are used, in any case.
+/// The fields that are used. Answers may write them in any case.
 const FIELDS: [&str; 12] = [
     "error",
     "nodes",
@@ -42,7 +42,7 @@ pub fn read(bytes: &[u8]) -> Result<Value, serde_json::Error> {
 #[derive(Clone, Copy)]
 struct Part<'a> {
     left: &'a Cell<usize>,
-    /// Whether its keys are node names.
+    /// Whether the keys of the object are node names.
     by_node: bool,
 }
 

@@ -15,7 +15,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// How many bytes an answer may have beyond twice the size of the request: names and reasons, or whole nodes.
+/// The maximum size of an answer, in addition to twice the size of the request: an answer has names and reasons, or
+/// whole nodes.
 const ANSWER_MAX: usize = 16 << 20;
 
 /// The clients of extenders, made at the first call. Extenders at one address may have different TLS settings, so the

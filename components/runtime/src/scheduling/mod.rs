@@ -1,7 +1,8 @@
-//! Runs a [`Scheduler`]: passes it changes, outcomes of requests and the time, and sends its requests, many at a time.
+//! Runs a [`Scheduler`]: passes changes, outcomes of requests and the time to the scheduler, and sends the scheduler's
+//! requests, many at a time.
 //!
-//! It uses the same two traits as controllers: a [`Feed`] and [`Act`], in the API server's own process or over HTTPS
-//! elsewhere.
+//! The scheduler uses the same two traits as controllers: a [`Feed`] and [`Act`], in the API server's own process, or
+//! over HTTPS in another process.
 
 mod answer;
 pub mod extend;
@@ -34,14 +35,14 @@ use tokio::sync::{Notify, watch};
 const USER: &str = "system:kube-scheduler";
 const FIELD_MANAGER: &str = "kube-scheduler";
 
-/// At this number of pending requests no more pods are tried. It is enough for two full batches of the API server's
-/// log.
+/// With this many pending requests, no more pods are tried. The number is enough for two full batches of the API
+/// server's log.
 const PENDING_REQUESTS_MAX: usize = 1024;
 /// How many changes are applied at a time.
 const CHANGES_AT_ONCE: usize = 256;
 /// The feed is not read while this many changes wait to be applied.
 const WAITING_CHANGES_MAX: usize = 4096;
-/// How long pods are tried before other tasks of this thread run.
+/// How long pods are tried before the other tasks of this thread run.
 const SCHEDULING_TIME: Duration = Duration::from_millis(1);
 
 /// The resources that a scheduler watches.
@@ -68,7 +69,7 @@ pub struct Work {
     pub pod_resources: Option<Arc<PodResources>>,
 }
 
-/// Schedules pods until it is dropped.
+/// Schedules pods until the future is dropped.
 pub async fn run(work: Work, feed: impl Feed) {
     let (outcomes, received_outcomes) = unbounded_channel();
     let user = Arc::new(User::new(USER, &["system:authenticated"]));
@@ -122,13 +123,13 @@ struct Runner<F> {
     pod_resources: Option<Arc<PodResources>>,
 }
 
-/// The keys of a kind, so that a new list shows which objects are gone.
+/// The keys of a kind, so that a new list shows which objects were deleted.
 struct KnownObjects {
     kind: Kind,
     keys: HashSet<Key>,
 }
 
-/// A changed object; without a body it is gone.
+/// A changed object; without a body, it was deleted.
 struct ObjectChange {
     kind: Kind,
     key: Key,
@@ -143,7 +144,7 @@ impl<F: Feed> Runner<F> {
         self.send_requests();
         if applied || more {
             // News is read without waiting, so that pods are tried on the newest state. While many changes wait here,
-            // news stays in the feed, which bounds it.
+            // news stays in the feed, whose size is limited.
             if self.changes.len() < WAITING_CHANGES_MAX
                 && let Some(news) = self.feed.next().now_or_never()
             {
@@ -190,7 +191,7 @@ impl<F: Feed> Runner<F> {
                     self.changes.extend(known.replace(Vec::new()));
                 }
                 News::Complete => {
-                    // All that existed at the start comes before `Complete`.
+                    // The changes of all objects that existed at the start come before `Complete`.
                     while self.apply_changes() {}
                     self.synced.store(true, Ordering::Relaxed);
                 }

@@ -35,7 +35,7 @@ pub enum ConfiguredPlugin {
 pub struct Arguments {
     pub plugins: BTreeMap<String, ConfiguredPlugin>,
     pub documents: Vec<(String, Value)>,
-    /// Whether PodTopologySpread defaults to `defaultingType: List`, as versions without system defaults have it.
+    /// Whether PodTopologySpread defaults to `defaultingType: List`, as in versions without system defaults.
     pub spreads_by_list: bool,
 }
 

@@ -79,7 +79,7 @@ pub fn name_fields(extenders: &mut Value) {
     *extenders = Value::Object(fields.iter().map(named).collect());
 }
 
-/// Reads the list `extenders`. Ignorable ones are sorted to the end.
+/// Reads the list `extenders`. Ignorable extenders are sorted to the end.
 pub fn read_all(reader: &Reader<'_>) -> Vec<Extender> {
     let list = reader.list("extenders").unwrap_or_default();
     let mut extenders: Vec<Extender> = list.iter().map(read).collect();

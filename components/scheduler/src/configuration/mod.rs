@@ -31,13 +31,13 @@ pub struct Configuration {
     pub percentage_of_nodes_to_score: i64,
     pub pod_initial_backoff_seconds: i64,
     pub pod_max_backoff_seconds: i64,
-    /// How long a pod stays unschedulable at most without being tried again.
+    /// The longest time that a pod stays unschedulable without being tried again.
     pub pod_max_in_unschedulable_seconds: f64,
     pub delay_cache_until_active: bool,
-    /// The addresses of /healthz and /metrics without client certificates, in versions before v1beta2.
+    /// The addresses on which versions before v1beta2 serve /healthz and /metrics without client certificates.
     pub healthz_bind_address: Option<String>,
     pub metrics_bind_address: Option<String>,
-    /// Where the Policy that replaces the only profile is; [`Configuration::apply_policy`] reads it.
+    /// The location of the Policy that replaces the only profile; [`Configuration::apply_policy`] reads the Policy.
     pub policy: Option<PolicySource>,
     pub global_options: GlobalOptions,
     pub profiles: Vec<Profile>,
@@ -53,7 +53,7 @@ pub struct Configuration {
     pub ignored_fields: Vec<String>,
 }
 
-/// Where a Policy is.
+/// The location of a Policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicySource {
     File(String),

@@ -22,8 +22,8 @@ const LABELS: &str = "CheckNodeLabelPresence";
 /// The predicate that all custom predicates with `serviceAffinity` become, whatever their names.
 const SERVICES: &str = "CheckServiceAffinity";
 
-/// Predicates with the filters that replaced them, in the order in which they were evaluated, and whether they applied
-/// without a list of predicates.
+/// Each predicate, the filters that replaced it, and whether it applied when a Policy had no list of predicates. The
+/// rows are in the order of evaluation.
 const PREDICATES: &[(&str, &[&str], bool)] = &[
     ("CheckNodeUnschedulable", &[node_unschedulable::NAME], true),
     ("GeneralPredicates", &[FIT, node_name::NAME, node_ports::NAME, node_affinity::NAME], true),
@@ -49,8 +49,8 @@ const PREDICATES: &[(&str, &[&str], bool)] = &[
 
 const MANDATORY: [&str; 2] = ["PodToleratesNodeTaints", "CheckNodeUnschedulable"];
 
-/// Priorities with the scores that replaced them, and their weight without a list of priorities; 0: they did not apply
-/// then.
+/// Each priority, the score that replaced it, and its weight when a Policy had no list of priorities; 0: it did not
+/// apply then.
 const PRIORITIES: &[(&str, &str, i64)] = &[
     ("SelectorSpreadPriority", legacy::SELECTOR_SPREAD, 1),
     ("ServiceSpreadingPriority", legacy::SELECTOR_SPREAD, 0),
@@ -86,7 +86,8 @@ struct Conversion {
     scores: Vec<(&'static str, i64)>,
     labels: NodeLabels,
     arguments: Arguments,
-    /// For each kind of custom priority, the last one declared and its weight, which further ones are compared with.
+    /// For each kind of custom priority, the last declared priority and its weight; the weights of further ones must be
+    /// equal.
     declared: BTreeMap<&'static str, (String, i64)>,
 }
 
@@ -116,7 +117,7 @@ pub fn read(text: &str, global_options: &GlobalOptions) -> Result<(Profile, Vec<
     }
 }
 
-/// Where the Policy is that `algorithmSource` names.
+/// The location of the Policy that `algorithmSource` names.
 pub fn source(reader: &Reader<'_>) -> Option<PolicySource> {
     let policy = reader.child("algorithmSource")?.lenient().child("policy")?;
     if let Some(file) = policy.child("file") {

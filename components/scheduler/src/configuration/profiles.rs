@@ -19,10 +19,10 @@ use std::sync::Arc;
 
 /// Plug-ins with their weights, in order.
 pub type PluginList = Vec<(String, i64)>;
-/// The plug-ins enabled at each point, and the sets in which a v1 document says so.
+/// The plug-ins enabled at each point, and the sets of a v1 document that enable them.
 type PointSets = (BTreeMap<ExtensionPoint, PluginList>, BTreeMap<&'static str, PluginSet>);
 
-/// The profiles, and the Policy that replaces the only one.
+/// The profiles, and the location of the Policy that replaces the only profile.
 pub fn read_all(
     reader: &Reader<'_>,
     version: Version,
@@ -100,7 +100,7 @@ impl GlobalOptions {
         }
     }
 
-    /// Gives plug-ins the arguments that the options set, where they have none of their own.
+    /// Sets the arguments that the options give, for plug-ins without arguments of their own.
     pub(super) fn add_defaults(&self, arguments: &mut Arguments) {
         if let Some(seconds) = self.bind_timeout_seconds {
             arguments.set_default(volume_binding::NAME, json!({"bindTimeoutSeconds": seconds}));
@@ -148,8 +148,8 @@ fn read(reader: &Reader<'_>, version: Version, only: bool, global_options: &Glob
     profile
 }
 
-/// Reports a plug-in that only earlier versions had. The message names version `v1` as Kubernetes does, which looks the
-/// configuration's version up among those of the core group.
+/// Reports a plug-in that only earlier versions had. The message names version `v1`, as Kubernetes' message does:
+/// Kubernetes looks the configuration's version up among the versions of the core group.
 fn report_removed(one: &Reader<'_>, name: &str) {
     let why =
         "was invalid in version \"v1\" (KubeSchedulerConfiguration is version \"kubescheduler.config.k8s.io/v1\")";
@@ -236,8 +236,8 @@ fn score(point: ExtensionPoint, weight: i64) -> i64 {
     if point == ExtensionPoint::Score { weight.max(1) } else { weight }
 }
 
-/// The kind of plug-in that messages about `multiPoint` name: Kubernetes looks a plug-in up at one point after the
-/// other, and reports the first.
+/// The kind of plug-in that messages about `multiPoint` name: Kubernetes looks a plug-in up at each point in turn, and
+/// its message names the first point.
 const EVERYWHERE: &str = "PreFilterPlugin";
 
 /// The plug-ins that a set enables, and the names of those that it disables.
@@ -255,7 +255,7 @@ fn read_set(sets: Option<&Reader<'_>>, field: &str, kind: &str, version: Version
         } else if !given.insert(written) {
             one.fault("name", format!("plugin \"{written}\" already registered as \"{kind}\""));
         } else if !enabled.iter().any(|(own, _)| own == name) {
-            // Several former plug-ins may be one today: the first one counts.
+            // Several former plug-ins may be merged into one today: the first of them counts.
             enabled.push((name.to_owned(), weight));
         }
     }
@@ -270,7 +270,8 @@ fn read_set(sets: Option<&Reader<'_>>, field: &str, kind: &str, version: Version
     (enabled, disabled.collect())
 }
 
-/// The defaults without the disabled plug-ins. An enabled plug-in keeps its place among the defaults, or is appended.
+/// The defaults without the disabled plug-ins. An enabled plug-in keeps its position among the defaults, or is
+/// appended.
 fn merge(defaults: PluginList, enabled: &PluginList, disabled: &BTreeSet<String>) -> PluginList {
     let all = disabled.contains("*");
     let mut merged: PluginList = defaults.into_iter().filter(|(name, _)| !all && !disabled.contains(name)).collect();
@@ -294,7 +295,7 @@ fn expand(
     let from_everywhere: Vec<_> = everywhere.iter().filter(|(name, _)| extends(name)).collect();
     let own = |name: &String| enabled.iter().any(|(own, _)| own == name);
     let allowed = |name: &String| !disabled.contains("*") && !disabled.contains(name);
-    // A plug-in that the point's own set both disables and enables does not take the place that `multiPoint` gives it.
+    // A plug-in that the point's own set both disables and enables loses the position that `multiPoint` gives it.
     let overridden = |name: &String| allowed(name) && from_everywhere.iter().any(|(own, _)| own == name);
     let first = enabled.iter().filter(|(name, _)| overridden(name));
     let then = from_everywhere.iter().copied().filter(|(name, _)| !own(name) && allowed(name));

@@ -440,7 +440,7 @@ fn arguments(profile: &Profile) -> Vec<String> {
     profile.document.arguments.iter().map(|(name, arguments)| format!("{name} {arguments}")).collect()
 }
 
-/// Options beside a Policy apply where the Policy says nothing.
+/// The options of the configuration file apply where the Policy does not set them.
 #[test]
 fn a_policy_keeps_the_options_for_all_profiles() {
     let file = "algorithmSource: {policy: {file: {path: /p}}}\ndisablePreemption: true\nhardPodAffinitySymmetricWeight: 7\nbindTimeoutSeconds: 33";

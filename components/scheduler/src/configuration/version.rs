@@ -144,7 +144,7 @@ impl Version {
         )
     }
 
-    /// The name that this version has for the set of a point, whose name today is `current`; `None`: it has no such
+    /// The name of a point's set in this version, where `current` is today's name; `None`: this version has no such
     /// set.
     pub fn set_name(self, point: ExtensionPoint, current: &'static str) -> Option<&'static str> {
         match point {
@@ -176,7 +176,7 @@ impl Version {
         None
     }
 
-    /// Whether options for all profiles exist that turn preemption off and limit the time of binding.
+    /// Whether the version has options, for all profiles, that turn preemption off and limit the time of binding.
     pub fn has_global_options(self) -> bool {
         self < Version::V1Beta1
     }

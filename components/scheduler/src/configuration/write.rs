@@ -36,7 +36,8 @@ impl Configuration {
         all.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field).collect()
     }
 
-    /// The document. Read again it gives the same configuration, except for [`Configuration::unwritten`].
+    /// The configuration as a document. Reading it gives the same configuration, except for
+    /// [`Configuration::unwritten`].
     pub fn document(&self) -> Value {
         let (election, client) = (&self.leader_election, &self.client_connection);
         let mut document = json!({

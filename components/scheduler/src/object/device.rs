@@ -14,11 +14,11 @@ pub use super::device_claim::*;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Class {
     pub selectors: Vec<Text>,
-    /// The configuration for drivers, as the class has it.
+    /// The class's configuration for drivers, as written.
     pub config: Value,
     /// The extended resource that devices of this class satisfy.
     pub extended_resource: Option<Text>,
-    /// The creation time in nanoseconds since 1970: of several classes for one resource the newest is used.
+    /// The creation time in nanoseconds since 1970: if several classes satisfy one resource, the newest is used.
     pub created: i128,
 }
 
@@ -53,7 +53,7 @@ pub struct Slice {
 
 pub type Counters = BTreeMap<Text, i128>;
 
-/// Where devices can be used.
+/// The nodes on which devices can be used.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeSelection {
     Node(Text),
@@ -83,7 +83,7 @@ pub struct Device {
 pub struct BindingConditions {
     /// Conditions of the device that must be true.
     pub conditions: Vec<Text>,
-    /// Conditions of which none may be true.
+    /// Conditions of the device that must not be true.
     pub failures: Vec<Text>,
     /// Whether an allocation restricts the claim to the chosen node, even if the device can be used on more nodes.
     pub to_node: bool,
@@ -115,7 +115,7 @@ pub struct Capacity {
     pub policy: Option<CapacityPolicy>,
 }
 
-/// Which amounts of a capacity can be requested.
+/// The amounts of a capacity that a claim may request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CapacityPolicy {
     pub default: Option<i128>,
@@ -144,7 +144,7 @@ impl Slice {
         }
     }
 
-    /// Where one of its devices can be used.
+    /// The nodes on which a device of this slice can be used.
     pub fn node_selection_of<'a>(&'a self, device: &'a Device) -> &'a NodeSelection {
         if let NodeSelection::PerDevice = self.node_selection { &device.node_selection } else { &self.node_selection }
     }
@@ -209,7 +209,7 @@ impl Device {
     }
 }
 
-/// The domain and the identifier of a name. A name without a domain belongs to the driver's.
+/// The domain and the identifier of a name. For a name without a domain, the driver's name is the domain.
 pub fn full_name(pool: &mut StringPool, driver: &Text, name: &str) -> (Text, Text) {
     match name.split_once('/') {
         Some((domain, id)) => (pool.text(domain), pool.text(id)),

@@ -17,7 +17,7 @@ pub struct Claim {
     pub deleting: bool,
     /// Whether the claim has the finalizer that keeps it until its devices are released.
     pub protected: bool,
-    /// The configuration for drivers, as the claim has it.
+    /// The claim's configuration for drivers, as written.
     pub config: Value,
     /// The uid of the pod that the claim was made for.
     pub owner: Option<Text>,

@@ -9,15 +9,16 @@ use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The prefix of the extended resource that every DeviceClass stands for by its name, beside the resource that its spec
-/// names.
+/// The prefix of the implicit extended resource of a DeviceClass: this prefix and the class's name. A class satisfies
+/// it in addition to the resource that its spec names.
 pub const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 /// The annotation of a claim that was made for extended resources.
 pub const ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
-/// The bound of a count. No claim can hold as many devices, so larger amounts need not be distinguished.
+/// Larger counts are reduced to this one. No claim can have so many devices, so larger counts need not be
+/// distinguished.
 const COUNT_MAX: i64 = 1 << 20;
 
-/// Whether a DeviceClass may stand for a resource of this name.
+/// Whether devices of some DeviceClass may satisfy a resource of this name.
 pub fn may_be_devices(name: &str) -> bool {
     is_extended(name) || name.starts_with(CLASS_PREFIX)
 }
@@ -28,7 +29,7 @@ pub struct Container {
     name: Text,
     /// The container's index among the pod's init containers followed by its containers.
     number: usize,
-    /// Whether it is an init container that ends before the containers run (no sidecar).
+    /// Whether this is an init container that ends before the containers run, and not a sidecar.
     is_init: bool,
     amounts: Vec<Amount>,
 }
@@ -87,10 +88,11 @@ pub fn resources(containers: &[Container]) -> BTreeSet<&Text> {
     containers.iter().flat_map(|container| &container.amounts).map(|amount| &amount.resource).collect()
 }
 
-/// The requests of a claim for these resources, each with its class, and the mappings of containers to requests.
+/// The requests of a claim for these resources, where each resource comes with its class, and the mappings of
+/// containers to requests.
 ///
-/// Init containers that have ended before the others run use the devices of the containers that run later. If they need
-/// more, one further request for all of them has the largest missing amount.
+/// An init container that ends before the containers run uses the devices of the containers that start later. If such
+/// init containers need more devices, they share one further request for the largest missing amount.
 pub fn requests(containers: &[Container], classes: &[(Text, Text)]) -> (Vec<Request>, Vec<Mapping>) {
     let (mut requests, mut mappings): (Vec<(Text, Text, i64)>, Vec<Mapping>) = (Vec::new(), Vec::new());
     for (resource, class) in classes {
@@ -144,7 +146,7 @@ pub fn requests(containers: &[Container], classes: &[(Text, Text)]) -> (Vec<Requ
     (requests.into_iter().map(request).collect(), mappings)
 }
 
-/// A claim for extended resources that is yet to be made, for a pod with a chosen node.
+/// A claim for extended resources that must still be created, for a pod with a chosen node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewClaim {
     pub claim: Arc<super::device::Claim>,

@@ -41,9 +41,9 @@ pub struct Template {
     pub labels: Labels,
     /// The requests, as filters count them.
     pub requests: Resources,
-    /// The requests of a pod to be placed, as the scores by allocation count them.
+    /// The requests of a pod without a node, as the scores by allocation count them.
     pub non_zero_requests: Resources,
-    /// The requests of a pod that is placed, as the scores by allocation count them.
+    /// The requests of a pod on a node, as the scores by allocation count them.
     pub bound_non_zero_requests: Resources,
     /// The limits, if they are read.
     pub limits: Resources,
@@ -105,16 +105,16 @@ pub struct Pod {
     pub never_preempts: bool,
     pub gates: Vec<Text>,
     pub deleting: bool,
-    /// Whether the phase is `Succeeded` or `Failed`: then the pod holds no resources any more.
+    /// Whether the phase is `Succeeded` or `Failed`: then the pod uses no resources any more.
     pub finished: bool,
     /// The start time in nanoseconds since 1970.
     pub started: Option<i128>,
     /// Whether the pod is being deleted because the scheduler preempted it.
     pub preempted: bool,
-    /// The requests that count on its node, if they differ from its template's because it is being resized: first those
-    /// that filters count, then those that scores count.
+    /// The requests that count on its node, if they differ from its template's because it is being resized: first the
+    /// requests that filters count, then the requests that scores count.
     pub resized: Option<Box<(Resources, Resources)>>,
-    /// The names of the ResourceClaims made for it, by the names in its spec.
+    /// The names of the ResourceClaims that were generated for the pod, by the names in its spec.
     pub generated_claims: Vec<(Text, Option<Text>)>,
     /// The pod's condition `PodScheduled`: whether it is true, the reason and the message.
     pub scheduled: Option<(bool, Text, Text)>,
@@ -212,7 +212,7 @@ impl Pod {
         &self.key.namespace
     }
 
-    /// The name of the volume claim that is made for one of its ephemeral volumes.
+    /// The name of the volume claim that is created for one of the pod's ephemeral volumes.
     pub fn ephemeral_claim(&self, volume: &str) -> Text {
         format!("{}-{volume}", self.key.name).into()
     }
@@ -477,8 +477,8 @@ mod tests {
         assert_eq!(seen["spec"]["containers"][0]["env"], Value::Null);
     }
 
-    /// Pods that differ from the first in each kind of way; all but the first may take their template from an earlier
-    /// pod.
+    /// Each pod differs from the first in another way. All but the first may take their template from the cache, which
+    /// an earlier pod has filled.
     #[test]
     fn a_pod_read_with_a_cached_template_equals_the_decoded_pod() {
         let mut plain = pod_with_all_fields();

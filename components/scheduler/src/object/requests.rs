@@ -16,7 +16,7 @@ struct SumRules {
     default_requests: bool,
     /// Whether pod-level requests replace the sum over the containers.
     pod_level: bool,
-    /// Whether the allocated resources in the status count, too, while a resize is under way.
+    /// Whether the allocated resources in the status count, too, during a resize.
     allocated: bool,
     /// Whether limits are summed instead of requests.
     limits: bool,
@@ -33,7 +33,7 @@ pub fn pod_requests(pool: &mut StringPool, pod: &Value) -> Resources {
     sum(pool, pod, SumRules { pod_level: true, ..SumRules::default() })
 }
 
-/// The requests of a pod to be placed, as the scores by allocation count them.
+/// The requests of a pod without a node, as the scores by allocation count them.
 pub fn non_zero_requests(pool: &mut StringPool, pod: &Value) -> Resources {
     sum(pool, pod, SumRules { default_requests: true, ..SumRules::default() })
 }
@@ -43,13 +43,13 @@ pub fn bound_non_zero_requests(pool: &mut StringPool, pod: &Value) -> Resources 
     sum(pool, pod, SumRules { default_requests: true, pod_level: true, ..SumRules::default() })
 }
 
-/// The limits of a pod, of those containers that have any.
+/// The sum of the limits of the containers that have limits.
 pub fn limits(pool: &mut StringPool, pod: &Value) -> Resources {
     sum(pool, pod, SumRules { pod_level: true, limits: true, ..SumRules::default() })
 }
 
-/// The requests that count on the pod's node, including resizes: first those that filters count, then those that scores
-/// count.
+/// The requests that count on the pod's node, including resizes: first the requests that filters count, then the
+/// requests that scores count.
 pub fn effective_requests(pool: &mut StringPool, pod: &Value) -> (Resources, Resources) {
     let rules = SumRules { pod_level: true, allocated: true, ..SumRules::default() };
     (sum(pool, pod, rules), sum(pool, pod, SumRules { default_requests: true, ..rules }))
@@ -94,8 +94,8 @@ fn sum(pool: &mut StringPool, pod: &Value, rules: SumRules) -> Resources {
             sidecars.add(&of(container, &init));
             starting.raise_to(&sidecars);
         } else {
-            // An init container that ends before the others run cannot be resized, so its allocated resources are not
-            // read.
+            // An init container that ends before the containers run cannot be resized, so its allocated resources are
+            // not read.
             let mut together = sidecars.clone();
             together.add(&of(container, &ContainerStatuses::new()));
             starting.raise_to(&together);
@@ -107,7 +107,7 @@ fn sum(pool: &mut StringPool, pod: &Value, rules: SumRules) -> Resources {
         running.replace_pod_level(pool, pod_level_amounts(pod, rules, infeasible));
     }
     let overhead = Resources::decode(pool, &spec["overhead"]);
-    // The overhead raises limits that exist; it makes none.
+    // The overhead is added only to limits that exist, because it is no limit by itself.
     if rules.limits {
         running.add_to_non_zero(&overhead)
     } else {
@@ -133,7 +133,7 @@ fn pod_level_amounts(pod: &Value, rules: SumRules, infeasible: bool) -> BTreeMap
 }
 
 /// Whether the status of a pod, or of any of its containers, shows other amounts than the requests of the spec. Most
-/// show the same.
+/// statuses show the same amounts.
 pub fn is_resized(pod: &Value) -> bool {
     let (requests, status) = (&pod["spec"]["resources"]["requests"], &pod["status"]);
     let (actual, allocated) = (&status["resources"], &status["allocatedResources"]);
@@ -233,7 +233,7 @@ mod tests {
             (requests("2"), json!({"resources": requests("1"), "allocatedResources": {"cpu": "4"}}), 4000),
             (requests("5"), json!({"resources": requests("3"), "allocatedResources": {"cpu": "4"}}), 5000),
             (requests("5"), json!({"resources": requests("3"), "conditions": infeasible}), 3000),
-            // Allocated amounts without actual ones are not read.
+            // `allocatedResources` without `resources` is not read.
             (requests("2"), json!({"allocatedResources": {"cpu": "4"}}), 2000),
             (json!({}), json!({"resources": requests("3")}), 1000),
         ] {

@@ -63,7 +63,7 @@ impl Resources {
         self.merge(other, i64::saturating_add);
     }
 
-    /// Adds to those amounts that are not 0.
+    /// Adds the other's amount to each amount of this set that is not 0.
     pub fn add_to_non_zero(&mut self, other: &Resources) {
         self.merge(other, |own, more| if own == 0 { 0 } else { own.saturating_add(more) });
     }
@@ -78,7 +78,7 @@ impl Resources {
         all.into_iter().chain(self.scalars.iter().map(|(_, amount)| *amount)).any(|amount| amount == i64::MAX)
     }
 
-    /// Raises each amount to the other's, where that is more.
+    /// Raises each amount to the other's amount, if that is larger.
     pub fn raise_to(&mut self, other: &Resources) {
         self.merge(other, i64::max);
     }
@@ -94,7 +94,7 @@ impl Resources {
         }
     }
 
-    /// Replaces the amounts of those named resources that may be set at pod level.
+    /// Replaces the amounts of these resources. Resources that cannot be set at pod level are skipped.
     pub fn replace_pod_level<'a>(&mut self, pool: &mut StringPool, others: impl IntoIterator<Item = (&'a str, i64)>) {
         for (name, amount) in others.into_iter().filter(|(name, _)| is_pod_level(name)) {
             self.set(pool, name, amount);
@@ -141,7 +141,8 @@ pub fn is_pod_level(name: &str) -> bool {
     matches!(name, CPU | MEMORY) || name.starts_with("hugepages-")
 }
 
-/// Whether resources of this name are counted beside the four that every node has.
+/// Whether `scalars` counts resources of this name: extended resources, resources in `kubernetes.io`, huge pages and
+/// attachable volumes.
 pub fn is_scalar(name: &str) -> bool {
     is_extended(name)
         || name.starts_with("hugepages-")

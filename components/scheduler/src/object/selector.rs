@@ -77,7 +77,7 @@ impl Selector {
         Selector { requirements: both.map(|(one, other)| one.into_iter().chain(other).collect()) }
     }
 
-    /// The selector with one more requirement, unless it has it.
+    /// The selector with this requirement added, unless it already has the requirement.
     pub fn with(mut self, requirement: Requirement) -> Self {
         if let Some(own) = &mut self.requirements
             && !own.contains(&requirement)

@@ -10,15 +10,15 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Templates by the text that they were decoded from, for the pods that come now, whose templates are mostly few. One
+/// Decoded templates by their text. The cache is small, because the pods of one moment mostly have few templates. One
 /// controller's pods may have several texts, because pods get labels of their node's zone.
 #[derive(Debug, Default)]
 pub(super) struct DecodedTemplates(HashMap<String, Arc<Template>>);
 
 impl DecodedTemplates {
     const MAX: usize = 256;
-    /// The maximum length of cached texts. Longer texts are not kept, so that large pods cannot fill the memory. Most
-    /// have less than a kilobyte.
+    /// The maximum length of cached texts. Longer texts are not cached, so that large pods cannot fill the memory. Most
+    /// texts have less than a kilobyte.
     const BYTES_MAX: usize = 16 << 10;
 
     fn insert(&mut self, stored: String, template: Arc<Template>) {
@@ -44,7 +44,7 @@ impl Pod {
             return stored.pod(pool, key, template);
         }
         let pod = whole(pool, key);
-        // A template that holds the pod's own name serves no other pod.
+        // A template that contains the pod's own name cannot be used for another pod.
         if pod.template.own_name.is_none() {
             pool.templates.insert(text, pod.template.clone());
         }
@@ -233,7 +233,7 @@ impl<'a> StoredPod<'a> {
             && self.pod_resources_match()
     }
 
-    /// Whether the pod-level resources of the status have the same text as those of the spec.
+    /// Whether the pod-level resources of the status have the same text as the pod-level resources of the spec.
     fn pod_resources_match(&self) -> bool {
         let StoredPod { spec, status, .. } = self;
         let (Some(requests), Some(shown)) = (&spec.resources, &status.resources) else { return true };
@@ -243,7 +243,7 @@ impl<'a> StoredPod<'a> {
         is_requested(&shown.requests) && is_requested(&status.allocated_resources)
     }
 
-    /// The text of all fields that the template is made of.
+    /// The text of all fields from which the template is decoded.
     fn template_text(&self, key: &Key, reads_limits: bool) -> String {
         let StoredPod { metadata, spec, .. } = self;
         let mut text = String::with_capacity(1 << 10);

@@ -1,4 +1,4 @@
-//! DeviceTaintRules: taints that administrators put on devices, beside the taints that drivers publish.
+//! DeviceTaintRules: taints that administrators put on devices, in addition to the taints that drivers publish.
 
 use super::terms::Taint;
 use super::{StringPool, Text};

@@ -71,7 +71,7 @@ pub struct Claim {
     pub version: Text,
     pub class: Option<Text>,
     pub volume: Option<Text>,
-    /// Whether its binding is complete.
+    /// Whether the claim's binding is complete.
     pub bound: bool,
     pub lost: bool,
     pub deleting: bool,
@@ -127,7 +127,7 @@ impl Claim {
         }
     }
 
-    /// The name of its class; empty if it has none.
+    /// The name of the claim's class; empty if it has none.
     pub fn class_name(&self) -> &str {
         self.class.as_deref().unwrap_or("")
     }

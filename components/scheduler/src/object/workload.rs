@@ -9,9 +9,9 @@ use holdfast_value::Value;
 /// An object that selects pods: a Service, or a controller that owns them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodSelector {
-    /// A map of labels, as Services and ReplicationControllers have it; `None` selects nothing.
+    /// The selector of a Service or a ReplicationController: a map of labels; `None` selects nothing.
     pub labels: Option<Labels>,
-    /// A label selector, as ReplicaSets and StatefulSets have it.
+    /// The label selector of a ReplicaSet or a StatefulSet.
     pub selector: Selector,
 }
 

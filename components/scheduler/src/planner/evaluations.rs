@@ -85,7 +85,7 @@ pub(super) fn count_uncached(number: usize, profile: &Profile, plan: &Plan, eval
     for enabled in profile.at(ExtensionPoint::PreFilter) {
         count(ExtensionPoint::PreFilter, enabled.plugin.name(), 1);
     }
-    // A filter was called only for nodes that the filters before it let pass.
+    // A filter was called only for nodes that the filters before it did not reject.
     let mut nodes = explanation.feasible.len() + explanation.diagnosis.rejected.len();
     for enabled in profile.at(ExtensionPoint::Filter) {
         let name = enabled.plugin.name();

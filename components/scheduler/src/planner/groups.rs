@@ -1,9 +1,9 @@
-//! Feasible nodes in groups: to plug-ins that look at more than one node, the nodes of a group are equal.
+//! Feasible nodes in groups: plug-ins that look at more than one node do not distinguish the nodes of a group.
 //!
 //! A group is identified by its *marks*, the numbers by which these plug-ins distinguish nodes. Within a group the
-//! nodes are sorted by the scores that depend on the node alone, so the best node of a group is its first one. The best
-//! node of all is then among the first nodes of the groups. The number of groups follows the number of topology
-//! domains, or of different counts, and not the number of nodes.
+//! nodes are sorted by the scores that depend on the node alone, so the best node of a group is its first node. The
+//! best of all nodes is then the first node of some group. The number of groups follows the number of topology domains,
+//! or of different counts, and not the number of nodes.
 
 use crate::snapshot::node_info::NodeId;
 use std::cmp::Reverse;
@@ -86,7 +86,7 @@ impl NodeGroups {
         }
     }
 
-    /// The number of the group with these marks, which is made if there is none.
+    /// The number of the group with these marks, which is created if it does not exist.
     fn group_with_marks(&mut self, marks: &[i64]) -> usize {
         if let Some(number) = self.by_marks.get(marks) {
             return *number;

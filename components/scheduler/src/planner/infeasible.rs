@@ -1,5 +1,5 @@
-//! The cache of why no node is feasible for the pods of a template, and of the victims on each node. Computed once, and
-//! again for the nodes that changed.
+//! Caches, for the pods of a template, why each node is infeasible and how good a candidate for preemption it is. Both
+//! are computed once, and again for nodes that changed.
 
 use crate::plan::{Filters, Nomination, PostFilterResult, Unschedulable};
 use crate::plugin::{ExtensionPoint, SchedulingCycle};
@@ -21,9 +21,9 @@ pub(super) struct InfeasibleNodes {
     stale_claim: Vec<NodeId>,
     rejections: Vec<CountedRejection>,
     numbers: HashMap<Rejection, RejectionId>,
-    /// How many nodes preemption might make feasible.
+    /// The number of nodes that preemption might make feasible.
     preemptible: usize,
-    /// On how many of them preemption was tried without success.
+    /// The number of these nodes on which preemption was tried without success.
     useless: usize,
     /// Whether a trial of preemption failed with an error.
     failed: bool,
@@ -43,7 +43,7 @@ enum NodeState {
     Candidate(RejectionId, CandidateRank),
 }
 
-/// A pod that is nominated to a node and waits for its victims to leave. For all other nodes the answers are those for
+/// A pod that is nominated to a node and waits for its victims to leave. All other nodes have the cached answers for
 /// pods of its template.
 pub(super) struct NominatedPod {
     pub node: NodeId,
@@ -57,14 +57,14 @@ struct CountedRejection {
     rejection: Rejection,
     /// How many nodes have this rejection.
     nodes: usize,
-    /// On how many nodes preemption was tried without success because of this rejection.
+    /// The number of nodes on which preemption was tried without success because of this rejection.
     useless: usize,
 }
 
 impl InfeasibleNodes {
     /// Forgets everything about a node that changed.
     pub fn node_changed(&mut self, node: NodeId) {
-        // A node beyond the end of the list is unknown anyway.
+        // A node beyond the end of the list is already unknown.
         let Some(state) = self.nodes.get_mut(node).map(std::mem::take) else { return };
         self.uncount_useless(state);
         if let Some(number) = state.rejection() {
@@ -166,7 +166,7 @@ impl InfeasibleNodes {
     fn check_stale_nodes(&mut self, cycle: SchedulingCycle<'_>, filters: &mut Filters) -> Option<()> {
         let bound = cycle.snapshot.node_bound();
         if self.rejections.len() > 2 * bound + 64 {
-            // Most rejections are then of earlier states of nodes.
+            // Most rejections then belong to earlier states of nodes.
             *self = InfeasibleNodes::default();
         }
         self.stale_claim.extend(self.nodes.len()..bound);
@@ -204,7 +204,7 @@ impl InfeasibleNodes {
             let message = message(nodes, tried.chain([(&absent, nodes.saturating_sub(self.useless))]), "");
             return Preemption { message, nomination: Nomination::Clear, ..Preemption::default() };
         };
-        // The victims are computed again for the one chosen node, rather than kept for all.
+        // The victims are computed again for the one chosen node: the cache stores only the ranks of candidates.
         let node = cycle.snapshot.node(best);
         let candidate = node.and_then(|node| dry_run(cycle, node, filters).ok());
         let victims = candidate.map(|candidate| default_preemption::victims(cycle, &candidate));
@@ -212,7 +212,8 @@ impl InfeasibleNodes {
         Preemption { nomination, victims, ..Preemption::default() }
     }
 
-    /// The best of enough candidates. The search starts at the node that this pod begins with.
+    /// The best candidate, as soon as enough candidates are found. The search starts at a node that differs from pod to
+    /// pod.
     fn best_candidate(
         &mut self,
         cycle: SchedulingCycle<'_>,
@@ -241,7 +242,7 @@ impl InfeasibleNodes {
         best.map(|(_, id)| id)
     }
 
-    /// The rank of a node as a candidate; `None`: it is none.
+    /// The rank of a node as a candidate; `None`: the node is no candidate.
     fn candidate_rank(
         &mut self,
         cycle: SchedulingCycle<'_>,

@@ -1,4 +1,4 @@
-//! The decisions of [`crate::plan::plan`], made from a cache that is kept from pod to pod.
+//! Makes the decisions of [`crate::plan::plan`] with a cache, which serves one pod after another.
 //!
 //! Pods of one template get equal answers: which nodes are feasible, and how well each scores, is computed once and
 //! updated by the changes since. The answers of local plug-ins, which look at a node and the pod alone, are cached for
@@ -45,8 +45,8 @@ impl CacheKey {
     }
 }
 
-/// The content of the cache: the rejected nodes with their rejections, and each scoring plug-in's scores of the nodes
-/// in question.
+/// The content of the cache: the rejected nodes with their rejections, and each scoring plug-in's scores of the
+/// requested nodes.
 pub type CachedResults = (Vec<(NodeId, Rejection)>, Vec<Vec<i64>>);
 
 #[derive(Default)]
@@ -60,7 +60,7 @@ pub struct Planner {
     evaluations: Evaluations,
 }
 
-/// The bound of the cache: entries of one node for one template.
+/// The maximum size of the cache. One entry is the cached state of one node for one template.
 const CACHE_ENTRIES_MAX: usize = 8 << 20;
 
 impl Planner {
@@ -68,14 +68,14 @@ impl Planner {
         Planner::default()
     }
 
-    /// Chooses a node for a pod, or returns why none is feasible and which pods to evict. `profile` is the profile
+    /// Chooses a node for a pod, or returns why no node is feasible and which pods to evict. `profile` is the profile
     /// with its number; a number must mean the same profile in every call.
     pub fn plan(&mut self, snapshot: &Snapshot, profile: (usize, &Profile), pod: &Pod) -> Plan {
         let (number, profile) = profile;
         let names_nodes = pod.template.node_affinity.as_ref().is_some_and(|terms| named_nodes(terms).is_some());
         // Plan without the cache where its result would not be reused: affinity or the pod itself names nodes, the pod
-        // uses ResourceClaims (each allocation changes what is left), its preferences do not parse, or the profile
-        // checks all nodes.
+        // uses ResourceClaims (each allocation changes what is left), its preferences do not parse, or the profile runs
+        // every filter on a node, even after one has rejected it.
         let uses_devices = !pod.template.claims.is_empty() || snapshot.extended_claim(&pod.uid).is_some();
         let has_invalid_preferences = !pod.template.preference_errors.is_empty();
         if names_nodes || uses_devices || has_invalid_preferences || pod.node_name.is_some() || profile.check_all {
@@ -109,7 +109,7 @@ impl Planner {
     }
 
     /// As [`Planner::plan`], for a pod that is nominated to a node, which is tried first. In the cache of the pod's
-    /// template the pod's own nomination counts against the node, so that node is checked apart from the cache.
+    /// template the pod's own nomination counts against the node, so that node is checked without the cache.
     fn plan_nominated(&mut self, snapshot: &Snapshot, (number, profile): (usize, &Profile), pod: &Pod) -> Plan {
         let template_pod = Pod { uid: "".into(), nominated: None, ..pod.clone() };
         let (cycle, template_cycle) =
@@ -156,7 +156,7 @@ impl Planner {
     }
 
     /// How often each plug-in was called at a point, by the number of the profile. Filters are called once for each
-    /// changed node, or once for a group of nodes; the others once for each pod.
+    /// changed node, or once for a group of nodes; all other plug-ins once for each pod.
     pub fn evaluations(&mut self) -> &BTreeMap<(usize, ExtensionPoint, &'static str), u64> {
         for (key, cache) in &mut self.caches {
             cache.tally.flush_into(key.profile, &mut self.evaluations);
@@ -170,8 +170,8 @@ impl Planner {
         Some(self.caches.get(&CacheKey::of(profile, pod))?.is_feasible(node))
     }
 
-    /// The cached rejections of nodes for a pod, and each scoring plug-in's scores of the nodes in `non_zero_requests`,
-    /// for tests that compare the cache with the plain search. `None`: nothing is cached.
+    /// The cached rejections of nodes for a pod, and each scoring plug-in's scores of the nodes in `scored`, for tests
+    /// that compare the cache with the plain search. `None`: nothing is cached.
     pub fn cached_results(
         &self,
         profile: usize,
@@ -186,7 +186,7 @@ impl Planner {
             && self.caches.values().map(TemplateCache::weight).sum::<usize>() > most
     }
 
-    /// How often all nodes and their pods were looked at for a template: once for each template, and again after each
+    /// How often all nodes and their pods were checked for a template: once for each template, and again after each
     /// change that cannot be applied step by step.
     pub fn full_evaluations(&self) -> u64 {
         self.full_evaluations

@@ -15,11 +15,11 @@ use crate::status::Rejection;
 use std::cmp::Reverse;
 
 pub(super) struct TemplateCache {
-    /// The planner's turn in which the cache was last used.
+    /// The number of the plan that last used the cache.
     pub last_used: u64,
-    /// How often the cache was rebuilt since this was last read.
+    /// How often the cache was rebuilt since this field was last read.
     pub rebuilds: u64,
-    /// How many groups of nodes were compared since this was last read.
+    /// How many groups of nodes were compared since this field was last read.
     pub groups_compared: u64,
     /// The number of the first change that is not applied yet.
     next_change: u64,
@@ -28,7 +28,7 @@ pub(super) struct TemplateCache {
     scores: Vec<CachedScore>,
     /// The nodes that pass all local filters, each with the sum of the local scores that need no scaling.
     groups: NodeGroups,
-    /// How many marks the plug-ins that look beyond single nodes give each node.
+    /// The number of marks that each node has from plug-ins that look at more than one node.
     mark_count: usize,
     dirty: Vec<NodeId>,
     is_dirty: Vec<bool>,
@@ -392,8 +392,8 @@ impl TemplateCache {
         passes(node) && with_nominated_pods(cycle, node).is_none_or(|full_node| passes(&full_node))
     }
 
-    /// The best of the first nodes of all groups; of several equal ones the node with the smallest number. `None`: no
-    /// node is feasible.
+    /// The node with the highest score among the first nodes of all groups; among equal scores the node with the
+    /// smallest number. `None`: no node is feasible.
     pub fn best(&mut self, cycle: SchedulingCycle<'_>) -> Option<NodeId> {
         if self.rejected {
             return None;
@@ -443,7 +443,7 @@ impl TemplateCache {
     }
 }
 
-/// The mark of nodes without nominated pods that count for anything.
+/// The mark of a node whose nominated pods give no marks.
 const NONE_NOMINATED: i64 = 0;
 
 /// Whether a node passes a filter with the pods that are nominated to it.

@@ -67,13 +67,13 @@ impl ScoredResource {
     }
 }
 
-/// Whether the score of a pod depends on objects of this kind: on device objects, if devices satisfy a resource that
+/// Whether the score of a pod depends on objects of this kind: device objects matter if devices satisfy a resource that
 /// the pod requests.
 pub fn depends_on(cycle: SchedulingCycle<'_>, resources: &[ResourceWeight], kind: Kind) -> bool {
     let template = &cycle.pod.template;
     let mut named = template.extended_resources().filter(|own| resources.iter().any(|one| one.name == **own));
     match kind {
-        // The class may be the one that the resource had until now.
+        // The changed class may have satisfied the resource before the change.
         Kind::DeviceClass => named.next().is_some(),
         Kind::ResourceClaim | Kind::ResourceSlice => named.any(|own| cycle.snapshot.class_for(own).is_some()),
         _ => false,
@@ -84,7 +84,7 @@ pub fn depends_on(cycle: SchedulingCycle<'_>, resources: &[ResourceWeight], kind
 pub enum Strategy {
     LeastAllocated,
     MostAllocated,
-    /// Points of a line: utilization in percent, and the score there, up to 100.
+    /// Points of a line: the utilization in percent, and the score at this utilization, up to 100.
     RequestedToCapacityRatio(Vec<(i64, i64)>),
 }
 

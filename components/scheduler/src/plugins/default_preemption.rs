@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub const NAME: &str = "DefaultPreemption";
 
-/// How many nodes are tried at least: a percentage of all, and an absolute number.
+/// The minimum number of nodes that are tried: a percentage of all nodes, and an absolute number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultPreemption {
     pub min_candidate_nodes_percentage: i64,
@@ -96,7 +96,7 @@ impl DefaultPreemption {
 
     fn try_nodes(&self, search: &NodeSearch<'_>, nodes: &[&NodeInfo], found: &mut Preemption) {
         let candidates_wanted = self.candidates_wanted(nodes.len());
-        // One copy serves all nodes: each trial undoes its changes.
+        // One copy is used for all nodes: each trial undoes its changes.
         let mut filters = search.filters.clone_box();
         let start = first_candidate_node(search.cycle);
         let (before, from) = nodes.split_at(nodes.partition_point(|node| node.id < start));
@@ -225,7 +225,7 @@ pub(crate) fn dry_run(
         victims.sort_by_key(importance);
     }
     if victims.is_empty() {
-        // Every pod may stay: the node was rejected for something that filters do not look at.
+        // All pods may stay: the node was rejected for a reason that these filters do not check.
         let why = format!("expected at least one victim pod on node \"{}\"", node.node.name);
         return Err(Rejection::error("", why));
     }
@@ -238,7 +238,7 @@ fn importance(pod: &Arc<Pod>) -> (Reverse<i64>, i128) {
     (Reverse(pod.priority), pod.started.unwrap_or(i128::MAX))
 }
 
-/// Splits pods into those whose eviction violates a disruption budget, and the others.
+/// Splits pods into the pods whose eviction violates a disruption budget, and all other pods.
 fn split_by_budget(cycle: SchedulingCycle<'_>, pods: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
     let mut remaining: Vec<_> = match pods.first() {
         None => Vec::new(),
@@ -263,7 +263,7 @@ fn split_by_budget(cycle: SchedulingCycle<'_>, pods: &[Arc<Pod>]) -> (Vec<Arc<Po
     })
 }
 
-/// How a candidate compares with others: smaller is better. The first number is that of violated budgets.
+/// The rank of a candidate: the smallest is the best. The first number counts victims that violate a disruption budget.
 pub(crate) type CandidateRank = (usize, i64, i64, usize, Reverse<i128>);
 
 impl Candidate {

@@ -6,7 +6,8 @@ use crate::object::selector::Selector;
 use crate::object::{Key, Kind, Text};
 use crate::snapshot::{Snapshot, in_namespace};
 
-/// The selector of the pods that belong with those of a template; everything if nothing selects them.
+/// The selector of the pods that belong together with a template's pods. It selects everything if no Service or owner
+/// selects the template's pods.
 pub fn default_selector(snapshot: &Snapshot, template: &Template) -> Selector {
     let mut labels: Vec<(Text, Text)> = Vec::new();
     let mut add = |more: &Labels| labels.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));

@@ -1,4 +1,5 @@
-//! DynamicResources: a pod goes to a node where the devices of its ResourceClaims are, or can be allocated.
+//! DynamicResources: a node is feasible if the devices of the pod's ResourceClaims are on it, or can be allocated on
+//! it.
 
 use super::devices::allocate::{AllocationError, AllocatorError, no_class};
 use super::devices::extended_resources::{self, NodeAllocators};
@@ -60,7 +61,7 @@ impl Plugin for DynamicResources {
     fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let prioritized =
             |claim: &Arc<Claim>| claim.allocation.is_none() && claim.requests.iter().any(|request| request.prioritized);
-        // Devices are searched for again to score only if a claim has prioritized alternatives.
+        // Scoring repeats the search for devices only if a claim has prioritized alternatives.
         let is_needed = claims(cycle).is_ok_and(|claims| claims.iter().any(prioritized));
         let devices = if is_needed { DeviceFilter::new(cycle, self.filter_timeout).ok().flatten() } else { None };
         Some(Box::new(FirstAvailableScore(devices)))
@@ -69,7 +70,7 @@ impl Plugin for DynamicResources {
     fn depends_on(&self, cycle: SchedulingCycle<'_>, kind: Kind, _: &Key) -> bool {
         match kind {
             Kind::ResourceClaim | Kind::ResourceSlice | Kind::DeviceTaintRule => uses_devices(cycle),
-            // The class may be the one that the pod's extended resource had until now.
+            // The changed class may have satisfied the pod's extended resource before the change.
             Kind::DeviceClass => !cycle.pod.template.claims.is_empty() || !cycle.pod.template.extended.is_empty(),
             _ => false,
         }
@@ -98,7 +99,7 @@ impl Plugin for DynamicResources {
             {
                 true
             }
-            // A rule that changed or was deleted may have kept devices from being used.
+            // Before the change, the rule may have made devices unusable for the pod.
             ObjectChange::Other { before: true, .. } => event.kind == Kind::DeviceTaintRule,
             _ => false,
         })
@@ -109,19 +110,19 @@ impl Plugin for DynamicResources {
 /// object, by the pod's status, does not count.
 pub fn uses_devices(cycle: SchedulingCycle<'_>) -> bool {
     let template = &cycle.pod.template;
-    // If there are more claims than allowed, none of them is looked up.
+    // A pod with more claims than allowed is rejected, and its claims are not looked up.
     template.claims.len() > MAX_CLAIMS
         || named_claims(cycle).next().is_some()
         || template.extended_resources().any(|one| cycle.snapshot.class_for(one).is_some())
 }
 
-/// All claims that a pod uses: those that it names, and the one that was made for its extended resources.
+/// All claims that a pod uses: the claims that it names, and the claim that was made for its extended resources.
 pub fn used_claims<'a>(cycle: SchedulingCycle<'a>) -> impl Iterator<Item = Key> + 'a {
     named_claims(cycle).filter_map(|(_, key)| key).chain(cycle.snapshot.extended_claim(&cycle.pod.uid).cloned())
 }
 
-/// The claims of a pod's spec, each with its key; `None`: it is not made yet. A claim that needed no object, by the
-/// pod's status, is skipped.
+/// The claims of a pod's spec, each with its key; `None`: the claim is not made yet. A claim that needed no object, by
+/// the pod's status, is skipped.
 fn named_claims<'a>(cycle: SchedulingCycle<'a>) -> impl Iterator<Item = (&'a PodClaim, Option<Key>)> {
     let key = move |name| Key { namespace: cycle.pod.key.namespace.clone(), name };
     cycle.pod.template.claims.iter().filter_map(move |own| match &own.claim {
@@ -133,7 +134,7 @@ fn named_claims<'a>(cycle: SchedulingCycle<'a>) -> impl Iterator<Item = (&'a Pod
     })
 }
 
-/// The claims of a pod, or what is wrong with one of them.
+/// The claims of a pod, or the error of one of them.
 fn claims(cycle: SchedulingCycle<'_>) -> Result<Vec<Arc<Claim>>, String> {
     let mut claims = Vec::new();
     for (own, key) in named_claims(cycle) {
@@ -161,7 +162,7 @@ fn rejection_of(why: AllocatorError) -> Rejection {
     }
 }
 
-/// Whether nodes were rejected because too much was searched lately. That ends with time, without an event.
+/// Whether nodes were rejected because the search budget is spent. The budget refills with time, without an event.
 pub fn is_over_budget(diagnosis: &Diagnosis) -> bool {
     let is_over_budget = |rejection: &Rejection| {
         rejection.plugin == NAME && rejection.reasons.iter().any(|reason| reason == BUDGET_SPENT)
@@ -173,7 +174,7 @@ pub fn is_over_budget(diagnosis: &Diagnosis) -> bool {
 struct DeviceFilter {
     allocated: Vec<Arc<Claim>>,
     unallocated: Vec<Arc<Claim>>,
-    /// The allocators, by which extended resources a node lacks.
+    /// One allocator for each set of extended resources that a node lacks.
     allocators: Arc<NodeAllocators>,
     /// Whether a claim was made for the pod's extended resources in an earlier attempt.
     is_stale: bool,
@@ -218,7 +219,7 @@ impl DeviceFilter {
         Ok(Some(DeviceFilter { allocated, unallocated, allocators, is_stale }))
     }
 
-    /// Allocations for the claims that have none, on this node; the one for extended resources is last.
+    /// Allocations on this node for the claims that have none; the allocation for extended resources is last.
     fn find(
         &self,
         cycle: SchedulingCycle<'_>,
@@ -255,7 +256,8 @@ impl Filter for DeviceFilter {
         if self.is_stale {
             return Err(Rejection::unresolvable(NAME, "cannot schedule extended resource claim"));
         }
-        // Releasing devices helps only if the other claims could be satisfied here, so these are checked first.
+        // Releasing devices helps only if the other claims can be satisfied on this node, so the other claims are
+        // checked first.
         self.find(cycle, node)?;
         if !self.allocated.iter().all(|claim| DeviceFilter::is_usable_on(claim, node)) {
             return Err(Rejection::unresolvable(NAME, NOT_ON_NODE));
@@ -299,8 +301,8 @@ impl Score for FirstAvailableScore {
     }
 }
 
-/// A claim of the pod whose devices may be released, because they are on nodes where the pod cannot go and no other pod
-/// uses them; `None`: there is none.
+/// A claim of the pod whose devices may be released, because they are on nodes that are infeasible for the pod, and no
+/// other pod uses them; `None`: there is none.
 pub fn claim_to_deallocate(cycle: SchedulingCycle<'_>, diagnosis: &Diagnosis) -> Option<Key> {
     let is_not_on_node = |rejection: &Rejection| {
         rejection.plugin == NAME && rejection.reasons.iter().any(|reason| reason == NOT_ON_NODE)

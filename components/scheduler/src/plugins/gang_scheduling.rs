@@ -8,7 +8,7 @@ use crate::status::Rejection;
 
 pub const NAME: &str = "GangScheduling";
 
-/// How many seconds the first pods of a gang wait for the others.
+/// How many seconds the first pods of a gang wait for the gang's other pods.
 pub const PERMIT_TIMEOUT_SECONDS: u64 = 300;
 
 #[derive(Debug)]
@@ -31,8 +31,8 @@ fn no_group(gang: &Gang) -> String {
     format!("pod group \"{}\" doesn't exist for a workload \"{}\"", gang.group, gang.workload)
 }
 
-/// Whether a pod with a chosen node must wait until others of its gang have nodes. Fails if the gang cannot be looked
-/// up.
+/// Whether a pod with a chosen node must wait until enough other pods of its gang have nodes. Fails if the gang cannot
+/// be looked up.
 pub fn must_wait(snapshot: &Snapshot, pod: &Pod) -> Result<bool, String> {
     let Some(gang) = &pod.template.gang else { return Ok(false) };
     match min_count(snapshot, gang) {

@@ -50,7 +50,7 @@ impl ImageScore {
             .then(|| image_scores.into_iter().map(Option::unwrap_or_default).collect())
     }
 
-    /// A node's score from the worths of the images that it has.
+    /// A node's score from the scores of the images that it has.
     fn score_of(&self, cycle: SchedulingCycle<'_>, image_scores: &[i64], node: &NodeInfo) -> i64 {
         let there = self.0.iter().zip(image_scores).filter(|(image, _)| has(node, image));
         let sum = there.map(|(_, image_score)| *image_score).fold(0, i64::saturating_add);
@@ -74,8 +74,8 @@ impl Score for ImageScore {
         nodes.iter().map(|group| cycle.snapshot.node(group.node).map_or(0, score)).collect()
     }
 
-    /// An image's worth changes whenever a node gets it, is added or is removed, so the score depends on more than one
-    /// node.
+    /// An image's score changes whenever a node pulls the image, and whenever a node is added or removed, so the score
+    /// depends on more than one node.
     fn is_local(&self) -> bool {
         false
     }
@@ -84,7 +84,7 @@ impl Score for ImageScore {
         self.0.len().div_ceil(IMAGES_PER_MARK)
     }
 
-    /// Nodes that have the same ones of the images are alike.
+    /// Nodes that have the same images of this pod have equal marks.
     fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
         for images in self.0.chunks(IMAGES_PER_MARK) {
             marks.push(images.iter().fold(0, |mark, image| mark << 1 | i64::from(has(node, image))));

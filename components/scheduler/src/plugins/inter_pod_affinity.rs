@@ -68,7 +68,7 @@ impl Plugin for InterPodAffinity {
             ObjectChange::Pod(before, after) => {
                 let assigned = |pod: &&Arc<Pod>| pod.node_name.is_some();
                 let (before, after) = (before.as_ref().filter(assigned), after.as_ref().filter(assigned));
-                // The terms are used in place rather than merged: a pod that waits with thousands of terms costs time
+                // The terms are tested one by one and not merged: a pod that waits with thousands of terms costs time
                 // only for pods in the namespaces that they may select.
                 let in_scope = |pod: &Pod| own.scope.includes(&pod.key.namespace);
                 let selects = |term: &PodTerm, pod: &Pod| term_selects(cycle.snapshot, term, pod);
@@ -82,8 +82,8 @@ impl Plugin for InterPodAffinity {
                         && theirs.required_anti.iter().any(|term| selects(term, cycle.pod))
                 };
                 let arrives = after.is_some_and(near) && !before.is_some_and(near);
-                // If the last matching pod is gone, the pod can still be scheduled if it matches its own terms: it is
-                // then the first of its group.
+                // If the last matching pod is deleted, the pod can still be scheduled if it matches its own terms: it
+                // is then the first of its group.
                 let is_first = || own.required.iter().all(|term| selects(term, cycle.pod));
                 let is_first = before.is_some_and(near) && after.is_none() && is_first();
                 let leaves =
@@ -94,7 +94,7 @@ impl Plugin for InterPodAffinity {
                 let keys = own.required.iter().chain(&own.required_anti).map(|term| &term.topology_key);
                 let has_key = |term: &PodTerm| after.labels.get(&term.topology_key).is_some();
                 match before {
-                    // A new node without the topology key has no domain, so no pod on it is near others.
+                    // A new node without the topology key has no domain, so a pod on it is near no other pod.
                     None => {
                         own.required.is_empty() || !own.required_anti.is_empty() || own.required.iter().any(has_key)
                     }
@@ -121,7 +121,7 @@ fn term_selects(snapshot: &Snapshot, term: &PodTerm, pod: &Pod) -> bool {
     (term.namespaces.contains(pod.namespace()) || selected()) && term.selector.matches(&pod.template.labels)
 }
 
-/// The part of the pod to be scheduled that other pods' terms look at.
+/// The part of the pod to be scheduled that other pods' terms are matched against.
 #[derive(Debug, Clone)]
 struct IncomingPod {
     template: Arc<Template>,
@@ -148,7 +148,7 @@ impl IncomingPod {
         term.matches(&self.template.namespace, &self.namespace_labels, &self.template.labels)
     }
 
-    /// Those of its own terms that select another pod.
+    /// The pod's own terms that select another pod.
     fn own_terms_selecting<'a>(
         &self,
         snapshot: &'a Snapshot,
@@ -159,7 +159,7 @@ impl IncomingPod {
         terms.iter().filter(move |term| in_scope && term_selects(snapshot, term, pod))
     }
 
-    /// Those of another pod's terms that select the pod to be scheduled.
+    /// Another pod's terms that select the pod to be scheduled.
     fn terms_selecting_it<'a>(&'a self, terms: &'a [PodTerm], pod: &Pod) -> impl Iterator<Item = &'a PodTerm> {
         let in_scope = pod.template.pod_affinity.scope.includes(&self.template.namespace);
         terms.iter().filter(move |term| in_scope && self.is_selected_by(term))
@@ -179,8 +179,8 @@ fn add_to(totals: &mut Totals, sums: &KeyWeights) {
     }
 }
 
-/// A value computed once for all pods of a template, however many terms there are: pods are far more numerous than
-/// templates.
+/// A value computed once for all pods of a template, and not once for each pod, however many terms a template has: pods
+/// are far more numerous than templates.
 #[derive(Debug)]
 struct TemplateResults<T>(Arc<Mutex<TemplateResultsState<T>>>);
 
@@ -190,15 +190,15 @@ struct TemplateResultsState<T> {
     missing_keys: MissingKeys,
 }
 
-/// Topology keys that terms name and no node has. If a node gets one of them, everything is recomputed.
+/// Topology keys that terms name and that no node has. If a node gets one of these keys, everything is recomputed.
 #[derive(Debug, Default)]
 struct MissingKeys {
     keys: HashSet<Text>,
-    /// There are more keys than are kept.
+    /// Whether more keys are missing than are kept.
     more: bool,
 }
 
-/// How many templates are kept, and how many topology keys that no node has.
+/// The maximum number of cached templates, and of kept topology keys that no node has.
 const TEMPLATES_MAX: usize = 4096;
 const MISSING_KEYS_MAX: usize = 4096;
 
@@ -284,7 +284,7 @@ struct DomainCounters {
 }
 
 impl DomainCounters {
-    /// Adds to the node's domain of a key; returns whether the node is in any.
+    /// Adds to the count of the node's domain of a key; returns whether the node is in such a domain.
     fn count(&mut self, snapshot: &Snapshot, key: &Text, node: NodeId, by: i64) -> bool {
         let at = self.number(snapshot, key);
         let domain = self.by_key[at].domains.domain_of(node);
@@ -470,7 +470,7 @@ impl RequiredTerms {
     }
 }
 
-/// Calls `visit` with the pods on nodes: all, or those whose affinity terms may select the pod.
+/// Calls `visit` with all pods on nodes, or only with the pods whose affinity terms may select the pod.
 fn for_each_pod(cycle: SchedulingCycle<'_>, all: bool, mut visit: impl FnMut(&Pod, NodeId)) {
     match all {
         true => cycle.snapshot.nodes().for_each(|node| node.pods.iter().for_each(|pod| visit(pod, node.id))),

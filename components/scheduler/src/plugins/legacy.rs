@@ -14,7 +14,7 @@ pub const SELECTOR_SPREAD: &str = "SelectorSpread";
 pub const NODE_PREFER_AVOID_PODS: &str = "NodePreferAvoidPods";
 pub const NODE_LABEL: &str = "NodeLabel";
 
-/// Spreads pods that belong together over nodes, and even more over zones.
+/// Spreads the pods of one Service or owner over nodes, and with more weight over zones.
 #[derive(Debug)]
 pub struct SelectorSpread;
 
@@ -156,7 +156,7 @@ impl Score for NodeLabel {
 
 pub const RESOURCE_LIMITS: &str = "NodeResourceLimits";
 
-/// Prefers, by one point, nodes that have room for all of one of the pod's limits.
+/// Gives one point to nodes whose allocatable CPU covers the pod's CPU limit, or whose memory covers its memory limit.
 #[derive(Debug)]
 pub struct ResourceLimits;
 
@@ -184,7 +184,7 @@ pub const LEAST_ALLOCATED: &str = "NodeResourcesLeastAllocated";
 pub const MOST_ALLOCATED: &str = "NodeResourcesMostAllocated";
 pub const REQUESTED_TO_CAPACITY_RATIO: &str = "RequestedToCapacityRatio";
 
-/// A score by allocation under a name of its own, beside NodeResourcesFit.
+/// A score by allocation that old configurations enable under its own name. Today it is a strategy of NodeResourcesFit.
 #[derive(Debug)]
 pub struct AllocationPlugin {
     pub name: &'static str,

@@ -1,4 +1,4 @@
-//! Plug-ins that only stand for parts of the scheduler itself: sorting the queue, binding, preempting.
+//! Plug-ins without code. They are the names of parts of the scheduler itself: sorting the queue, binding, preempting.
 
 use crate::plugin::{Plugin, QueueingHint, SchedulingCycle};
 use crate::snapshot::ClusterEvent;

@@ -34,9 +34,9 @@ use std::sync::Arc;
 /// A plug-in that can be enabled.
 pub struct PluginEntry {
     pub name: &'static str,
-    /// The points that it implements.
+    /// The points that the plug-in implements.
     pub points: &'static [ExtensionPoint],
-    /// The default weight of its score.
+    /// The default weight of the plug-in's score.
     pub weight: i64,
     pub by_default: bool,
     /// Makes the plug-in with its default arguments.

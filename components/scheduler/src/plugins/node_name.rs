@@ -1,4 +1,4 @@
-//! NodeName: a pod with a node name goes to that node only.
+//! NodeName: only the node that the pod names is feasible.
 
 use crate::plugin::{FilterFn, Plugin, PreFilterResult, QueueingHint, SchedulingCycle};
 use crate::snapshot::{ClusterEvent, ObjectChange};

@@ -1,4 +1,4 @@
-//! NodePorts: a host port belongs to one pod of a node.
+//! NodePorts: only one pod of a node can use a host port.
 
 use crate::object::pod::{Pod, Port};
 use crate::plugin::{FilterFn, Plugin, PreFilterResult, QueueingHint, SchedulingCycle};

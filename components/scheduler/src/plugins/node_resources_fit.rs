@@ -96,7 +96,7 @@ impl Plugin for NodeResourcesFit {
     }
 }
 
-/// Whether a pod's requests shrank; with `of`, in a resource that this template requests.
+/// Whether a pod's requests shrank; with `of`, only resources that this template requests count.
 fn requests_shrank(before: &Pod, after: &Pod, of: Option<&Template>) -> bool {
     let (before, after) = (before.effective_requests(), after.effective_requests());
     before.names().any(|name| after.get(name) < before.get(name) && of.is_none_or(|of| of.requests.get(name) > 0))

@@ -1,4 +1,5 @@
-//! NodeUnschedulable: rejects nodes marked `unschedulable`, unless the pod tolerates that taint.
+//! NodeUnschedulable: rejects nodes marked `unschedulable`, unless the pod tolerates the taint that Kubernetes gives
+//! such nodes.
 
 use crate::object::pod::Pod;
 use crate::object::terms::{Taint, tolerated};

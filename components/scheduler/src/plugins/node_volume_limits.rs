@@ -104,7 +104,8 @@ fn check(cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
     let mut attached: BTreeSet<AttachedVolume> =
         node.pods.iter().flat_map(|pod| volumes(cycle.snapshot, pod)).collect();
     wanted.retain(|volume| !attached.contains(volume));
-    // An attached volume counts even if no pod uses it, also if the pod to be scheduled will use it again.
+    // An attached volume counts even if no pod on the node uses it. It then counts twice if the pod to be scheduled
+    // uses it.
     attached.extend(attachments(cycle.snapshot, &node.node.name));
     let mut counts: BTreeMap<&Text, i64> = BTreeMap::new();
     for (driver, _) in &wanted {
@@ -158,7 +159,7 @@ fn volume_of_disk(disk: &Disk) -> Option<AttachedVolume> {
 }
 
 impl DiskSource {
-    /// The in-tree plug-in of such disks, and the driver's name of the disk.
+    /// The in-tree plug-in of such disks, and the CSI driver's handle of the disk.
     fn plugin(&self) -> Option<(&'static str, Text)> {
         let (plugin, handle) = match self {
             DiskSource::GcePersistentDisk(name) => (0, name),

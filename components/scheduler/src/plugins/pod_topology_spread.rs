@@ -119,7 +119,7 @@ impl Plugin for PodTopologySpread {
 }
 
 impl PodTopologySpread {
-    /// The pod's own constraints, required or preferred ones; the defaults if it has none at all.
+    /// The pod's own constraints, required or preferred ones; the defaults if it has no constraints.
     fn constraints(&self, cycle: SchedulingCycle<'_>, hard: bool) -> Vec<SpreadConstraint> {
         let template = &cycle.pod.template;
         if !template.spread.is_empty() {
@@ -233,8 +233,7 @@ impl ConstraintCounts {
         self.nodes.get(node).copied().unwrap_or(false)
     }
 
-    /// Moves a node to the domain that its labels name now; returns what that takes from one domain and adds to
-    /// another.
+    /// Moves a node to the domain that its labels name now; returns the changes of the old domain and of the new one.
     fn update_topology(
         &mut self,
         cycle: SchedulingCycle<'_>,
@@ -242,7 +241,7 @@ impl ConstraintCounts {
         touched: &mut Vec<NodeId>,
     ) -> [Option<DomainShift>; 2] {
         let node = cycle.snapshot.node(id);
-        // Pods that came and left since were counted already, so the present pods are those that were counted.
+        // Pods that were added and removed since then are counted already, so the present pods are the counted ones.
         let pods = node.map_or(0, |node| count_pods(&self.spread, &cycle.pod.template, node));
         let shift = |one: &Self, is_added: bool| {
             let domain = one.domains.domain_of(id).filter(|_| one.counts_node(id))?;

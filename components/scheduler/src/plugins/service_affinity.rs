@@ -68,12 +68,13 @@ impl Plugin for ServiceAffinity {
     }
 }
 
-/// The selector of the first Service that selects the pod. Kubernetes takes any of them; here the first by name counts.
+/// The selector of the first Service that selects the pod. Kubernetes takes any such Service; this scheduler takes the
+/// first by name.
 fn service_of(cycle: SchedulingCycle<'_>) -> Option<&Labels> {
     let Template { namespace, labels, .. } = &*cycle.pod.template;
     let mut selectors =
         in_namespace(&cycle.snapshot.services, namespace).filter_map(|(_, service)| service.labels.as_ref());
-    // An empty selector reaches Kubernetes' scheduler as none, and selects nothing.
+    // An empty selector reaches Kubernetes' scheduler as an absent one, and selects nothing.
     selectors.find(|selector| !selector.is_empty() && selector.is_subset_of(labels))
 }
 
@@ -84,8 +85,8 @@ fn is_peer(template: &Template, pod: &Pod) -> bool {
         && template.labels.is_subset_of(&pod.template.labels)
 }
 
-/// A node must have the label values that the pod's node selector names and, for the other labels, those of the node of
-/// a peer: another pod with the pod's labels.
+/// A node must have the label values that the pod's node selector names. For the other labels it must have the values
+/// of the node of a peer: another pod with the pod's labels.
 #[derive(Clone)]
 struct SameValueFilter {
     labels: Arc<[Text]>,
@@ -93,7 +94,7 @@ struct SameValueFilter {
     names_some: bool,
     /// Whether the nodes of peers matter: the pod has a Service, and its node selector does not name all labels.
     follows_peers: bool,
-    /// The peers and their nodes. Kubernetes takes any of them; here the first by name counts.
+    /// The peers and their nodes. Kubernetes follows any peer; this scheduler follows the first by name.
     peers: BTreeMap<Key, NodeId>,
 }
 
@@ -150,7 +151,8 @@ impl Filter for SameValueFilter {
     }
 }
 
-/// The fewer pods of its Service on nodes with the same value of a label, the better. All labels count equally.
+/// The fewer pods of the pod's Service are on nodes with the same value of a label, the better. All labels count
+/// equally.
 struct DifferentValueScore {
     labels: Arc<[Text]>,
     selector: Option<Labels>,

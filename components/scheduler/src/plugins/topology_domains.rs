@@ -1,4 +1,4 @@
-//! Topology domains: the nodes with one value of a label, which pods are counted by.
+//! Topology domains: a domain is the nodes with one value of a label. Plug-ins count pods by domain.
 
 use crate::object::Text;
 use crate::snapshot::Snapshot;
@@ -80,8 +80,8 @@ impl TopologyDomains {
         }
     }
 
-    /// Moves a node to the domain that its label names now. A node that is no longer alone in its domain, or is alone
-    /// now, has another mark: it is added to `touched`.
+    /// Moves a node to the domain that its label names now. A node that is no longer alone in its domain, or now is
+    /// alone, gets another mark: it is added to `touched`.
     pub fn move_node(&mut self, snapshot: &Snapshot, node: NodeId, touched: &mut Vec<NodeId>) {
         let domain = self.number(node, snapshot.label_number(&self.key, node));
         if node >= self.of_node.len() {

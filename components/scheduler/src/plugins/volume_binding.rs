@@ -1,4 +1,5 @@
-//! VolumeBinding: a pod goes to a node where its volumes are, or where volumes can be found or provisioned for it.
+//! VolumeBinding: a node is feasible if the pod's volumes can be used on it, or if volumes can be found or provisioned
+//! there.
 
 use crate::object::volume::{Claim, Volume};
 use crate::object::{Key, Kind, Text};
@@ -100,7 +101,7 @@ pub(super) fn uses_class(cycle: SchedulingCycle<'_>, class: &str) -> bool {
     claims.into_iter().any(|claim| claim.class_name() == class)
 }
 
-/// The claims of a pod, sorted before nodes are looked at.
+/// The claims of a pod in groups, which are determined before nodes are checked.
 #[derive(Clone)]
 struct PodClaims {
     bound: Arc<[Arc<Claim>]>,
@@ -229,7 +230,7 @@ pub fn is_usable_on_node(snapshot: &Snapshot, volume: &Volume, node: &str) -> bo
     snapshot.node_named(node).is_none_or(|node| is_usable_on(volume, node))
 }
 
-/// The smallest volume that satisfies a claim on a node, or the one that is reserved for the claim.
+/// The smallest volume that satisfies a claim on a node, or the volume that is reserved for the claim.
 fn matching_volume<'a>(
     snapshot: &'a Snapshot,
     claim: &Claim,

@@ -103,7 +103,7 @@ struct VolumeConflicts {
     restricted: bool,
     /// Claims that no other pod may use.
     exclusive: Vec<Key>,
-    /// How many pods use one of them.
+    /// How often other pods use one of these claims.
     users: usize,
 }
 

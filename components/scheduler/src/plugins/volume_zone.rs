@@ -60,7 +60,7 @@ impl Plugin for VolumeZone {
     }
 }
 
-/// A label, and the values of which a node must have one.
+/// A label, and the allowed values: a node must have one of them.
 type Zone = (&'static str, Vec<Text>);
 
 fn zones(snapshot: &Snapshot, pod: &Pod) -> Result<Vec<Zone>, String> {

@@ -51,7 +51,7 @@ impl<'a> QueueContext<'a> {
         event.label().filter(|_| event.kind != Kind::Service || self.configuration.profiles.iter().any(waits))
     }
 
-    /// Whether an event may help pods that one of these plug-ins rejected, among pods that the event is not about.
+    /// Whether an event may help pods that one of these plug-ins rejected, other than the event's own pod.
     fn concerns_any(&self, scheduler: &Text, plugins: &[&'static str], event: &ClusterEvent) -> bool {
         let Some(profile) = self.configuration.profile(scheduler) else { return false };
         plugins.iter().any(|name| profile.plugin(name).is_none_or(|plugin| plugin.concerns_other_pods(event)))
@@ -90,7 +90,7 @@ pub struct HintCall {
     pub took: Duration,
 }
 
-/// How many hints are kept until [`Queue::take_hint_calls`] takes them.
+/// The maximum number of hints that are stored until [`Queue::take_hint_calls`] returns them.
 const HINT_CALLS_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,14 +106,14 @@ enum QueuePart {
 struct QueuedPodInfo {
     part: QueuePart,
     priority: i64,
-    /// When the pod was added, or came back after an attempt that failed. Waiting does not change it, so a pod that
-    /// waits longer is tried before pods that were added later.
+    /// When the pod was added, or returned to the queue after a failed attempt. Waiting does not change it, so a pod
+    /// that waits longer is tried before pods that were added later.
     timestamp: Time,
-    /// The number in the order of arrival, for pods that came at the same time.
+    /// The number in the order of arrival, for pods that were added at the same time.
     arrival: u64,
-    /// How many turns of [`TURN_PODS`] pods of its namespace come before its own, while it is active.
+    /// How many turns of [`TURN_PODS`] pods of its namespace are before its own turn, while it is active.
     turn: usize,
-    /// The work for this pod in ordinary pods. While it is active, it counts as this many pods.
+    /// The work of scheduling this pod, in ordinary pods. While the pod is active, it counts as this many pods.
     weight: usize,
     counted_weight: usize,
     pub attempts: u32,
@@ -123,7 +123,7 @@ struct QueuedPodInfo {
     rejectors: Arc<[&'static str]>,
     template: u64,
     scheduler_name: Text,
-    /// The number of the first event that must still be looked at if the pod's attempt fails; `u64::MAX`: none.
+    /// The number of the first event that must be checked if the pod's attempt fails; `u64::MAX`: none.
     first_event: u64,
     /// Whether the pod is tried because it has waited for too long.
     flushed: bool,
@@ -132,14 +132,14 @@ struct QueuedPodInfo {
 /// Sorts pods in the order in which they are popped: by priority, then by turn, then by time.
 type QueueRank = (Reverse<i64>, usize, Time, u64, Key);
 
-/// After this many pods of one namespace, pods of other namespaces with the same priority are tried, even if they came
-/// later. So no namespace can monopolize the scheduler by creating pods. A pod with many terms is more work and counts
-/// as several pods.
+/// After this many pods of one namespace, pods of other namespaces with the same priority are tried, even if they were
+/// added later. So no namespace can monopolize the scheduler by creating pods. A pod with many terms is more work and
+/// counts as several pods.
 const TURN_PODS: usize = 64;
 /// A pod counts as one more pod for each this many terms in its template.
 const WEIGHT_TERMS: usize = 16;
 
-/// The work of finding a node for this pod, in ordinary pods.
+/// The work of finding a node for this pod, in units of one ordinary pod.
 fn weight(pod: &Pod) -> usize {
     1 + pod.template.term_count() / WEIGHT_TERMS
 }
@@ -158,7 +158,7 @@ impl QueuedPodInfo {
 /// Why a popped pod returns to the queue.
 #[derive(Debug, Clone)]
 pub enum AttemptFailure {
-    /// These plug-ins rejected it.
+    /// These plug-ins rejected the pod.
     Rejected(Vec<&'static str>),
     /// The attempt failed with an error.
     Error,
@@ -203,7 +203,7 @@ pub struct AttemptInfo {
     pub attempts: u32,
     /// When the pod could first be tried.
     pub first_active: Time,
-    /// Whether it is tried because it had waited too long without an event that might help.
+    /// Whether the pod is tried because it waited too long without an event that might help.
     pub flushed: bool,
 }
 
@@ -252,8 +252,8 @@ impl Queue {
     pub fn move_for_event(&mut self, context: QueueContext<'_>, event: ClusterEvent, now: Time) {
         let Some(label) = context.event_label(&event) else { return };
         self.wake_waiting(context, &event, label, now);
-        // The set is sorted by the first missed event, so if the first pod in flight keeps none
-        // (`stop_keeping_events`), no pod does.
+        // The set is sorted by the first missed event, so if no event is kept for the first pod in flight
+        // (`stop_keeping_events`), none is kept for any pod.
         let is_kept = self.in_flight.first().is_some_and(|(from, _)| *from != u64::MAX);
         if is_kept {
             *self.in_flight_event_counts.entry(label).or_default() += 1;
@@ -386,7 +386,7 @@ impl Queue {
         }
     }
 
-    /// Moves a pod that may be schedulable now to the active queue, or to back-off until that is over, or to gated.
+    /// Moves a pod that may be schedulable now to the active queue, to back-off while its back-off lasts, or to gated.
     fn requeue(&mut self, context: QueueContext<'_>, key: &Key, now: Time) {
         let Some(entry) = self.entries.get(key) else { return };
         let over = self.backoff.is_over(entry.timestamp, entry.failures(), now);
@@ -510,7 +510,7 @@ impl Queue {
         }
     }
 
-    /// A pod that was popped earlier is tried now, on the present state: earlier events need not be kept for it.
+    /// A pod that was popped earlier is tried now, on the present state, so earlier events need not be kept for it.
     /// `false`: the pod is no longer in flight.
     pub fn restart_in_flight(&mut self, key: &Key) -> bool {
         let next_event = self.next_event;
@@ -553,8 +553,8 @@ impl Queue {
         };
         let mut hint_calls = std::mem::take(&mut self.hint_calls);
         let mut is_worth_retrying = || {
-            // The newest event first: for pods that were in flight for long, one of many events mostly helps, and the
-            // newest finds that soonest.
+            // The newest event is checked first. After a pod was in flight for long, mostly one of its many events
+            // helps, and this order finds it soonest.
             let first = self.in_flight_events.front().map_or(from, |(number, _)| *number);
             let known =
                 usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX).min(self.in_flight_events.len());

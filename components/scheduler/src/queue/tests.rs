@@ -125,7 +125,7 @@ fn a_pod_that_waited_longer_is_tried_before_newer_pods() {
         let order: Vec<_> = std::iter::from_fn(|| scene.pop(later + SECOND)).collect();
         assert_eq!(order, ["old", "new1", "new2"], "{by_flush}");
     }
-    // A gated pod is in the queue as well.
+    // A gated pod is also in the queue.
     let mut scene = Scene::new();
     scene.pod("gated", json!({"schedulingGates": [{"name": "g"}]}), 0);
     scene.pod("new", json!({}), 1);

@@ -9,11 +9,11 @@ pub(super) struct UnschedulableGroup {
     pub template: u64,
     pub rejectors: Arc<[&'static str]>,
     pub scheduler_name: Text,
-    /// Whether its pods must not be tried yet.
+    /// Whether the pods of the group must not be tried yet.
     pub gated: bool,
 }
 
-/// The scheduler's name, and the plug-ins that rejected.
+/// The scheduler's name, and the plug-ins that rejected the pods.
 type GroupKey = (Text, Arc<[&'static str]>);
 
 #[derive(Debug, Default)]

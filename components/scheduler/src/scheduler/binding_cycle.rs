@@ -1,8 +1,8 @@
 //! The binding cycle of a pod: from the choice of a node to the binding.
 //!
-//! Most pods are bound at once. Pods of gangs wait with a reserved node until others of their gang have nodes. Pods
-//! with volumes or devices need writes to these first; the status of such a pod is written before anything else, to
-//! nominate it to its node.
+//! Most pods are bound at once. A pod of a gang waits with a reserved node until enough other pods of its gang have
+//! nodes. A pod with volumes or devices needs writes to their claims first; before these, the pod's status is written,
+//! to nominate the pod to its node.
 
 use super::event_recorder::PodEvent;
 use super::pre_bind::{PreBindProgress, PreBindStep};
@@ -27,18 +27,18 @@ pub(super) struct BindingCycle {
     pub node: Text,
     pub reservation: Reservation,
     pub stage: BindingStage,
-    /// The steps to be written before volumes and devices are waited for; the writes of one step are sent at the same
-    /// time.
+    /// The remaining steps of PreBind before the wait for volumes and devices. The writes of one step are sent at the
+    /// same time.
     pre_bind_steps: VecDeque<PreBindStep>,
-    /// When the wait is too long.
+    /// The time at which the present wait fails.
     deadline: Option<Time>,
     /// Claims whose annotation has named the chosen node.
     pub annotated_claims: BTreeSet<Key>,
-    /// The objects of other components that it waits for.
+    /// The objects of other components that the pod waits for.
     awaited_objects: Vec<(Kind, Key)>,
     /// Whether the pod's own events confirm the binding.
     confirmed: bool,
-    /// The extender that binds it.
+    /// The extender that binds the pod.
     binding_extender: Option<usize>,
     /// When the present extension point began.
     point_began: Time,
@@ -46,26 +46,26 @@ pub(super) struct BindingCycle {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BindingStage {
-    /// Waits with a reserved node for others of its gang, since `began` and for at most `timeout`.
+    /// The pod waits with a reserved node for other pods of its gang, since `began` and for at most `timeout`.
     WaitingOnPermit {
         began: Time,
         timeout: Time,
     },
-    /// Waits until the write of its status, with the nomination, is done.
+    /// The pod waits until the write of its status, with the nomination, is done.
     WritingNomination,
-    /// These writes are under way.
+    /// These writes of PreBind are pending.
     PreBinding(BTreeSet<u64>),
-    /// Waits for its volumes and devices to become ready.
+    /// The pod waits for its volumes and devices to become ready.
     WaitingForVolumesAndDevices,
-    /// Is bound as soon as no write of its status is under way.
+    /// The pod is bound as soon as no write of its status is pending.
     Ready,
     Binding(u64),
-    /// Is bound; its own event is yet to come.
+    /// The pod is bound, and its own event has not arrived yet.
     Bound,
 }
 
 impl BindingCycle {
-    /// Whether its binding was not requested yet.
+    /// Whether a pod of higher priority may preempt this pod: its binding was not requested yet.
     pub fn can_be_preempted(&self) -> bool {
         !matches!(self.stage, BindingStage::Ready | BindingStage::Binding(_) | BindingStage::Bound)
     }
@@ -82,7 +82,7 @@ enum NextPreBindStep {
     None,
 }
 
-/// How long a claim that was created may take to appear.
+/// The longest time between the creation of a claim and the claim's event.
 const CLAIM_CREATION_TIMEOUT: Time = 120 * SECOND;
 
 /// Why a binding cycle failed.
@@ -115,7 +115,7 @@ pub(super) struct BindingCycles {
     by_pod: HashMap<Key, BindingCycle>,
     /// Pods that wait for another object to change, by that object.
     awaited_by: HashMap<(Kind, Key), BTreeSet<Key>>,
-    /// When each pod has waited too long.
+    /// Each pod's deadline for its present wait.
     deadlines: BTreeSet<(Time, Key)>,
     /// How many extension points were passed.
     points_passed: u64,
@@ -171,7 +171,7 @@ impl BindingCycles {
         }
     }
 
-    /// The pod waits no longer, neither for an object nor for its deadline.
+    /// Ends the pod's waits for objects and for its deadline.
     fn clear_waits(&mut self, pod: &Key) {
         self.clear_deadline(pod);
         let Some(binding) = self.by_pod.get_mut(pod) else { return };
@@ -189,7 +189,7 @@ impl BindingCycles {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// Removes and returns the next pod that has waited too long.
+    /// Removes and returns the next pod whose deadline has passed.
     fn pop_expired(&mut self, now: Time) -> Option<Key> {
         self.next_deadline().filter(|at| *at <= now)?;
         self.deadlines.pop_first().map(|(_, pod)| pod)
@@ -201,7 +201,7 @@ impl BindingCycles {
         self.points_passed.is_multiple_of(POINTS_PER_SAMPLE)
     }
 
-    /// Whether no pod is in its binding cycle, and none is indexed by what it waits for.
+    /// Whether no pod is in its binding cycle, and no pod is indexed by an object or a deadline.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.by_pod.is_empty() && self.has_no_waits()
@@ -219,7 +219,7 @@ impl Scheduler {
         self.binding_cycles.iter().filter(|binding| matches!(binding.stage, BindingStage::Binding(_))).count()
     }
 
-    /// Reports how long the pod was at a point that it leaves now.
+    /// Reports how long the pod was at the extension point that it leaves now.
     fn observe_point(&mut self, key: &Key, point: &'static str, plugin: &'static str, success: bool, now: Time) {
         let Some(binding) = self.binding_cycles.get_mut(key) else { return };
         let (began, profile) = (std::mem::replace(&mut binding.point_began, now), binding.attempt.profile);
@@ -280,7 +280,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes all steps of the binding cycle that can be taken now.
+    /// Carries out all steps of the binding cycle that are possible now.
     pub(super) fn continue_binding_cycle(&mut self, key: &Key, now: Time) {
         loop {
             let is_idle = self.statuses.is_idle(key) || planted(Bug::BoundBeforeStatus);
@@ -454,7 +454,7 @@ impl Scheduler {
     pub(super) fn handle_binding_cycle_outcome(&mut self, key: &Key, number: u64, refusal: Option<Refusal>, now: Time) {
         let Some(binding) = self.binding_cycles.get_mut(key) else { return };
         // A binding cycle creates its claim before the step `WriteAllocations`. While that step is still the next one,
-        // the outcome is that of the creation.
+        // the outcome belongs to the claim's creation.
         let creates_claim = binding.reservation.new_claim.is_some()
             && matches!(binding.pre_bind_steps.front(), Some(PreBindStep::WriteAllocations));
         if creates_claim && matches!(&binding.stage, BindingStage::PreBinding(open) if open.contains(&number)) {
@@ -533,7 +533,7 @@ impl Scheduler {
             true => self.queue.done(key),
             false => self.requeue(key, failure(why.rejectors), now),
         }
-        // For waiting pods this is as if the pod had been on the node and gone.
+        // Waiting pods are woken as if the pod had been on the node and was deleted.
         if let Some(mut gone) = assumed.map(|pod| Pod::clone(&pod)) {
             gone.node_name = Some(node);
             let event =
@@ -548,7 +548,7 @@ impl Scheduler {
         self.fail_binding_cycle(key, BindingFailure::rejected(crate::plugins::default_preemption::NAME, why), now);
     }
 
-    /// Ends waits that are too long.
+    /// Ends the waits whose deadlines have passed.
     pub(super) fn expire_deadlines(&mut self, now: Time) {
         while let Some(key) = self.binding_cycles.pop_expired(now) {
             match self.binding_cycles.get(&key).map(|binding| binding.stage.clone()) {
@@ -584,7 +584,7 @@ impl Scheduler {
         late.map(|claim| format!("claim {} binding timeout", claim.key.name))
     }
 
-    /// The devices did not become ready: releases them, so that others can be found.
+    /// The devices did not become ready: releases them, so that the next attempt can find other devices.
     fn fail_devices(&mut self, key: &Key, why: &str, now: Time) {
         if let Some(pod) = self.binding_cycles.get(key).map(|binding| binding.attempt.pod.clone()) {
             self.release_unready_devices(&pod);
@@ -592,7 +592,7 @@ impl Scheduler {
         self.fail_binding_cycle(key, device_failure(why), now);
     }
 
-    /// The pod itself changed: its binding cycle ends when the pod is gone or its own events show a node.
+    /// The pod itself changed: its binding cycle ends when the pod is deleted or its own events show a node.
     pub(super) fn update_binding_cycle(&mut self, key: &Key, now: Time) {
         let Some(binding) = self.binding_cycles.get_mut(key) else { return };
         let same = self.snapshot.pod(binding.key()).is_some_and(|pod| pod.uid == binding.attempt.pod.uid);

@@ -1,7 +1,7 @@
 //! Events for people. An Event that repeats within some minutes becomes a count.
 //!
-//! Orders for pods come before Events: while pods are tried, bound or evicted, Events wait, but only for some seconds,
-//! and only so many. Otherwise the API server would spend time on Events that waiting pods need.
+//! Requests for pods come before Events: while pods are tried, bound or evicted, Events wait, but only for some seconds
+//! and only up to a limit of memory. Otherwise the API server would spend time on Events that waiting pods need.
 
 use super::Scheduler;
 use super::requests::{EVENTS, Purpose};
@@ -21,11 +21,12 @@ const TRUNCATED: &str = " ...";
 const SERIES_WINDOW: Time = 360 * SECOND;
 /// How many Events are recorded for counting repetitions.
 const RECORDED_MAX: usize = 4096;
-/// How long an Event may wait for pods, and how much memory waiting Events may take.
+/// The longest time that an Event may wait for requests of pods, and the most memory that waiting Events may take.
 const DELAY_MAX: Time = 5 * SECOND;
 pub(super) const WAITING_BYTES_MAX: usize = 32 << 20;
-/// How many Events may be written without an answer yet, so that orders for pods do not queue behind many Events: while
-/// few pods are under way, and for Events that have waited too long.
+/// The maximum number of pending writes of Events, so that requests for pods do not queue behind many Events. The first
+/// number is the limit while the scheduler is lightly loaded, the second the limit for Events that have waited too
+/// long.
 const UNANSWERED_MAX: usize = 64;
 const LATE_UNANSWERED_MAX: usize = 256;
 
@@ -89,7 +90,7 @@ impl Scheduler {
         self.events.waiting.push_back((now, event));
     }
 
-    /// Orders the Events that need not wait any more.
+    /// Sends the Events that are due.
     pub(super) fn send_due_events(&mut self, is_lightly_loaded: bool, now: Time) {
         while let Some(action) = self.events.next_write(is_lightly_loaded, now) {
             self.events.unanswered += 1;
@@ -104,7 +105,7 @@ impl Scheduler {
 }
 
 impl EventRecorder {
-    /// The order to write the oldest waiting Event, if it need not wait any more.
+    /// The request that writes the oldest waiting Event, if it is due.
     fn next_write(&mut self, is_lightly_loaded: bool, now: Time) -> Option<Action> {
         let (at, _) = self.waiting.front()?;
         let is_late = *at <= now.saturating_sub(DELAY_MAX);

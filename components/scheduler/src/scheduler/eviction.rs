@@ -1,11 +1,11 @@
 //! Preemption: evicts the victims of a pod.
 //!
-//! All victims but one are evicted at the same time, and the last one after them. So when the preemptor is woken by the
-//! last victim's deletion, all deletions have been requested. Until then the preemptor stays in flight; afterwards the
-//! queue checks the events since.
+//! All victims but one are evicted at the same time, and the last victim after them. So when the last victim's deletion
+//! wakes the preemptor, all deletions have been requested. Until then the preemptor stays in flight; afterwards the
+//! queue checks the events that arrived meanwhile.
 //!
 //! Several pods may preempt the same victims, one after the other, before the events of the victims' deletion arrive.
-//! Each victim is evicted once all the same.
+//! Each victim is still evicted only once.
 
 use super::event_recorder::PodEvent;
 use super::requests::{PODS, Purpose, status_patch};
@@ -42,7 +42,7 @@ struct Eviction {
 struct EvictedVictim {
     pod: Arc<Pod>,
     step: VictimStep,
-    /// The pods that it is evicted for; the first of them caused the eviction.
+    /// The preemptors of this victim; the first of them caused the eviction.
     preemptors: Vec<Key>,
 }
 
@@ -60,12 +60,12 @@ enum VictimStep {
 #[derive(Debug, Default)]
 pub(super) struct Evictions {
     by_preemptor: HashMap<Key, Eviction>,
-    /// Victims by UID, until their own events show that they go.
+    /// Victims by UID, until their own events show that they are gone or being deleted.
     victims: HashMap<Text, EvictedVictim>,
 }
 
 impl Evictions {
-    /// A pod changed: once its own events show that it is gone or being deleted, its eviction is forgotten.
+    /// A pod changed: if its own events show that it is gone or being deleted, removes its eviction.
     pub fn forget_gone_victim(&mut self, snapshot: &Snapshot, before: &Pod) {
         let Some(evicted) = self.victims.get(&before.uid).filter(|evicted| evicted.step == VictimStep::Deleted) else {
             return;
@@ -115,8 +115,8 @@ impl Scheduler {
         self.continue_eviction(&preemptor.key, now);
     }
 
-    /// Evicts one victim. A victim whose own binding was not requested yet is only returned to the queue, without a
-    /// request.
+    /// Evicts one victim. If the victim's own binding was not requested yet, the victim only returns to the queue, and
+    /// no request is sent.
     fn evict_victim(&mut self, preemptor: &Key, victim: Arc<Pod>, now: Time) {
         let Some(eviction) = self.evictions.by_preemptor.get_mut(preemptor) else { return };
         if self.binding_cycles.get(&victim.key).is_some_and(|binding| binding.can_be_preempted()) {

@@ -36,7 +36,7 @@ fn fields<'a>(body: &'a Value, what: &str) -> Result<&'a Value, String> {
     Err(format!("json: cannot unmarshal {kind} into Go value of type v1.{what}"))
 }
 
-/// The nodes that the extender left, in their order.
+/// The nodes that the extender left feasible, in their order.
 pub(super) fn filter_result(
     extender: &Extender,
     nodes: &[Text],
@@ -84,7 +84,8 @@ pub(super) fn score_result(extender: &Extender, body: &Value, extender_results: 
     }
 }
 
-/// The candidates that an extender left or found itself, each with the victims that it named: any pods on the node.
+/// The candidates in an extender's answer, each with the victims that the extender names. It may name any nodes, and
+/// any pods on them.
 pub(super) fn preempt_result(extender: &Extender, snapshot: &Snapshot, body: &Value) -> Result<Vec<Candidate>, String> {
     let body = fields(body, "ExtenderPreemptionResult")?;
     let mut result = Vec::new();

@@ -1,10 +1,11 @@
 //! Calls extenders, which are servers that filter and score nodes and change victims, for one pod.
 //!
-//! The calls have stages. The filters are called one after the other, each with the nodes that the ones before left.
-//! Then the scores are called all at once; or, if no node is left, the preemption calls one after the other. After each
-//! stage the pod is planned again with the answers. A nominated node is filtered alone first; if it is rejected, the
-//! filters are called again with all nodes. Extenders are called for one pod at a time. Other pods that need extenders
-//! wait in a queue; all other pods go on, so a slow extender delays only pods that it is called for.
+//! The calls have stages. The filters are called one after the other, each with the nodes that the earlier filters
+//! left. Then the scores are called all at once; or, if no node is left, the preemption calls one after the other.
+//! After each stage the pod is planned again with the answers. A nominated node is filtered alone first; if it is
+//! rejected, the filters are called again with all nodes. Extenders are called for one pod at a time. Other pods that
+//! need extenders wait in a queue; all other pods are scheduled meanwhile, so a slow extender delays only pods for
+//! which it is called.
 
 use super::extender_answers::{filter_result, preempt_result, score_result};
 use super::requests::{Purpose, RequestContent, RequestOutcome};
@@ -40,9 +41,9 @@ struct ExtenderCalls {
 pub(super) struct ExtenderState {
     calls: Option<ExtenderCalls>,
     /// Waiting pods, by rank. Extenders are called for one pod after the other, because the node of one pod decides
-    /// what is left for the next.
+    /// what room is left for the next pod.
     queue: BTreeMap<(Reverse<i64>, u64), ExtenderQueueEntry>,
-    /// Whole objects, if extenders are sent these.
+    /// Whole pods and nodes, if requests to extenders contain them.
     documents: HashMap<(Kind, Key), Arc<Value>>,
 }
 
@@ -74,7 +75,7 @@ impl ExtenderState {
 }
 
 enum ExtenderStage {
-    /// The nodes that are left, and whether these are the nominated node alone.
+    /// The nodes that are left, and whether this stage filters the nominated node alone.
     Filter {
         nodes: Vec<Text>,
         nominated_only: bool,
@@ -101,12 +102,13 @@ impl Scheduler {
         all.any(|one| is_called(one) && one.is_interested_in(pod))
     }
 
-    /// The first extender that binds the pod; `after`: only extenders behind one that failed to.
+    /// The first extender that binds the pod. `after`: an extender that failed to bind the pod; only later extenders
+    /// count.
     pub(super) fn binding_extender(&self, pod: &Pod, after: Option<usize>) -> Option<usize> {
         self.extenders_for(pod, |one| &one.bind_verb).into_iter().find(|number| Some(*number) > after)
     }
 
-    /// Keeps whole objects, where extenders are sent whole pods or nodes.
+    /// Stores a whole object, if requests to extenders contain whole pods or nodes.
     pub(super) fn store_document(&mut self, kind: Kind, key: &Key, object: Option<&Value>) {
         let extenders = &self.configuration.extenders;
         if extenders.is_empty() || !matches!(kind, Kind::Pod | Kind::Node) {

@@ -3,12 +3,12 @@
 //! The caller passes changes of objects ([`Scheduler::apply_object`]), outcomes of requests
 //! ([`Scheduler::handle_outcome`]) and the time. Each [`Scheduler::schedule_one`] plans one pod, and
 //! [`Scheduler::take_requests`] returns the requests to send to other servers. The caller may send requests in any
-//! order and at any time, or never: a restarted scheduler reaches the same end.
+//! order and at any time, or never: a scheduler that restarts then reaches the same result.
 //!
 //! Once a node is chosen for a pod, the pod is in its binding cycle ([`binding_cycle`]) until its own events show the
-//! node. In it the pod may have to wait for others of its gang ([`permit`]). [`eviction`] evicts the victims of
-//! preemption, [`status_writer`] and [`event_recorder`] write pods' statuses and Events, and [`extender_calls`] calls
-//! extenders.
+//! node. During the cycle the pod may have to wait for other pods of its gang ([`permit`]). [`eviction`] evicts the
+//! victims of preemption, [`status_writer`] and [`event_recorder`] write pods' statuses and Events, and
+//! [`extender_calls`] calls extenders.
 
 mod binding_cycle;
 mod dump;
@@ -44,7 +44,7 @@ pub use requests::{OutgoingRequest, RequestContent, RequestOutcome};
 use status_writer::StatusWriter;
 use std::sync::Arc;
 
-/// While more orders for pods than this have no answer, statuses and Events wait.
+/// While more requests for pods than this are pending, statuses and Events wait.
 const FEW_REQUESTS: usize = 32;
 
 pub struct Scheduler {
@@ -84,7 +84,7 @@ pub enum MetricSample {
     VolumeBindingFailed,
     /// The creation of a claim for a pod's extended resources ended.
     ClaimCreated { success: bool },
-    /// A pod no longer waits for others of its gang.
+    /// A pod no longer waits for other pods of its gang.
     PermitWait { result: &'static str, began: Time, ended: Time },
 }
 
@@ -127,13 +127,13 @@ impl Scheduler {
         self.events.host = host.to_owned();
     }
 
-    /// Reads the limits of pods, too, for readers of the snapshot.
+    /// Makes the snapshot contain the limits of pods, for callers that read them.
     pub fn read_limits(&mut self) {
         self.snapshot.read_limits();
     }
 
-    /// Applies the new state of an object; `None`: it is gone. Returns the event's name, if pods may wait for such an
-    /// event.
+    /// Applies the new state of an object; `None`: it was deleted. Returns the event's name, if pods may wait for such
+    /// an event.
     pub fn apply_object(&mut self, kind: Kind, key: &Key, object: Option<&Value>, now: Time) -> Option<&'static str> {
         self.store_document(kind, key, object);
         let event = self.snapshot.apply(kind, key, object)?;
@@ -180,7 +180,7 @@ impl Scheduler {
         label
     }
 
-    /// Does what is due, and tries the next pod. `false`: no pod is to be tried now.
+    /// Handles waits that are over, and tries the next pod. `false`: no pod is to be tried now.
     pub fn schedule_one(&mut self, now: Time) -> bool {
         let context = QueueContext { snapshot: &self.snapshot, configuration: &self.configuration };
         self.queue.flush(context, now);
@@ -232,7 +232,7 @@ impl Scheduler {
         self.queue.incoming_pods()
     }
 
-    /// How many waiting pods each plug-in refused, by scheduler name.
+    /// How many waiting pods each plug-in rejected, by scheduler name.
     pub fn unschedulable_pods(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
         self.queue.unschedulable_pods()
     }
@@ -256,7 +256,7 @@ impl Scheduler {
         &self.configuration
     }
 
-    /// How many orders have no answer yet.
+    /// How many requests are pending.
     pub fn pending_requests(&self) -> usize {
         self.requests.pending()
     }
@@ -335,7 +335,7 @@ impl Scheduler {
         self.samples.push(MetricSample::Attempt { profile, result, began, ended });
     }
 
-    /// The nomination in the pod's status may be older than the one that is being written.
+    /// Nominates the pod as its pending status says: the nomination in the pod's present status may be older.
     fn restore_nomination(&mut self, key: &Key) {
         if let Some(nomination) = self.statuses.nomination(key) {
             self.snapshot.nominate(key, nomination);

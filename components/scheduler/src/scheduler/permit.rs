@@ -1,4 +1,4 @@
-//! Permit for gangs: pods that keep their nodes reserved until enough others of their gang have nodes.
+//! Permit for gangs: pods keep their nodes reserved until enough other pods of their gang have nodes.
 
 use super::binding_cycle::{BindingCycle, BindingFailure, BindingStage};
 use super::{MetricSample, Scheduler};
@@ -10,7 +10,7 @@ use crate::queue::{QueueContext, SECOND, Time};
 use holdfast_core::object::duration;
 use std::collections::HashMap;
 
-/// Until when the pods of each gang keep their reservations: all of them as long as the first one.
+/// The end of the reservations of each gang's pods. All pods of a gang have the deadline of the first one.
 #[derive(Debug, Default)]
 pub(super) struct PermitDeadlines {
     until: HashMap<Gang, Time>,
@@ -18,7 +18,7 @@ pub(super) struct PermitDeadlines {
 }
 
 impl PermitDeadlines {
-    /// How long a gang may still wait. Once the time has passed, the next pod starts it again.
+    /// How long a gang may still wait. Once the deadline has passed, the next pod starts a new wait.
     fn remaining(&mut self, gang: &Gang, now: Time) -> Time {
         if self.until.len() >= self.sweep_at {
             self.until.retain(|_, until| *until > now);
@@ -34,8 +34,8 @@ impl PermitDeadlines {
 }
 
 impl Scheduler {
-    /// How long a pod with a chosen node must wait for others of its gang; `Ok(None)`: not at all. Fails if the gang
-    /// cannot be looked up.
+    /// How long a pod with a chosen node must wait for other pods of its gang; `Ok(None)`: not at all. Fails if the
+    /// gang cannot be looked up.
     pub(super) fn permit_timeout(&mut self, pod: &Pod, profile: usize, now: Time) -> Result<Option<Time>, String> {
         if !self.profile(profile).has(ExtensionPoint::Permit, NAME) {
             return Ok(None);
@@ -66,7 +66,7 @@ impl Scheduler {
         let others: Vec<_> =
             self.binding_cycles.iter().filter(waits).map(|binding| binding.attempt.pod.clone()).collect();
         for other in &others {
-            // While the minimum number of pods is unknown, they wait.
+            // While the gang's minimum number of pods is unknown, its pods wait.
             if gang_scheduling::must_wait(&self.snapshot, other) != Ok(false) {
                 continue;
             }
@@ -81,7 +81,7 @@ impl Scheduler {
         }
     }
 
-    /// The others of the gang did not get nodes in time.
+    /// Other pods of the gang did not get nodes in time.
     pub(super) fn permit_timed_out(&mut self, key: &Key, began: Time, timeout: Time, now: Time) {
         self.samples.push(MetricSample::PermitWait { result: "Unschedulable", began, ended: now });
         let timeout = duration::text(i64::try_from(timeout).unwrap_or(i64::MAX));

@@ -18,7 +18,7 @@ use holdfast_world::{Action, Verb};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// How far the volumes and devices that a pod waits for are.
+/// The progress of the volumes and devices that a pod waits for.
 pub(super) enum PreBindProgress {
     Waiting,
     Done,
@@ -32,9 +32,9 @@ pub(super) enum PreBindStep {
     Write(Vec<Action>),
     /// Writes the allocations into the claims, once all claims exist.
     WriteAllocations,
-    /// Adds the finalizer to claims that have devices now, so that they stay until the devices are released. It comes
-    /// after the allocation: the controller that removes the finalizer from claims without devices would remove it at
-    /// once.
+    /// Adds the finalizer to claims that have devices now, so that the claims stay until the devices are released. This
+    /// step follows the allocation: the controller that removes the finalizer from claims without devices would remove
+    /// it at once.
     AddFinalizers,
 }
 
@@ -67,15 +67,15 @@ impl Scheduler {
         reservation.devices.iter().filter_map(|(claim, _)| finalizer_write(&self.snapshot, claim)).collect()
     }
 
-    /// Whether the claim that is made for the pod exists.
+    /// Whether the claim for the pod's extended resources exists; `true` if the pod needs none.
     pub(super) fn new_claim_exists(&self, reservation: &Reservation) -> bool {
         let claim =
             reservation.new_claim.as_ref().map(|new_claim| self.snapshot.device_claims.get(&new_claim.claim.key));
         claim.is_none_or(|claim| claim.is_some_and(|claim| !claim.uid.is_empty()))
     }
 
-    /// Writes the pod and the allocation into each of its claims; and into the pod's status, which container has what
-    /// of a claim that was made for it.
+    /// Writes the pod and the allocation into the status of each of its claims. If a claim was made for the pod's
+    /// extended resources, also writes into the pod's status which request of the claim each container uses.
     pub(super) fn allocation_writes(&self, pod: &Pod, reservation: &Reservation, now: Time) -> Vec<Action> {
         let cycle = SchedulingCycle { snapshot: &self.snapshot, pod };
         let claims = dynamic_resources::used_claims(cycle);
@@ -109,7 +109,7 @@ impl Scheduler {
         allocation.encode(claim, class, now)
     }
 
-    /// Removes a pod that is not bound after all from its claims.
+    /// Removes a pod whose binding failed from its claims' `reservedFor`.
     pub(super) fn unreserve(&mut self, pod: &Pod, reservation: &Reservation) {
         for (key, _) in &reservation.devices {
             let Some(claim) = self.snapshot.device_claims.get(key) else { continue };
@@ -124,8 +124,8 @@ impl Scheduler {
         }
     }
 
-    /// Releases the devices of a claim, so that others can be found. A claim that was made for extended resources is
-    /// deleted instead: the next attempt may need other devices.
+    /// Releases the devices of a claim, so that the next attempt can find other devices. A claim that was made for
+    /// extended resources is deleted instead: the next attempt may need other devices.
     pub(super) fn deallocate(&mut self, key: &Key) {
         let Some(claim) = self.snapshot.device_claims.get(key).filter(|claim| !claim.uid.is_empty()) else { return };
         if claim.is_extended {
@@ -144,7 +144,7 @@ impl Scheduler {
         self.requests.send_action(action, Purpose::Ignored);
     }
 
-    /// How far the volumes and devices of a pod in its binding cycle are.
+    /// The progress of the volumes and devices of a pod in its binding cycle.
     pub(super) fn pre_bind_progress(&self, key: &Key) -> PreBindProgress {
         let Some(binding) = self.binding_cycles.get(key) else { return PreBindProgress::Done };
         let volumes = match binding.reservation.volumes.is_empty() {
@@ -209,7 +209,7 @@ impl Scheduler {
             if claim.bound {
                 let volume = Key { namespace: "".into(), name: claim.volume.clone().unwrap_or_default() };
                 match self.snapshot.volumes.get(&volume) {
-                    // The claim's event came before the volume's.
+                    // The claim's event arrived before the volume's event.
                     None => all = false,
                     Some(volume) if !volume_binding::is_usable_on_node(&self.snapshot, volume, node) => {
                         let volume = &volume.name;
@@ -232,7 +232,7 @@ impl Scheduler {
     }
 }
 
-/// Binds a volume to a claim, or has one provisioned for the node.
+/// Binds a volume to a claim, or requests that a volume is provisioned for the node.
 fn volume_write(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: &Text) -> Option<Action> {
     let claim = snapshot.volume_claims.get(claim)?;
     let Some(name) = volume else {
@@ -255,13 +255,13 @@ fn volume_write(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: &
         "uid": &*claim.uid,
         "resourceVersion": &*claim.version,
     });
-    // Other claims for this volume are written with its resource version, too: one of the writes is refused.
+    // A write for another claim of this volume names the same resource version, so one of the two writes is refused.
     let metadata = json!({"resourceVersion": &*volume.version, "annotations": {BOUND_BY_CONTROLLER: "yes"}});
     let patch = json!({"metadata": metadata, "spec": {"claimRef": reference}});
     Some(Action::new(&VOLUMES, key, Verb::MergePatch(patch)))
 }
 
-/// Makes the claim for a pod's extended resources.
+/// Creates the claim for a pod's extended resources.
 fn new_claim_write(pod: &Pod, new_claim: &NewClaim) -> Action {
     let requests = new_claim.claim.requests.iter().flat_map(|request| &request.alternatives).map(|sub_request| {
         let exactly =

@@ -8,7 +8,7 @@ use holdfast_world::{Action, Refusal, Resource, Verb};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// A request; its outcome comes with the same number.
+/// A request. The caller reports its outcome with the same number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutgoingRequest {
     pub number: u64,
@@ -27,7 +27,7 @@ pub enum RequestContent {
 /// The outcome of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RequestOutcome {
-    /// The body of an extender's answer; from the API server only that the request succeeded.
+    /// The request succeeded, with the body of an extender's answer; a request to the API server has none.
     Succeeded(Value),
     /// The API server refused the request.
     Refused(Refusal),
@@ -58,7 +58,7 @@ pub(super) enum Purpose {
     Eviction(Text),
     /// A call of an extender.
     ExtenderCalls,
-    /// Writing an Event; its outcome is ignored.
+    /// Writing an Event; the outcome is ignored.
     Event,
     /// The outcome is ignored.
     Ignored,

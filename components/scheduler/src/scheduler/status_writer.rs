@@ -1,11 +1,11 @@
 //! Writes pods' statuses: the condition `PodScheduled` and the nominated node.
 //!
-//! At most one write of a pod's status is under way at a time, so an older write never overtakes a newer one. A pod is
-//! bound only while no write is under way.
+//! At most one write of a pod's status is pending at a time, so an older write never overtakes a newer one. A pod is
+//! bound only while no write of its status is pending.
 //!
 //! The status of a pod with victims may wait for the evictions, but only for seconds: by then the pod may be bound, and
-//! the write is no longer needed. It waits only while many pods are under way, so that other pods need the API server's
-//! time.
+//! the write is no longer needed. It waits only while the scheduler has many pods to handle, which need the API
+//! server's time more.
 
 use super::requests::{Purpose, status_patch};
 use super::{Scheduler, nomination_change};
@@ -17,10 +17,11 @@ use holdfast_value::{Value, json};
 use jiff::Timestamp;
 use std::collections::{HashMap, VecDeque};
 
-/// How long the status of a pod with victims may wait: the pod is tried again after a second at the earliest.
+/// The longest time that the status of a pod with victims may wait. The pod is tried again after a second at the
+/// earliest.
 const DELAY_MAX: Time = 2 * SECOND;
 
-/// Writes of statuses under way, and those that wait.
+/// Pending and waiting writes of statuses.
 #[derive(Debug, Default)]
 pub(super) struct StatusWriter {
     pending: HashMap<Key, PendingStatus>,
@@ -45,12 +46,12 @@ impl StatusWriter {
         self.pending.get(key).and_then(|pending| pending.nomination.clone())
     }
 
-    /// Whether no write of the pod's status is under way.
+    /// Whether no write of the pod's status is pending.
     pub fn is_idle(&self, key: &Key) -> bool {
         self.pending.get(key).is_none_or(|pending| pending.request.is_none())
     }
 
-    /// The pod is being bound, is bound or is gone: drops its waiting status.
+    /// The pod is being bound, is bound or was deleted: drops its waiting status.
     pub fn forget(&mut self, key: &Key) {
         if self.is_idle(key) {
             self.pending.remove(key);
@@ -96,7 +97,7 @@ impl Scheduler {
         }
     }
 
-    /// Orders the statuses that need not wait any more.
+    /// Sends the waiting statuses that are due.
     pub(super) fn send_due_statuses(&mut self, is_lightly_loaded: bool, now: Time) {
         while let Some(key) = self.statuses.next_due(is_lightly_loaded, now) {
             self.send_status(&key);
@@ -125,7 +126,7 @@ impl Scheduler {
         }
     }
 
-    /// Merges a change of a status into what waits already.
+    /// Merges a change of a status into the status that already waits.
     fn merge_status(&mut self, key: &Key, uid: &Text, status: Value, nomination: Option<Option<Text>>) {
         if let Some(pending) = self.statuses.pending.get_mut(key).filter(|pending| pending.uid == *uid) {
             pending.nomination = nomination.or(pending.nomination.take());
@@ -139,7 +140,7 @@ impl Scheduler {
         self.statuses.pending.insert(key.clone(), pending);
     }
 
-    /// Sends the waiting write, unless a write is under way: then it follows that one.
+    /// Sends the waiting write, unless another write is pending: then the waiting write is sent after that.
     fn send_status(&mut self, key: &Key) {
         let Some(pending) = self.statuses.pending.get_mut(key).filter(|pending| pending.request.is_none()) else {
             return;
@@ -152,8 +153,8 @@ impl Scheduler {
         }
     }
 
-    /// A write succeeded or was refused. A refused write is not repeated: the next change compares the status with the
-    /// wanted one.
+    /// A write succeeded or was refused. A refused write is not repeated: the next change compares the pod's status
+    /// with the new one.
     pub(super) fn handle_status_outcome(&mut self, key: &Key, number: u64, now: Time) {
         let Some(pending) = self.statuses.pending.get_mut(key).filter(|pending| pending.request == Some(number)) else {
             return;

@@ -41,8 +41,8 @@ impl TableUpdate<'_> {
 }
 
 impl Snapshot {
-    /// Applies the new state of an object; `None`: it is gone. Returns the object before and after, unless it is absent
-    /// in both.
+    /// Applies the new state of an object; `None`: it was deleted. Returns the object before and after, unless it is
+    /// absent in both.
     pub fn apply(&mut self, kind: Kind, key: &Key, object: Option<&Value>) -> Option<ClusterEvent> {
         let change = match kind {
             Kind::Pod => {
@@ -150,7 +150,7 @@ impl Snapshot {
 
     fn apply_pod(&mut self, key: &Key, pod: Option<Pod>) -> ObjectChange {
         let was_assumed = self.is_assumed(key);
-        // A finished pod holds no resources any more: for the scheduler it is gone.
+        // A finished pod uses no resources any more, so the scheduler treats it as deleted.
         let mut after = pod.filter(|pod| !pod.finished);
         if let Some(pod) = &mut after {
             self.share_template(pod);
@@ -161,8 +161,8 @@ impl Snapshot {
         let is_confirmed = after.is_some() && was_assumed && !self.is_assumed(key);
         let mut before = self.put_pod(key, after.map(Arc::new));
         if is_confirmed && let Some(placed) = &mut before {
-            // Assuming this pod made no event, so pods that wait for it are notified by this one. Therefore the event
-            // reports the pod as unplaced before.
+            // When this pod was assumed, no event was made, so this event must wake the pods that wait for the pod.
+            // Therefore the event says that the pod had no node before.
             Arc::make_mut(placed).node_name = None;
         }
         ObjectChange::Pod(before, self.pods.get(key).cloned())
@@ -189,7 +189,7 @@ impl Snapshot {
         before
     }
 
-    /// Replaces a pod on its node by one that holds the same resources.
+    /// Replaces a pod on its node by a new version that uses the same resources.
     fn swap_pod(&mut self, before: &Pod, pod: Arc<Pod>) {
         let Some(id) = pod.node_name.as_ref().and_then(|name| self.by_name.get(name)).copied() else { return };
         if before.started != pod.started {
@@ -260,7 +260,7 @@ impl Snapshot {
         }
     }
 
-    /// Counts a pod that came to a node, or left it, among the users of its volume claims.
+    /// Counts a pod that was added to a node, or removed from it, among the users of its volume claims.
     fn count_claim_users(&mut self, pod: &Pod, is_added: bool) {
         for (claim, _) in pod.volume_claims() {
             let users = self.claim_users.get(&claim).copied().unwrap_or(0);
@@ -271,7 +271,7 @@ impl Snapshot {
         }
     }
 
-    /// Indexes a pod with pod (anti-)affinity that came to a node, or left it.
+    /// Indexes a pod with pod (anti-)affinity that was added to a node, or removed from it.
     fn index_affinity(&mut self, id: NodeId, pod: &Pod, is_added: bool) {
         for index_key in pod.template.pod_affinity.scope.index_keys() {
             if is_added {
@@ -402,8 +402,8 @@ impl Snapshot {
 
     /// Replaces a pod's template by the shared equal one, and sets its number.
     fn share_template(&mut self, pod: &mut Pod) {
-        /// Several controllers make pods at once, and nodes of several zones take them, so more than one template is
-        /// recent.
+        /// Several controllers create pods at the same time, and the pods run on nodes of several zones, so more than
+        /// one template is recent.
         const LAST_MAX: usize = 16;
         if let Some((_, shared, id)) = self.last_templates.iter().find(|(last, ..)| Arc::ptr_eq(last, &pod.template)) {
             (pod.template, pod.template_id) = (shared.clone(), *id);

@@ -25,7 +25,7 @@ pub struct Reservation {
     pub volumes: Vec<(Key, Option<Text>)>,
     /// Each ResourceClaim without an allocation, and the devices that it gets.
     pub devices: Vec<(Key, Allocation)>,
-    /// The claim among `devices` that must still be made, if there is one.
+    /// The claim among `devices` that must still be created, if there is one.
     pub new_claim: Option<Arc<NewClaim>>,
 }
 
@@ -41,7 +41,7 @@ impl Reservation {
 }
 
 impl Snapshot {
-    /// Counts a pod as bound to a node, until its own events say so or [`Snapshot::forget`] is called.
+    /// Counts a pod as bound to a node, until its own events show the binding or [`Snapshot::forget`] is called.
     pub fn assume(&mut self, key: &Key, node: &Text, reservation: &Reservation) {
         let Some(pod) = self.pods.get(key) else { return };
         let assumed = AssumedPod {
@@ -68,7 +68,7 @@ impl Snapshot {
         self.log_reservation_changes(&reservation.volumes, devices);
     }
 
-    /// Takes back an assumption whose binding failed.
+    /// Ends the assumption of a pod whose binding failed.
     pub fn forget(&mut self, key: &Key) {
         let Some(assumed) = self.assumed.remove(key) else { return };
         if let Some(pod) = self.pods.get(key) {
@@ -87,7 +87,7 @@ impl Snapshot {
         for claim in &assumed.devices {
             let is = |which: fn(&Claim) -> bool| self.device_claims.get(claim).is_some_and(|claim| which(claim));
             if is(|claim| claim.uid.is_empty()) {
-                // The claim was never made.
+                // The claim was never created.
                 self.put_device_claim(claim, None);
             } else if is(|claim| claim.allocation_assumed) {
                 self.assume_allocation(claim, None);
@@ -138,7 +138,7 @@ impl Snapshot {
         }
     }
 
-    /// The assumed pod is gone, or bound to another node: frees the volumes and devices that were reserved for it.
+    /// The assumed pod was deleted, or bound to another node: frees the volumes and devices that were reserved for it.
     pub(super) fn drop_assumption(&mut self, key: &Key) {
         if let Some(assumed) = self.assumed.remove(key) {
             self.release(&assumed);

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 #[derive(Debug, Clone)]
 pub enum SnapshotChange {
-    /// A pod came to a node.
+    /// A pod was added to a node.
     PodAdded(NodeId, Arc<Pod>),
-    /// A pod left a node.
+    /// A pod was removed from a node.
     PodRemoved(NodeId, Arc<Pod>),
     /// The node object changed in other fields than its labels and taints; or a pod's nomination to the node began or
     /// ended.
     NodeUpdated(NodeId),
-    /// A pod on this node changed in a field that decides only which victims go first.
+    /// A field of a pod on this node changed that only affects the order of victims.
     PodStarted(NodeId),
     /// A node was added or removed, or its labels or taints changed: its pods count in other topology domains.
     TopologyChanged(NodeId),

@@ -13,7 +13,7 @@ pub struct ClusterEvent {
     pub change: ObjectChange,
 }
 
-/// The object before and after; of most kinds only whether it existed before and exists now.
+/// The object before and after; for most kinds only whether it existed before and exists now.
 #[derive(Debug, Clone)]
 pub enum ObjectChange {
     Pod(Option<Arc<Pod>>, Option<Arc<Pod>>),

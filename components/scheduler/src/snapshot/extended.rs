@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 #[derive(Debug, Default)]
 pub(super) struct ExtendedResources {
-    /// The classes that name each resource. The first of a set is used: the newest, and among equally old ones the
-    /// first by name.
+    /// The classes that name each resource. The first of a set is used: the newest class, and among classes of equal
+    /// age the first by name.
     classes: BTreeMap<Text, BTreeSet<(Reverse<i128>, Text)>>,
     /// The claim that was made for each pod, by the pod's uid.
     claims: HashMap<Text, Key>,

@@ -1,5 +1,5 @@
 //! The state on which decisions are based: nodes with their pods, and all other objects that plug-ins read, with the
-//! indexes that they need. It is fed one object at a time ([`Snapshot::apply`]), from the log in the same process or
+//! indexes that they need. [`Snapshot::apply`] updates it by one object at a time, from the log in the same process or
 //! from lists and watches.
 
 mod apply;
@@ -45,7 +45,7 @@ pub struct Snapshot {
     pool: StringPool,
     templates: HashMap<Arc<Template>, u64>,
     next_template: u64,
-    /// The templates of the last pods, the shared templates equal to them, and the numbers of these.
+    /// The templates of the last pods, the shared templates equal to them, and the numbers of the shared templates.
     last_templates: VecDeque<(Arc<Template>, Arc<Template>, u64)>,
     sweep_templates_at: usize,
 
@@ -64,7 +64,7 @@ pub struct Snapshot {
     with_affinity: BTreeMap<Option<Text>, BTreeMap<Key, NodeId>>,
     /// Waiting pods, by the node that they are nominated to.
     nominated: BTreeMap<Text, ByPriority>,
-    /// Pods that were decided here and whose own events do not show their node yet.
+    /// Pods for which a node was chosen and whose own events do not show the node yet.
     assumed: HashMap<Key, assume::AssumedPod>,
     /// The size of each image, and the number of nodes that have it.
     images: HashMap<Text, (i64, i64)>,
@@ -172,7 +172,7 @@ impl Snapshot {
         found.filter_map(|(key, node)| Some((*node, self.pods.get(key)?)))
     }
 
-    /// Whether any node has a label of this key: a key that no node has makes no topology domains.
+    /// Whether any node has a label of this key: a key that no node has defines no topology domain.
     pub fn is_label_of_nodes(&self, key: &Text) -> bool {
         self.label_keys.contains_key(key)
     }

@@ -52,7 +52,7 @@ impl NodeInfo {
     }
 
     /// Recomputes the sums. Requests that do not fit into 64 bits saturate the sum; subtracting such a pod from a
-    /// saturated sum would lose the requests of the others.
+    /// saturated sum would lose the requests of the other pods.
     fn recompute_sums(&mut self) {
         (self.requested, self.non_zero_requested) = Default::default();
         for pod in &self.pods {

@@ -76,7 +76,7 @@ impl Snapshot {
         self.with_numbers(key, |numbers| numbers.of_node.get(node).copied()).flatten().unwrap_or(NONE)
     }
 
-    /// Calls `read` with the numbers for a label, which are made at the first call. `None`: no node has the label.
+    /// Calls `read` with the numbers for a label, which the first call assigns. `None`: no node has the label.
     fn with_numbers<T>(&self, key: &Text, read: impl FnOnce(&LabelNumbers) -> T) -> Option<T> {
         if !self.is_label_of_nodes(key) {
             return None;

@@ -1,4 +1,4 @@
-//! Compares recorded decisions with those made here.
+//! Compares recorded decisions with the decisions of this scheduler.
 
 use holdfast_scheduler::PlanOutcome;
 use holdfast_scheduler::plan::{Nomination, Plan, Scores};

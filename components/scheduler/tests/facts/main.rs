@@ -1,5 +1,5 @@
-//! Compares the decisions of Kubernetes' scheduler, scenario by scenario, with those made here: which nodes are refused
-//! and why, every score, the message, the victims.
+//! Compares the decisions of Kubernetes' scheduler, scenario by scenario, with those of this scheduler: which nodes are
+//! rejected and why, every score, the message, the victims.
 //!
 //! `FACTS=name cargo test -p holdfast-scheduler --test facts` plays the scenarios whose names contain `name` and prints
 //! every difference.
@@ -171,7 +171,7 @@ impl Player {
         self.apply_plan(key, &profile, plan, wanted, &cycles, differences);
     }
 
-    /// Takes pods from the queue until this one comes. The others go back.
+    /// Pops pods from the queue until this pod is popped, and puts the other pods back.
     fn is_next(&mut self, key: &Key) -> bool {
         self.now += STEP;
         let context = QueueContext { snapshot: &self.cluster.snapshot, configuration: &self.configuration };

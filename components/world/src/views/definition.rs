@@ -58,7 +58,7 @@ impl Definition {
 }
 
 impl DefinitionSpec {
-    /// A served version: this one if it is served, otherwise the first served one.
+    /// The named version if it is served, otherwise the first served version.
     pub fn served(&self, version: &str) -> Option<&str> {
         let served = || self.versions.iter().filter(|known| known.served).map(|known| known.name.as_str());
         served().find(|name| *name == version).or_else(|| served().next())

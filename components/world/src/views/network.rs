@@ -46,7 +46,7 @@ impl Service {
         self.spec.cluster_ip == "None"
     }
 
-    /// Whether its endpoints are the addresses of the pods that it selects.
+    /// Whether the Service's endpoints are the addresses of the pods that it selects.
     pub fn selects_pods(&self) -> bool {
         self.spec.kind != "ExternalName" && !self.spec.selector.is_nothing()
     }

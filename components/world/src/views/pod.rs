@@ -38,7 +38,7 @@ pub struct PodSpec {
     pub tolerations: List<Toleration>,
     #[serde(deserialize_with = "or_default")]
     pub resource_claims: List<PodClaim>,
-    /// The node that required affinity by name demands, as in pods of DaemonSets.
+    /// The node that the required node affinity names, as in pods of DaemonSets.
     #[serde(rename = "affinity", deserialize_with = "node_of_affinity")]
     pub affine_node: String,
 }
@@ -104,7 +104,7 @@ pub struct PodClaim {
     pub resource_claim_template_name: Option<String>,
 }
 
-/// The claim that was made from a template; `None`: no claim was needed.
+/// The claim that was made from a template; `None`: the entry needs no claim.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodClaimStatus {
@@ -125,7 +125,7 @@ impl super::Pod {
         !self.spec.resource_claims.is_empty() || self.status.extended_resource_claim_status.is_some()
     }
 
-    /// The names of the claims that the pod uses, as far as they are known.
+    /// The names of the claims that the pod uses. A claim that is not made yet is absent.
     pub fn claim_names(&self) -> impl Iterator<Item = &str> {
         let made: HashMap<&str, Option<&str>> = match self.spec.resource_claims.is_empty() {
             true => HashMap::new(),
@@ -169,7 +169,7 @@ pub struct Container {
     pub startup_probe: Option<Probe>,
     pub liveness_probe: Option<Probe>,
     pub readiness_probe: Option<Probe>,
-    /// `Always` for an init container that runs on beside the other containers.
+    /// `Always` for an init container that keeps running beside the other containers.
     pub restart_policy: String,
     #[serde(deserialize_with = "or_default")]
     pub resources: Resources,
@@ -258,12 +258,12 @@ pub struct Terminated {
 }
 
 impl Pod {
-    /// Whether none of its containers will run again.
+    /// Whether no container of the pod will run again.
     pub fn is_finished(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }
 
-    /// Whether it has not finished and is not being deleted.
+    /// Whether the pod has not finished and is not being deleted.
     pub fn is_active(&self, meta: &Meta) -> bool {
         !self.is_finished() && !meta.is_deleting()
     }

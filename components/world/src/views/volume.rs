@@ -62,7 +62,7 @@ pub struct VolumeStatus {
 }
 
 impl PersistentVolume {
-    /// The name of its class; empty if it has none.
+    /// The name of the volume's class; empty if it has none.
     pub fn class<'a>(&'a self, meta: &'a Meta) -> &'a str {
         meta.annotation("volume.beta.kubernetes.io/storage-class").unwrap_or(&self.spec.storage_class_name)
     }

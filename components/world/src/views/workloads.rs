@@ -145,7 +145,7 @@ pub struct Ordinals {
     pub start: i64,
 }
 
-/// The policy for claims when their pod, or the set, is deleted or scaled down.
+/// The policy for claims when the set is deleted or scaled down.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RetentionPolicy {
@@ -207,7 +207,7 @@ pub enum Amount {
 }
 
 impl Amount {
-    /// The amount for `total`; a fraction is rounded as asked.
+    /// The amount for `total`. A fraction is rounded up or down by `round_up`.
     pub fn of(self, total: i64, round_up: bool) -> i64 {
         match self {
             Amount::Number(number) => number,
@@ -230,7 +230,7 @@ impl<'de> Deserialize<'de> for Amount {
     }
 }
 
-/// A label selector, or plain labels as in a ReplicationController: only there are all values strings.
+/// A label selector, or plain labels as in a ReplicationController: in plain labels all values are strings.
 fn selector_or_labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Selector, D::Error> {
     let value = Value::deserialize(deserializer)?;
     let labels: Option<BTreeMap<String, String>> = holdfast_value::from_value(value.clone()).ok();

@@ -30,7 +30,7 @@ impl Binder {
         }
     }
 
-    /// Finds a volume for a claim that names none.
+    /// Finds a volume for a claim that names no volume.
     fn find_volume(&self, world: &World, claim: Claim<'_>, plan: &mut Plan) {
         let class = claim.class(claim.meta()).filter(|class| !class.is_empty());
         let is_delayed = is_delayed(world, claim);
@@ -58,8 +58,8 @@ impl Binder {
     }
 }
 
-/// Whether a claim is bound only after a pod that uses it has a node: the scheduler then chooses a volume that the node
-/// can use, or names the node for which one is to be provisioned.
+/// Whether a claim is bound only after a pod that uses it has a node. The scheduler then chooses a volume that the node
+/// can use, or names the node for which a volume is provisioned.
 pub(super) fn is_delayed(world: &World, claim: Claim<'_>) -> bool {
     let class = claim.class(claim.meta()).and_then(|class| world.get::<StorageClass>(&Key::cluster(class)));
     class.is_some_and(|class| class.waits_for_consumer())
@@ -89,7 +89,7 @@ fn take_named(world: &World, claim: Claim<'_>, plan: &mut Plan) {
     pending(claim, plan);
 }
 
-/// Checks a claim that was bound once.
+/// Checks a claim whose binding was complete before.
 fn keep_bound(world: &World, claim: Claim<'_>, plan: &mut Plan) {
     const LOST: &str = "ClaimLost";
     if claim.spec.volume_name.is_empty() {
@@ -112,7 +112,8 @@ fn keep_bound(world: &World, claim: Claim<'_>, plan: &mut Plan) {
     }
 }
 
-/// The next of the four writes that bind a volume and a claim; each write can be sent without the answer to the others.
+/// Plans the next of the four writes that bind a volume and a claim. A write of the claim in the volume, or of the
+/// volume in the claim, ends the plan; a later plan continues.
 fn bind(volume: Volume<'_>, claim: Claim<'_>, plan: &mut Plan) {
     let meta = claim.meta();
     let named = volume.spec.claim_ref.as_ref();
@@ -151,7 +152,7 @@ fn bound_status(volume: Volume<'_>, claim: Claim<'_>) -> Option<Action> {
     Subject::from(claim).status(|status| {
         status.insert("phase", "Bound".into());
         status.insert("accessModes", document["spec"]["accessModes"].clone());
-        // Afterwards it may differ from the volume's: a file system is smaller than its device.
+        // Later the claim's capacity may differ from the volume's: a file system is smaller than its device.
         if is_new {
             status.insert("capacity", document["spec"]["capacity"].clone());
             if let Some(class) = volume.spec.volume_attributes_class_name.as_deref() {
@@ -162,7 +163,7 @@ fn bound_status(volume: Volume<'_>, claim: Claim<'_>) -> Option<Action> {
 }
 
 fn pending(claim: Claim<'_>, plan: &mut Plan) {
-    // If the plan has another write, the next plan writes the status.
+    // If the plan already has a write, the next plan writes the status.
     if plan.steps.is_empty() && claim.status.phase != "Pending" {
         plan.together(unbound_status(claim, "Pending").into_iter().collect());
     }
@@ -188,7 +189,7 @@ pub(super) fn is_default(class: &Seen<'_, StorageClass>) -> bool {
     [DEFAULT_CLASS, BETA_DEFAULT_CLASS].iter().any(|name| class.meta().annotation(name) == Some("true"))
 }
 
-/// The newest default class. Among equally new classes, the first by name.
+/// The newest default class; among classes of the same age, the first by name.
 fn default_class(world: &World) -> Option<Seen<'_, StorageClass>> {
     let defaults = world.all::<StorageClass>().filter(is_default);
     defaults.min_by_key(|class| (std::cmp::Reverse(class.meta().creation_timestamp), class.meta().name.clone()))

@@ -58,8 +58,8 @@ fn misfit(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeCl
     (!offers_modes(&volume, &claim)).then_some("incompatible accessMode")
 }
 
-/// The volume that is reserved for a claim, or else the smallest that fits, with the fewest access modes first. With
-/// `is_delayed` the scheduler chooses, so only a reserved one counts.
+/// The best volume for a claim: among the volumes with the fewest access modes, a volume that is reserved for the
+/// claim, or else the smallest. With `is_delayed` the scheduler chooses, so only reserved volumes count.
 pub fn best<'a>(
     world: &'a World,
     claim: Seen<'_, PersistentVolumeClaim>,
@@ -90,7 +90,7 @@ pub fn is_free(volume: &PersistentVolume) -> bool {
     volume.spec.claim_ref.is_none() && volume.status.phase == "Available"
 }
 
-/// Whether a claim that names no volume could take this one.
+/// Whether a claim that names no volume could be bound to this volume.
 pub fn could_take(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeClaim>) -> bool {
     is_free(&volume)
         && claim.spec.volume_name.is_empty()

@@ -1,4 +1,4 @@
-//! Former in-tree volume plug-ins whose volumes a CSI driver serves now: the plug-in's name stands for the driver.
+//! Former in-tree volume plug-ins whose volumes a CSI driver serves now. Objects still have the plug-in's name.
 
 use super::{BETA_PROVISIONER, MIGRATED_TO, PROVISIONED_BY, PROVISIONER, annotate, drop_annotation};
 use holdfast_value::Value;

@@ -1,4 +1,4 @@
-//! Binds claims to volumes, and reclaims volumes whose claim is gone.
+//! Binds claims to volumes, and reclaims volumes whose claim was deleted.
 //!
 //! A binding takes four writes, and the process may end after any of them: the claim in the volume, the volume's phase,
 //! the volume in the claim, the claim's phase. A partial binding is completed.
@@ -42,13 +42,14 @@ const OF_CLAIM: &str = "of-claim";
 const FREE: &str = "free";
 const NO_CLASS: &str = "*";
 
-/// Plans a volume or a claim at a time: the keys of claims have a namespace.
+/// Each plan is for one volume or one claim. Only the keys of claims have a namespace.
 pub struct Binder {
     /// How often an unbound claim is planned again, with another Event.
     period_seconds: i64,
     provisioning: bool,
     host_path: bool,
-    /// The free volume that each claim was last planned for, so that each free volume wakes a different claim.
+    /// The free volume that each claim was last planned for, so that each free volume causes a plan for a different
+    /// claim.
     offered: BTreeMap<Key, Key>,
 }
 
@@ -117,19 +118,19 @@ impl Controller for Binder {
             let sides = [change.before::<PersistentVolumeClaim>(), change.after()];
             let volumes = sides.iter().flatten().map(|claim| &claim.spec.volume_name);
             volumes.filter(|name| !name.is_empty()).for_each(|name| keys.add(Key::cluster(name)));
-            // A claim may be deleted before it names the volume that was provisioned for it.
+            // A claim may be deleted before the claim names the volume that was provisioned for it.
             let volumes = world.indexed::<PersistentVolume>(OF_CLAIM, &change.key.to_string());
             volumes.for_each(|volume| keys.add(volume.object.key()));
             let decided = change.after::<PersistentVolumeClaim>().is_none_or(|claim| !is_open(world, claim));
             if decided && let Some(offered) = self.offered.remove(&change.key) {
-                // The claim may have taken another volume.
+                // The claim may have got another volume, so this volume is offered to another claim.
                 world.get::<PersistentVolume>(&offered).into_iter().for_each(|volume| self.offer(world, volume, keys));
             }
         } else if change.is_of::<PersistentVolume>() {
             keys.add(change.key.clone());
             let sides = [change.before::<PersistentVolume>(), change.after()];
             sides.iter().flatten().filter_map(|volume| claim_key(volume)).for_each(|key| keys.add(key));
-            // A claim may have named the volume before the volume existed.
+            // A claim may name a volume that is created later.
             let naming = world.indexed::<PersistentVolumeClaim>(NAMING, &change.key.name);
             naming.for_each(|claim| keys.add(claim.object.key()));
             change.after::<PersistentVolume>().into_iter().for_each(|volume| self.offer(world, volume, keys));
@@ -159,7 +160,7 @@ impl Controller for Binder {
 }
 
 impl Binder {
-    /// Wakes one claim that could take a volume: waking more would be useless, because only one can have it.
+    /// Plans one claim that could use a volume. More claims need not be planned, because only one can get the volume.
     fn offer(&mut self, world: &World, volume: Seen<'_, PersistentVolume>, keys: &mut Keys) {
         if !matching::is_free(&volume) {
             return;

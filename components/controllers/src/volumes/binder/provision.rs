@@ -1,4 +1,4 @@
-//! Provisions volumes for claims that find none.
+//! Provisions volumes for claims for which no volume exists.
 
 use super::{BETA_PROVISIONER, BOUND_BY_CONTROLLER, Binder, PROVISIONED_BY, PROVISIONER, annotate, migration};
 use crate::subject::{Subject, part};
@@ -10,7 +10,7 @@ use holdfast_world::{Action, Key, Plan, Seen, Verb, View, World};
 pub const HOST_PATH: &str = "kubernetes.io/host-path";
 /// The prefix of the names of in-tree provisioners.
 pub(super) const OWN: &str = "kubernetes.io/";
-/// Where folders are provisioned. Folders elsewhere are never deleted.
+/// The folder under which folders are provisioned. Folders elsewhere are never deleted.
 pub(super) const FOLDERS: &str = "/tmp/";
 /// The finalizer that keeps a volume until its storage is deleted.
 pub(super) const FINALIZER: &str = "kubernetes.io/pv-controller";
@@ -36,7 +36,7 @@ impl Binder {
             let message = format!("no volume plugin matched name: {provisioner}");
             return plan.notes.push(subject.warning("ProvisioningFailed", message));
         }
-        // The annotation asks the external provisioner to provision the volume.
+        // The annotation requests the volume from the external provisioner.
         let named = driver.unwrap_or(provisioner);
         if claim.meta().annotation(PROVISIONER) != Some(named) {
             let mut document = claim.object.document();
@@ -91,7 +91,7 @@ impl Binder {
     }
 }
 
-/// A volume that is a folder on whichever node its pod runs, reserved for the claim.
+/// A volume reserved for the claim: a folder on the node where the claim's pod runs, whichever node that is.
 fn folder(name: &str, claim: Claim<'_>, class: Seen<'_, StorageClass>) -> Value {
     let (meta, document) = (claim.meta(), claim.object.document());
     let policy = class.reclaim_policy.as_deref().unwrap_or("Delete");

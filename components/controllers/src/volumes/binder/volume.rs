@@ -27,7 +27,7 @@ impl Binder {
             if matching::modes_differ(&volume, &claim) {
                 tell_of_modes(volume, claim, plan);
             }
-            // The claim's plan does the rest of the binding.
+            // The claim's plan completes the binding.
         } else if claim.spec.volume_name == volume.meta().name {
             plan.together(volume_phase(volume, "Bound", "").into_iter().collect());
         } else if volume.meta().annotation(PROVISIONED_BY).is_some()
@@ -73,7 +73,7 @@ fn tell_of_modes(volume: Volume<'_>, claim: Seen<'_, PersistentVolumeClaim>, pla
     plan.notes.push(Subject::from(claim).warning("VolumeMismatch", of_claim));
 }
 
-/// The claim is bound to another volume: frees this one, or reserves it again, by name, for its previous claim.
+/// The claim is bound to another volume. Frees this volume, or reserves it again, by name, for the claim that it named.
 fn unbind(volume: Volume<'_>, plan: &mut Plan) {
     let mut document = volume.object.document();
     if volume.meta().annotation(BOUND_BY_CONTROLLER).is_some() {
@@ -85,7 +85,7 @@ fn unbind(volume: Volume<'_>, plan: &mut Plan) {
     plan.then(Subject::from(volume).update(document));
 }
 
-/// The claim is gone.
+/// The claim was deleted: releases or reclaims the volume.
 fn release(volume: Volume<'_>, plan: &mut Plan) {
     if !matches!(volume.status.phase.as_str(), "Released" | "Failed") {
         return plan.together(volume_phase(volume, "Released", "").into_iter().collect());
@@ -128,7 +128,7 @@ fn delete(volume: Volume<'_>, plan: &mut Plan) {
         if let Some(finalizers) = document["metadata"]["finalizers"].as_array_mut() {
             finalizers.retain(|finalizer| finalizer != FINALIZER);
         }
-        // A later plan would add the finalizer again, so the volume is deleted in this one.
+        // A later plan would add the finalizer again, so this plan also deletes the volume.
         plan.then(Subject::from(volume).update(document));
     }
     if !meta.is_deleting() {

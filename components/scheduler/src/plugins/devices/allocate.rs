@@ -28,7 +28,7 @@ const TRIES_PER_DEVICE: u64 = 4;
 /// The length of a source whose compilation counts as one try.
 const SOURCE_PER_TRY: usize = 16;
 
-/// The allocator of a pod: everything that is known before a node is looked at.
+/// The allocator of a pod: everything that can be computed before a node is checked.
 #[derive(Debug)]
 pub struct Allocator {
     claims: Vec<Arc<Claim>>,
@@ -45,11 +45,12 @@ pub struct Allocator {
 #[derive(Debug, Clone)]
 struct Selector {
     expression: Arc<Expression>,
-    /// Whether it comes from the class: administrators write classes, so their expressions cost the namespace nothing.
+    /// Whether the selector comes from the class. Administrators write classes, so the namespace's budget is not
+    /// charged for it.
     of_class: bool,
 }
 
-/// State that is kept from node to node.
+/// State that the searches of all nodes share.
 #[derive(Debug, Default)]
 struct AllocatorState {
     /// The outcomes of nodes with long searches, with the node's state at that time.
@@ -72,7 +73,7 @@ pub enum AllocationError {
     BudgetSpent,
     /// No devices were found, and a pool is invalid.
     InvalidPool,
-    /// The claim or its class is invalid, on every node alike.
+    /// The claim or its class is invalid, which fails the search on every node.
     InvalidClaim(String),
 }
 
@@ -293,7 +294,7 @@ enum PickError {
 }
 
 impl Search<'_> {
-    /// Checks how many devices the claims request. Fails if a claim can never be satisfied because of its own number.
+    /// Checks how many devices the claims request. Fails if one claim alone requests too many devices.
     fn count_devices(&mut self, pools: &[NodePool]) -> Result<(), AllocationError> {
         let allocator = self.allocator;
         for (number, claim) in allocator.claims.iter().enumerate() {
@@ -475,14 +476,14 @@ impl Search<'_> {
         Ok(true)
     }
 
-    /// Whether an unshared device is allocated or chosen already. Admin access ignores other users of the device, but a
-    /// claim gets a device only once.
+    /// Whether an unshared device is allocated or chosen already. Admin access ignores other users of the device, but
+    /// one claim never gets the same device twice.
     fn is_used(&self, path: RequestPath, index: usize) -> bool {
         let candidate = self.candidates[index];
         let among = |claims: &[Vec<Pick>]| claims.iter().flatten().any(|pick| pick.candidate == index);
         match self.sub_request(path).1.admin {
             true => !candidate.device.shared && among(&self.chosen[path.claim..=path.claim]),
-            // A device that was chosen with admin access counts as used as well.
+            // A device that was chosen with admin access counts as used, too.
             false => self.is_whole(&candidate.id()) || (!candidate.device.shared && among(&self.chosen)),
         }
     }
@@ -518,7 +519,7 @@ impl Search<'_> {
         Ok(Pick { candidate: index, request: path.request, alternative: path.alternative, result })
     }
 
-    /// Whether one claim has the whole device: an earlier claim, or one of these.
+    /// Whether a claim has the whole device: an allocated claim, or a claim of this search.
     fn is_whole(&self, id: &DeviceId) -> bool {
         self.in_use.is_whole(id) || self.chosen_devices.is_whole(id)
     }
@@ -534,7 +535,7 @@ impl Search<'_> {
         self.has_room(candidate, id, consumed) && self.has_counters(candidate)
     }
 
-    /// Whether a shared device has the capacities of `consumed` left.
+    /// Whether enough of a shared device's capacities is left for `consumed`.
     fn has_room(&self, candidate: Candidate<'_>, id: &DeviceId, consumed: &[(Text, i128)]) -> bool {
         let fits = |(name, amount): &(Text, i128)| {
             let named = |one: &&Capacity| one.name == *name;
@@ -558,8 +559,7 @@ impl Search<'_> {
         })
     }
 
-    /// Sums what allocated devices consume of a pool's counters, the first time that a device with counters is looked
-    /// at.
+    /// Sums the counters of a pool that allocated devices consume, when a device with counters is first looked at.
     fn sum_consumed(&mut self, candidate: Candidate<'_>) {
         let number = candidate.pool_number();
         if candidate.device.consumes.is_empty() || self.consumed.contains_key(&number) {
@@ -653,8 +653,8 @@ fn capacity_of(capacity: &Capacity) -> i128 {
     quantity::whole(&capacity.value).unwrap_or(0)
 }
 
-/// The capacity that a request consumes of a shared device; nothing of an unshared one. `None`: the device lacks the
-/// capacity, or its policy has no part of this size.
+/// The amounts that a request consumes of a shared device's capacities; an unshared device has none. `None`: the device
+/// lacks a requested amount, or its policy allows no amount that is large enough.
 fn consumption(device: &Device, sub_request: &SubRequest) -> Option<Vec<(Text, i128)>> {
     let there = |requested: &Text| device.capacity.values().find(|one| one.name == *requested);
     if !sub_request.capacity.iter().all(|(name, amount)| there(name).is_some_and(|one| *amount <= capacity_of(one))) {
@@ -670,7 +670,8 @@ fn consumption(device: &Device, sub_request: &SubRequest) -> Option<Vec<(Text, i
     consumed.collect()
 }
 
-/// The part of a capacity that a request gets: the smallest that the policy allows; `None`: there is none.
+/// The amount of a capacity that a request gets: the smallest that the policy allows; `None`: it allows none that is
+/// large enough.
 fn granted_amount(capacity: &Capacity, requested: Option<i128>) -> Option<i128> {
     let all = capacity_of(capacity);
     let Some(policy) = &capacity.policy else { return Some(all) };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// A class whose devices are counted.
 #[derive(Debug)]
 pub struct DeviceCounter {
-    /// The conditions on its devices.
+    /// The conditions that devices of the class must satisfy.
     selectors: Vec<Arc<Expression>>,
 }
 

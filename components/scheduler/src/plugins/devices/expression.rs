@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 /// The cost limit of one evaluation.
 const COST: u64 = 1_000_000;
 
-/// The bound of the total length of the sources of cached expressions.
+/// The maximum total length of the sources of cached expressions.
 const SOURCES_MAX: usize = 1 << 20;
 
 /// The compiled expressions that were used recently.
@@ -24,7 +24,7 @@ pub(super) struct Expressions {
 
 #[derive(Debug, Default)]
 struct ExpressionCache {
-    /// Each expression, with the turn in which it was last used.
+    /// Each expression, with the number of its last use.
     by_source: HashMap<Text, (Arc<Expression>, u64)>,
     use_number: u64,
     /// The total length of the sources.
@@ -95,7 +95,7 @@ impl ExpressionCache {
 #[derive(Debug)]
 pub struct Expression {
     program: Program,
-    /// Strings that may be the domain of an attribute: indexing a domain that a device does not have is no error.
+    /// Strings that may be the domain of an attribute: an index with a domain that a device does not have is no error.
     domains: Vec<Text>,
     results: Mutex<ResultCache>,
 }
@@ -193,8 +193,8 @@ fn apply_function<'a>(program: &'a Option<Program>, text: &'a str) -> Result<Val
     program.eval(&[Value::text(text)], &mut Budget::new(COST)).map_err(|error| error.to_string())
 }
 
-/// The string literals in an expression that are used as an index: `['name']`. For other domains CEL can only ask
-/// whether a device has them, and there a missing domain must stay missing.
+/// The string literals in an expression that are used as an index: `['name']`. An expression can use other domains only
+/// to test whether a device has them, so a domain that the device does not have must stay absent.
 fn indexed_domains(source: &str) -> Vec<Text> {
     let mut found: Vec<Text> = Vec::new();
     let mut rest = source;

@@ -23,7 +23,7 @@ const BASE_MAX: usize = 58;
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX: usize = 5;
 
-/// The allocators for a pod, by which of its extended resources a node lacks.
+/// The allocators for a pod: one for each set of its extended resources that a node may lack.
 #[derive(Debug)]
 pub struct NodeAllocators {
     claims: Vec<Arc<Claim>>,
@@ -39,7 +39,7 @@ pub struct NodeAllocator {
     pub draft: Option<ClaimDraft>,
 }
 
-/// The parts of a claim that is yet to be created.
+/// The parts of a claim that must still be created.
 #[derive(Debug)]
 pub struct ClaimDraft {
     requests: Vec<Request>,

@@ -1,4 +1,4 @@
-//! Which devices are in use, and how much of shared devices is.
+//! The devices that are in use, and the parts of shared devices that are in use.
 
 use crate::object::Text;
 use crate::object::device::{Allocated, Allocation};
@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, HashMap};
 /// A driver, a pool and a device.
 pub type DeviceId = (Text, Text, Text);
 
-/// Devices in use. The snapshot keeps those of claims; a search keeps those it has chosen.
+/// Devices in use. The snapshot keeps the devices of all claims; a search keeps the devices that it has chosen.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(PartialEq))]
 pub struct DevicesInUse {
-    /// Unshared devices, each with the number of claims that have it: claims may contradict each other.
+    /// Unshared devices, each with the number of claims that have it. The number may exceed 1 if statuses of claims
+    /// contradict each other.
     whole: HashMap<DeviceId, usize>,
     shared: HashMap<DeviceId, Shares>,
 }
@@ -27,7 +28,7 @@ struct Shares {
 impl DevicesInUse {
     /// Applies the change of a claim's devices.
     pub fn claim_changed(&mut self, before: Option<&Allocation>, after: Option<&Allocation>) {
-        // Admin access uses up nothing.
+        // A device with admin access stays free for other claims.
         fn devices(allocation: Option<&Allocation>) -> impl Iterator<Item = &Allocated> {
             allocation.into_iter().flat_map(|one| &one.devices).filter(|device| !device.admin)
         }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// A node is given up after this many tries, because a search that backtracks may take exponential time.
+/// The search of a node ends after this many tries, because a search that backtracks may take exponential time.
 const TRIES_MAX: u64 = 100_000;
 /// The clock is read once in this many tries.
 const CLOCK_INTERVAL: u64 = 512;
@@ -82,7 +82,7 @@ pub(super) struct SearchCost {
     unpaid: u64,
     /// Tries that were charged while the clock stands still.
     charged: u64,
-    /// The rest of the budget at the start of this node.
+    /// The rest of the budget at the start of the search of this node.
     remaining: u64,
     /// The number of tries at which the clock is read next.
     read_clock_at: u64,
@@ -141,7 +141,7 @@ impl SearchCost {
         if self.unpaid < self.remaining { Ok(()) } else { Err(LimitExceeded::BudgetSpent) }
     }
 
-    /// Records the cost of such work.
+    /// Records the cost of work for which [`SearchCost::check_budget`] was called before.
     pub fn add_cost(&mut self, tries: u64) {
         self.unpaid = self.unpaid.saturating_add(tries);
     }
@@ -156,7 +156,7 @@ mod tests {
         SearchLimits::new(clock, timeout, namespace.into())
     }
 
-    /// How many tries one node gets until a limit ends them.
+    /// The number of tries on one node until a limit ends the search.
     fn tries(cost: &mut SearchCost, limits: &SearchLimits, budgets: &NamespaceBudgets) -> (u64, Option<LimitExceeded>) {
         cost.next_node(limits, budgets);
         cost.backtrack();

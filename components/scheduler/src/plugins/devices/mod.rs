@@ -1,4 +1,4 @@
-//! Which devices a claim can get on a node.
+//! Determines which devices a claim can get on a node.
 
 pub mod allocate;
 pub(super) mod device_counter;

@@ -1,7 +1,7 @@
 //! The device pools that drivers publish: which of their slices exist, for which nodes, and their flaws.
 //!
-//! A snapshot keeps the pools. A changed slice costs the work of its own pool, when that pool is next looked at.
-//! Looking at a node reads the pools of that node only.
+//! A snapshot keeps the pools. When a slice changes, only its own pool is gathered again, as soon as a node needs that
+//! pool. A search on a node reads only the pools for that node.
 
 use crate::object::device::{Counters, Device, NodeSelection, Slice};
 use crate::object::node::Node;
@@ -16,8 +16,8 @@ type PoolName = (Text, Text);
 #[derive(Debug, Default)]
 pub struct Pools {
     published: HashMap<PoolName, PublishedPool>,
-    /// For each node, the pools with slices for that node alone; under `None`, the pools with other slices. Each with
-    /// the number of such slices.
+    /// For each node, the pools with slices for that node alone; under `None`, the pools with other slices. Each pool
+    /// comes with the number of these slices.
     by_node: HashMap<Option<Text>, BTreeMap<PoolName, usize>>,
     scans: AtomicU64,
 }
@@ -88,7 +88,7 @@ impl Pools {
 
 #[cfg(test)]
 impl PartialEq for Pools {
-    /// The gathered pools follow from the slices, so only these are compared.
+    /// The gathered pools are computed from the slices, so only the slices are compared.
     fn eq(&self, other: &Pools) -> bool {
         let slices = |pools: &Pools| -> HashMap<_, _> {
             pools.published.iter().map(|(name, published)| (name.clone(), published.slices.clone())).collect()
@@ -132,12 +132,12 @@ pub struct Pool {
     pub driver: Text,
     pub name: Text,
     pub slices: Vec<Arc<Slice>>,
-    /// The indexes of the slices for each node, and of those that are not for one node alone.
+    /// The indexes of the slices for each node, and of the slices that are not for one node alone.
     by_node: HashMap<Text, Vec<usize>>,
     for_other_nodes: Vec<usize>,
     /// The shared counters that devices consume, by set.
     pub counters: HashMap<Text, Counters>,
-    /// Whether two devices have the same name. They may be on different nodes, where that does no harm.
+    /// Whether two devices have the same name. Equal names of devices on different nodes are no conflict.
     has_name_twice: bool,
     /// Whether devices consume counters that the pool does not have.
     has_invalid_counters: bool,
@@ -149,7 +149,7 @@ impl Pool {
         // Within one slice names are unique.
         let several = slices.iter().filter(|slice| !slice.devices.is_empty()).nth(1).is_some();
         let sets = || slices.iter().flat_map(|slice| &slice.counters);
-        // A driver decides how many slices, sets and devices there are, so the counters are put into a map rather than
+        // A driver decides how many slices, sets and devices there are, so the counters are looked up in a map, and not
         // searched for each device.
         let counters: HashMap<Text, Counters> = sets().cloned().collect();
         let known = |device: &Device| {
@@ -171,7 +171,7 @@ impl Pool {
         Pool { driver, name, slices, by_node, for_other_nodes, counters, has_name_twice, has_invalid_counters }
     }
 
-    /// The part of the pool that is for a node; `None`: nothing.
+    /// The part of the pool that is for a node; `None`: the node has none.
     fn on_node(&self, node: &Node) -> Option<NodePool<'_>> {
         let own = self.by_node.get(&node.name).map(Vec::as_slice).unwrap_or_default();
         let reaches = |slice: &Slice| match slice.node_selection {
@@ -180,7 +180,8 @@ impl Pool {
             }
             _ => slice.node_selection.includes(&node.name, &node.labels),
         };
-        // Counters belong to the whole pool.
+        // Counters belong to the whole pool, so slices with counters count even if their nodes do not include this
+        // node.
         let counts = |number: &usize| !self.slices[*number].counters.is_empty() || reaches(&self.slices[*number]);
         let mut numbers: Vec<usize> = own.iter().chain(&self.for_other_nodes).copied().filter(counts).collect();
         numbers.sort_unstable();
@@ -198,7 +199,7 @@ fn has_twice<'a>(mut names: impl Iterator<Item = &'a Text>) -> bool {
 /// The part of a pool that is for a node.
 pub struct NodePool<'a> {
     pub pool: &'a Pool,
-    /// The indexes of its slices for the node.
+    /// The indexes of the pool's slices for the node.
     numbers: Vec<usize>,
     pub flaw: Option<PoolFlaw>,
 }
@@ -223,7 +224,7 @@ impl<'a> NodePool<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolFlaw {
-    /// Some of its slices are missing.
+    /// Some of the pool's slices are missing.
     Incomplete,
     /// The pool contradicts itself.
     Invalid,

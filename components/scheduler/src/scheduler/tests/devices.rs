@@ -97,7 +97,7 @@ fn devices_that_are_not_ready_in_time_are_released() {
     let told = scene.take("FailedScheduling");
     assert_eq!(body(&told)["note"], "running PreBind plugin \"DynamicResources\": claim c binding timeout");
     scene.take(r#"resourceclaims.resource.k8s.io/c/status {"metadata":{"uid":"c-uid"},"status":{"allocation":null"#);
-    // Once the devices are free, the pod looks for others.
+    // Once the devices are free, the pod is tried with other devices.
     scene.apply_object(
         Kind::ResourceClaim,
         Key::new("default", "c"),

@@ -1,9 +1,9 @@
-//! When Events are written relative to orders for pods.
+//! When Events are written relative to requests for pods.
 
 use super::super::event_recorder::WAITING_BYTES_MAX;
 use super::*;
 
-/// A scheduler that has bound pods, one of which is answered; the others are under way.
+/// A scheduler that has requested the bindings of these pods; one of the requests is answered, the others are pending.
 fn busy(pods: usize) -> Scene {
     let mut scene = Scene::new();
     for number in 0..pods.div_ceil(10) {
@@ -91,7 +91,7 @@ fn waiting_events_are_bounded() {
     }
     let waiting = scene.scheduler.events.waiting.len();
     assert!((10_000..40_000).contains(&waiting), "{waiting}");
-    // The short ones that came first free less memory.
+    // The short Events that came first free less memory.
     assert!((3..12).contains(&events(scene.run())), "{}", events(&scene));
     assert!(scene.scheduler.events.waiting_bytes <= WAITING_BYTES_MAX);
     scene.scheduler.record_failure(&pod, 0, "no", scene.now);

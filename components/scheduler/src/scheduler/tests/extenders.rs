@@ -53,7 +53,7 @@ fn pods_without_extenders_do_not_wait_for_extenders() {
     scene.done("create pods/free/binding");
     let asked = |scene: &Scene| scene.shown().iter().filter(|request| request.starts_with("extender")).count();
     assert_eq!(asked(&scene), 1, "one after the other");
-    // A pod that is deleted while it waits in line is not asked about.
+    // Extenders are not called for a pod that is deleted while it waits in the queue.
     scene.apply_object(Kind::Pod, Key::new("default", "b"), Value::Null);
     let request = scene.take("extender 0 filter");
     scene.scheduler.handle_outcome(request.number, RequestOutcome::Succeeded(json!({"nodeNames": ["n"]})), scene.now);
@@ -87,7 +87,7 @@ fn urgent() -> Value {
     spec
 }
 
-/// The answer of an extender that leaves `nodes` and fails `requeue_failed`.
+/// The answer of an extender that leaves `nodes` feasible and rejects `failed`.
 fn leaves(nodes: &[&str], failed: &[&str]) -> RequestOutcome {
     let failed: holdfast_value::Map = failed.iter().map(|node| ((*node).to_owned(), json!("e says no"))).collect();
     RequestOutcome::Succeeded(json!({"nodeNames": nodes, "failedNodes": failed}))
@@ -119,8 +119,8 @@ fn extenders_get_the_nominated_node_first_and_then_all_nodes() {
         let bound = scene.done("create pods/p/binding");
         assert_eq!(body(&bound)["target"]["name"], "b");
     }
-    // The consultation may also end with the first answer; the refusal from when the node was asked about alone is then
-    // used, if there is no newer one.
+    // The nominated node is filtered alone first. If the second call, with all nodes, gives no reason for that node,
+    // the reason of the first call is used.
     let mut scene = asking(json!({}));
     scene.node("a", "4");
     scene.node("b", "4");

@@ -103,7 +103,8 @@ fn a_waiting_member_activates_the_others() {
     assert_eq!(scene.scheduler.pending_pods().unschedulable, 2);
     scene.now += 300 * SECONDS;
     scene.run();
-    // When the first gives up the node, another pod gets it and makes both others active, whatever they wait for.
+    // When the first pod gives up the node, another pod gets it and makes both waiting pods active, whatever they wait
+    // for.
     let shown = scene.shown();
     let tried = |request: &&String| {
         request.starts_with("create events.events.k8s.io/one") && request.contains("Insufficient cpu")

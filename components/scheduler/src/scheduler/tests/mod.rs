@@ -11,7 +11,7 @@ use holdfast_world::{Action, Refusal, Verb};
 
 const SECONDS: Time = crate::queue::SECOND;
 
-/// A scheduler whose orders are carried out by hand.
+/// A scheduler whose requests the test answers.
 struct Scene {
     scheduler: Scheduler,
     requests: Vec<OutgoingRequest>,
@@ -46,14 +46,14 @@ impl Scene {
         self.apply_object(Kind::Pod, Key::new("default", name), pod(name, spec));
     }
 
-    /// Tries pods until none is left, and collects the orders.
+    /// Tries pods until none is left, and collects the requests.
     fn run(&mut self) -> &mut Self {
         while self.scheduler.schedule_one(self.now) {}
         self.requests.extend(self.scheduler.take_requests(self.now));
         self
     }
 
-    /// Removes the first order whose text, `verb resource/name/subresource`, contains `text`.
+    /// Removes the first request whose text, `verb resource/name/subresource`, contains `text`.
     fn take(&mut self, text: &str) -> OutgoingRequest {
         let shown: Vec<String> = self.requests.iter().map(show).collect();
         let at = shown.iter().position(|shown| shown.contains(text));
@@ -74,7 +74,7 @@ impl Scene {
         self.run();
     }
 
-    /// Answers the first order whose text contains `text`.
+    /// Answers the first request whose text contains `text`.
     fn answer(&mut self, text: &str, answer: RequestOutcome) -> OutgoingRequest {
         let request = self.take(text);
         self.scheduler.handle_outcome(request.number, answer, self.now);
@@ -86,7 +86,7 @@ impl Scene {
         self.requests.iter().map(show).collect()
     }
 
-    /// Lets all writes of statuses succeed, also those that follow from them.
+    /// Lets all writes of statuses succeed, also the writes that follow.
     fn write_statuses(&mut self) {
         while let Some(at) = self.shown().iter().position(|request| request.contains("/status")) {
             let request = self.requests.remove(at);
@@ -95,7 +95,7 @@ impl Scene {
         }
     }
 
-    /// The condition that is being written for a pod: reason and message.
+    /// The pod's condition in the pending write: reason and message.
     fn refusal_of(&mut self, pod: &str) -> (String, String) {
         let request = self.done(&format!("patch pods/{pod}/status"));
         let condition = &body(&request)["status"]["conditions"][0];
@@ -263,7 +263,7 @@ fn a_refused_binding_frees_the_node_and_the_pod_is_tried_again() {
     scene.pod("a", asks("1"));
     scene.run();
     scene.pod("b", asks("1"));
-    // The pod changes while it is being bound: its binding cycle goes on.
+    // The pod changes while it is being bound: its binding cycle continues.
     let mut changed = pod("a", asks("1"));
     changed["metadata"]["labels"] = json!({"new": "label"});
     scene.apply_object(Kind::Pod, Key::new("default", "a"), changed);
@@ -274,7 +274,7 @@ fn a_refused_binding_frees_the_node_and_the_pod_is_tried_again() {
     scene.scheduler.handle_outcome(told.number, RequestOutcome::Succeeded(Value::Null), scene.now);
     scene.now += 2 * SECONDS;
     scene.run();
-    // Another pod has the node by now: the status says so.
+    // Another pod has the node now, which the status of this pod reports.
     assert!(scene.shown().iter().any(|request| request.starts_with("patch pods/a/status")), "{:#?}", scene.shown());
 }
 
@@ -353,7 +353,7 @@ fn victims_are_evicted_before_the_preemptor_is_tried_again() {
     scene.run();
     let nominated = scene.done("patch pods/urgent/status");
     assert_eq!(body(&nominated)["status"]["nominatedNodeName"], "n");
-    // One victim is evicted first, the other once the first is on its way.
+    // One victim is evicted first, and the other once the first is being deleted.
     let victims: Vec<String> =
         scene.shown().into_iter().filter(|request| request.contains("DisruptionTarget")).collect();
     assert_eq!(victims.len(), 1, "{victims:#?}");
@@ -368,8 +368,8 @@ fn victims_are_evicted_before_the_preemptor_is_tried_again() {
         assert_eq!(body(&event)["related"]["name"], "urgent");
         scene.apply_object(Kind::Pod, Key::new("default", &name), Value::Null);
     }
-    // When the first victim was gone the pod was tried again; the other victim, which was on its way, was not evicted
-    // twice.
+    // When the first victim was gone the pod was tried again; the other victim, which was being evicted, was not
+    // evicted twice.
     scene.done("patch pods/urgent/status");
     assert!(scene.shown().iter().all(|request| !request.contains("DisruptionTarget")), "{:#?}", scene.shown());
     scene.now += 2 * SECONDS;
