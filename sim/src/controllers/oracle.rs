@@ -112,8 +112,8 @@ impl Watch {
         } else if !is_observed(owner) {
             *least = (*least).min(wanted);
         } else if in_step {
-            // A pod that is ready, but that the controller does not know to be ready, does not count and may be
-            // deleted.
+            // The controller may delete a ready pod that it does not yet know to be ready, so such a pod does not
+            // count.
             *least = (*least).max(available.min(known).min(wanted));
         }
         let least = *least;
@@ -150,7 +150,8 @@ impl Watch {
         if pod["status"]["phase"] == "Succeeded" {
             self.succeeded.entry(job.to_owned()).or_default().insert(uid(pod).to_owned());
         }
-        // A pod that is being deleted counts as failed for a controller that does not know yet that it has succeeded.
+        // For a controller that does not know yet that a pod has succeeded, a pod that is being deleted counts as
+        // failed.
         if is_gone || is_leaving(pod) || pod["status"]["phase"] == "Failed" {
             self.ended.entry(job.to_owned()).or_default().insert(uid(pod).to_owned());
         }
@@ -292,7 +293,7 @@ fn is_in_step(cluster: &Cluster, set: &Value) -> bool {
     active as i64 == number(&set["spec"]["replicas"], 1)
 }
 
-/// Whether a Deployment with several ReplicaSets has another size than the one by which these were last scaled.
+/// Whether the size of a Deployment with several ReplicaSets differs from the size for which these were last scaled.
 fn is_resized(cluster: &Cluster, owner: &Value) -> bool {
     let wanted = number(&owner["spec"]["replicas"], 1).to_string();
     let sets = cluster.controlled("replicasets", uid(owner)).filter(|set| set["spec"]["replicas"] != 0);
