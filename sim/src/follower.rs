@@ -39,7 +39,7 @@ pub struct Follower {
     opened: u64,
     /// The objects that the watcher knows.
     held: BTreeMap<String, u64>,
-    /// Events that a server sent before it crashed, and that are not processed yet.
+    /// Events that a server sent before it crashed and that this watcher has not processed yet.
     last_words: Vec<Delivery>,
     /// How the watch ended before the server crashed.
     ended: Option<Fault>,

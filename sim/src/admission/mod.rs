@@ -32,7 +32,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// The namespace that webhooks select, and one that they do not.
+/// Webhooks select the namespace `WATCHED`, and not the namespace `CALM`.
 const WATCHED: &str = "watched";
 const CALM: &str = "calm";
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];

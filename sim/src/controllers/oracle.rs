@@ -21,14 +21,15 @@ const ORPHAN: &str = "orphan";
 pub struct Watch {
     /// Whether only controllers and evictions remove pods.
     calm: bool,
-    /// Whether controllers learn the results of their actions. One that does not may create a pod twice.
+    /// Whether controllers learn the results of all their actions. A controller that misses one may create a pod twice.
     exact: bool,
-    /// Whether two managers have acted at the same time: both may have created a pod for the same try of a Job.
+    /// Whether two managers have acted at the same time. Both may then have created a pod for the same attempt of a
+    /// Job.
     doubted: bool,
     /// The maximum number of pods of each owner: the maximum of the newest spec and of earlier ones until a controller
     /// has acted on it.
     most: BTreeMap<String, i64>,
-    /// The minimum number of available pods since a controller has acted on the spec that asks for them.
+    /// For each owner, the minimum number of available pods since a controller has acted on the current spec.
     least: BTreeMap<String, i64>,
     succeeded: BTreeMap<String, BTreeSet<String>>,
     ended: BTreeMap<String, BTreeSet<String>>,
@@ -107,7 +108,8 @@ impl Watch {
         let available = pods.into_iter().filter(|pod| is_available(pod)).count() as i64;
         let least = self.least.entry(uid(owner).to_owned()).or_insert(0);
         if is_resized(cluster, owner) {
-            // Each ReplicaSet is scaled in proportion, regardless of which of its pods are available.
+            // A Deployment that was resized scales each ReplicaSet in proportion, regardless of which pods are
+            // available.
             *least = 0;
         } else if !is_observed(owner) {
             *least = (*least).min(wanted);

@@ -362,7 +362,8 @@ impl World {
         ensure(size.bytes > most, || format!("{} bytes are not too many, and {oldest} is let go", size.bytes))
     }
 
-    /// A reader asks for a state not older than a version that may not exist yet, or checks whether it does by now.
+    /// A reader requests a state not older than a version that may not exist yet, or checks whether that version exists
+    /// now.
     fn wait_for_version(&mut self) -> Verdict {
         if self.waiting.len() < 2 {
             self.commands += 1;
