@@ -68,7 +68,7 @@ async fn acknowledged_writes_survive_kill_9() {
     println!("{ROUNDS} kills, {answers} acknowledged writes, none lost; ready in {first:?} to {last:?}");
 }
 
-/// Creates, replaces and deletes its own objects until the server is gone.
+/// Creates, replaces and deletes its own objects until the server no longer answers.
 async fn write(client: Client, writer: usize, round: u64, mut ledger: Ledger, stop: Arc<AtomicBool>) -> Ledger {
     let api: Api<ConfigMap> = Api::default_namespaced(client);
     let mut serial = 0;

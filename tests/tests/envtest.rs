@@ -132,7 +132,7 @@ async fn who_finalizes_a_namespace_finds_it() {
     let admin = plane.admin();
     let path = format!("{NAMESPACES}/shop");
 
-    // As suites do: get, remove the finalizer, put; and not at once.
+    // Finalizes a namespace as suites do: gets it, some time after its deletion, removes the finalizer and puts it.
     create_namespace(&admin, "shop").await;
     delete_namespace(&admin, "shop").await;
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -142,7 +142,7 @@ async fn who_finalizes_a_namespace_finds_it() {
     admin.send(Method::PUT, &format!("{path}/finalize"), JSON, namespace.to_string()).await.expect(200);
     admin.get(&path).await.refused(404, "NotFound");
 
-    // Or without reading it: by the name alone.
+    // Finalizes a namespace by its name alone, without reading it.
     create_namespace(&admin, "shop").await;
     delete_namespace(&admin, "shop").await;
     let bare = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}, "spec": {}});

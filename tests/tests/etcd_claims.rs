@@ -212,8 +212,8 @@ async fn what_a_neighbour_has_taken_is_not_given_out() {
     assert!(!neighbour.addresses().values().any(|(name, _)| name == "none"));
 }
 
-/// Everything that a Service has is encrypted where a configuration says so, and read from a neighbour that does so
-/// too.
+/// If a configuration says so, a Service and the records of its address and ports are encrypted, and the records of a
+/// neighbour that encrypts them too can be read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn encrypted_addresses_and_ports_are_given_out_once_too() {
     let (etcd, folder) = (Cluster::single(), Folder::new());
@@ -246,7 +246,7 @@ async fn encrypted_addresses_and_ports_are_given_out_once_too() {
         assert!(raw.starts_with(b"k8s:enc:aesgcm:v1:k:"), "{key}: {}", raw.escape_ascii());
     }
     server.stop();
-    // A restart knows them, and gives back what goes.
+    // After a restart the server knows the address and ports, and releases those of deleted Services.
     let server = Server::start(&folder.join("data"), &options);
     let wire = Wire::admin(&server);
     let why = make(&wire, "other", &json!({"clusterIP": address})).await.expect_err("own has it");
