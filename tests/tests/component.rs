@@ -316,7 +316,7 @@ async fn certificates_go_by_the_name_that_is_asked_for() {
     assert_eq!(shown("ignored.test").await, None, "the names that are given count, not those of the certificate");
     let old = Wire { tls: ONLY_OLD, server_name: "localhost".into(), ..wire.clone() };
     assert!(old.connect().await.is_err(), "it speaks TLS 1.3 alone");
-    // With certificates from options it does not create one of its own.
+    // With certificates from options, the scheduler does not create one of its own.
     assert!(!Path::new(&scheduler.folder).join("kube-scheduler.crt").exists());
 }
 

@@ -108,7 +108,7 @@ async fn twenty_suites_run_side_by_side() {
     }
 }
 
-/// etcd's options decide whether anything is kept.
+/// etcd's options decide whether objects outlive the control plane.
 #[tokio::test]
 async fn a_suite_starts_again_in_its_folder() {
     let (cache, folder) = (Folder::new(), Folder::new());
@@ -214,7 +214,7 @@ fn a_folder_for_assets_is_made_or_refused() {
     std::fs::write(theirs.join("kube-apiserver"), "theirs").expect("written");
     fails(envtest(&theirs), &["kube-apiserver is there and no link", "--assets-dir"]);
     assert_eq!(std::fs::read_to_string(theirs.join("kube-apiserver")).expect("text"), "theirs");
-    // A file is in the way.
+    // A file has the name of a folder in the path.
     fails(envtest(&theirs.join("kube-apiserver/assets")), &["make the folder of assets", "kube-apiserver/assets"]);
     let nowhere = Command::new(binary()).arg("envtest").env_remove("HOME").env_remove("XDG_CACHE_HOME").output();
     fails(nowhere.expect("run holdfast"), &["--assets-dir"]);

@@ -166,7 +166,7 @@ async fn values_that_kubernetes_has_encrypted_are_read_and_written_anew_with_the
         assert!(raw.starts_with(b"k8s:enc:aesgcm:v1:key2:"), "{name}");
     }
     server.stop();
-    // With only that key: on a folder that has read the old values, and on an empty folder.
+    // The newest key alone suffices, on a folder that has read the old values and on an empty folder.
     let option = place.configured(&[("secrets", provider("aesgcm", &[2]))]);
     for data in ["one", "two"] {
         let server = place.start(data, &[&option]);
@@ -404,8 +404,8 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
         assert!(parts.iter().all(|part| told.contains(part)), "{told}");
     };
     let check = async |admin: &Wire| {
-        // As in Kubernetes, a value that is no object gives an error without a reason, and one without a key an
-        // internal error.
+        // As in Kubernetes, a value that is no object gives an error without a reason, and a value whose key is missing
+        // gives an internal error.
         let (broken, lost) = (at("configmaps/a/broken"), at("configmaps/b/sealed"));
         failed(admin.get(&format!("{}/broken", maps("a"))).await, "", &[&broken, "unexpected end of JSON input"]);
         let words = ["Internal error occurred: unable to transform key", &lost, "no configuration says how to"];
@@ -639,7 +639,7 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
         assert_eq!(why["message"], expected);
     }
     admin.get(&format!("{MAPS}/fine")).await.expect(200);
-    // Such a deletion needs a verb of its own beside `delete`.
+    // A deletion with the option needs another verb in addition to `delete`.
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
     let role = |verbs: &[&str]| {
         json!({"metadata": {"name": "deleter"},
@@ -661,7 +661,7 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
     let expected =
         "configmaps \"broken\" is forbidden: not permitted to do \"unsafe-delete-ignore-read-errors\", reason: ";
     assert!(why["message"].as_str().is_some_and(|message| message.starts_with(expected)), "{why}");
-    // Admission sees the deletion.
+    // Admission policies apply to a deletion with the option.
     let policy = json!({"metadata": {"name": "keep"}, "spec": {"matchConstraints": {"resourceRules": [{"apiGroups": [""],
         "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["configmaps"]}]},
         "validations": [{"expression": "request.name != 'broken'", "message": "it is to be kept"}]}});

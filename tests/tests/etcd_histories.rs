@@ -58,7 +58,7 @@ struct World {
 /// The history of one round.
 #[derive(Default)]
 struct History {
-    /// By object name.
+    /// The operations on each object, by its name.
     operations: Mutex<BTreeMap<String, Vec<Operation>>>,
     watches: Mutex<Vec<Watch>>,
 }

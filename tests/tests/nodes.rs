@@ -729,7 +729,7 @@ async fn requests_are_passed_on_to_nodes_pods_and_services() {
     let status = admin.get(path).await.refused(503, "ServiceUnavailable");
     let message = status["message"].as_str().unwrap();
     assert!(message.starts_with("error trying to reach service: dial tcp"), "{message}");
-    // A pod without a port is asked on port 80, where nothing listens.
+    // For a pod without a port, the proxy connects to port 80, where nothing listens.
     admin.get(&format!("{PODS}/web/proxy/")).await.expect(503);
 }
 
@@ -787,7 +787,7 @@ async fn proxies_lead_to_nodes() {
         let mut socket = cluster.websocket(&format!("{PODS}/web/portforward?ports=7"), "v4.channel.k8s.io").await;
         socket.send(Message::Binary(b"\0hi"[..].into())).await.expect("sent");
         while socket.next().await.expect("open").expect("no fault").into_data() != b"\0HI"[..] {}
-        // A client that leaves has no connection to the node left.
+        // When a client disconnects, its connection to the node is closed, too.
         let path = format!("{PODS}/quiet/log?follow=true");
         let mut follow = cluster.admin.open(Method::GET, &path, &[], Default::default()).await.expect("an answer");
         follow.body_mut().frame().await.expect("a line").expect("no fault");
@@ -799,7 +799,7 @@ async fn proxies_lead_to_nodes() {
     }
 }
 
-/// If either end vanishes, no connection is left.
+/// If either end vanishes, the server closes the connections between them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_that_last_leave_nothing_behind() {
     leaves_nothing_behind(200, 40).await;
@@ -829,7 +829,7 @@ async fn leaves_nothing_behind(follows_count: usize, commands_count: usize) {
         }
         for protocol in ["v5.channel.k8s.io", "v4.channel.k8s.io"].into_iter().cycle().take(commands_count) {
             let path = format!("{PODS}/web/exec?command=cat&stdin=true&stdout=true");
-            // From another user: one user may have only half of all connections to nodes.
+            // Another user sends this request, because one user may have only half of all connections to nodes.
             let other = [("impersonate-user", "other"), ("impersonate-group", "system:masters")];
             let mut command = cluster.websocket_with(&path, protocol, &other).await;
             command.send(Message::Binary(b"\0hi"[..].into())).await.expect("sent");

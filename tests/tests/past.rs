@@ -148,7 +148,7 @@ async fn the_view(admin: &Wire, told: &Told) {
     }
     admin.get(&format!("/at/{}{FERRIES}", told.maps)).await.expect(404);
     admin.get(&at("/version")).await.expect(200);
-    // In the view its own version is the newest.
+    // In the view, the view's own version is the newest.
     let list = admin.get(&at(&format!("{MAPS}?resourceVersion={}", told.maps))).await.expect(200).json();
     assert_eq!(version(&list), told.ferry);
     let list = admin.get(&at(&format!("{MAPS}?resourceVersion={}&resourceVersionMatch=Exact", told.maps))).await;

@@ -146,7 +146,8 @@ async fn objects_are_put_back() {
     let now = admin.get(&format!("{DEPLOYMENTS}/web")).await.expect(200).json();
     assert_eq!((&now["status"], &now["metadata"]["ownerReferences"]), (&status["status"], &Value::Null));
 
-    // An immutable object gives the server's message; with force it is created again.
+    // The restore of an immutable object fails with the server's message. With `--force` the object is deleted and
+    // created again.
     let mut fixed = map("fixed", "one");
     fixed["immutable"] = true.into();
     let first = version(&admin.post(MAPS, &fixed).await.expect(201).json()).to_string();
@@ -173,7 +174,7 @@ async fn objects_are_put_back() {
         fails(on(arguments), parts);
     }
 
-    // The same command on the folder: refused while the server runs, and with the same result after that.
+    // The same command on the folder is refused while the server runs, and has the same result after that.
     let data = text_of(folder.path());
     fails(holdfast(["restore", "cm", "a", "--to", &one_text, "--data-dir", &data]), &["is in use by", "--kubeconfig"]);
     server.stop();
@@ -258,7 +259,7 @@ async fn events_are_undone() {
     fails(undo(9_999_999, &[]), &["is in the future"]);
     server.stop();
 
-    // On the closed folder.
+    // Undoes changes on the folder, without a server.
     let data = text_of(folder.path());
     let outcome = told(holdfast(["undo", &deleted.to_string(), "--data-dir", &data, "-o", "json"]));
     assert_eq!(outcome["event"], "created");
