@@ -1,7 +1,7 @@
 //! The four controllers of Kubernetes' cloud controller manager as pure plans, and a simulated cloud.
 //!
-//! Calls to a cloud are data ([`holdfast_world::cloud`]). A plan that needs an answer contains calls and no steps; after
-//! the answer has arrived, its controller plans the key again. Nothing is deleted while its state is in doubt: a
+//! Calls to a cloud are data ([`holdfast_world::cloud`]). A plan that needs an answer contains calls and no steps;
+//! after the answer has arrived, its controller plans the key again. Nothing is deleted while its state is in doubt: a
 //! resource stays if the cloud has no information about it or does not answer.
 
 pub mod lifecycle;

@@ -376,7 +376,7 @@ async fn a_client_that_says_goodbye_is_answered() {
 
 #[tokio::test]
 async fn what_was_sent_before_the_other_side_left_is_read() {
-    // More than is held here at a time.
+    // These are more pieces than are buffered at a time.
     const PIECES: usize = 60;
     for (protocol, says_goodbye) in
         [("v4.channel.k8s.io", true), ("v4.channel.k8s.io", false), ("v5.channel.k8s.io", false)]

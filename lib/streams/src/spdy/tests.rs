@@ -205,7 +205,7 @@ async fn more_streams_than_allowed_are_refused() {
 
 #[tokio::test]
 async fn what_was_sent_before_the_other_side_left_is_read() {
-    // More than is held here at a time.
+    // These are more pieces than are buffered at a time.
     const PIECES: usize = 60;
     let (near, far) = duplex(1 << 20);
     let (server, mut incoming) = Spdy::server(far, Limits::default());
