@@ -1,5 +1,5 @@
-//! Health checks of followed files. A check fails while a file on disk is not valid: the server goes on with the
-//! content it read before, but could not start with the file.
+//! Health checks of files that the server reads again while it runs. A check fails while a file on disk is not valid:
+//! the server continues with the content that it read before, but could not start with the file.
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use holdfast_edge::Trouble;

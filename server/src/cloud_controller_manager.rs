@@ -99,7 +99,7 @@ pub struct Args {
     component: ComponentArgs,
     #[command(flatten)]
     settled: Settled<settled::CloudControllerManager>,
-    // Values are accepted only where nothing depends on them.
+    // Options that have no effect here. A value that would need an effect is refused.
     #[command(flatten)]
     _settled: Settled<settled::Component>,
     #[command(flatten)]

@@ -69,10 +69,10 @@ pub struct Components {
     nodes: u32,
     node_template: holdfast_nodes::Template,
     scheduling: Configuration,
-    /// The listener of the simulated nodes. The server that starts first takes it; its forks have none.
+    /// The listener of the simulated nodes. The server that starts first uses it; its forks have none.
     listening: Arc<Mutex<Option<Listening>>>,
-    /// The cluster's cloud. The server that starts first takes it; its forks are clusters of their own, and would
-    /// delete resources in the cloud that they do not know.
+    /// The cluster's cloud. The server that starts first uses it. Its forks are separate clusters, and would delete
+    /// resources in the cloud that they do not know.
     cloud: Arc<Mutex<Option<ChosenCloud>>>,
     /// How many bytes a second the components may write in one namespace.
     bytes_a_second: u64,

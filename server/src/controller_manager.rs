@@ -21,7 +21,7 @@ pub struct Args {
     controllers: controllers::Args,
     #[command(flatten)]
     component: ComponentArgs,
-    // Values are accepted only where nothing depends on them.
+    // Options that have no effect here. A value that would need an effect is refused.
     #[command(flatten)]
     _settled: Settled<settled::Component>,
 }

@@ -1,5 +1,5 @@
-//! Leader election between servers on one etcd, for work that only one of them may do: as between processes of
-//! kube-controller-manager, the server that holds a Lease does it.
+//! Leader election between servers on one etcd, for work that only one of them may do. The server that holds a Lease
+//! does the work, as with several processes of kube-controller-manager.
 
 use clap::ArgAction;
 use holdfast_component::api::Api;
@@ -125,7 +125,7 @@ impl Elections {
                 let _ = ends.wait_for(|ends| *ends).await;
             };
             match election.lead(work(), end).await {
-                // The server goes on serving, and may lead again.
+                // The server continues to serve, and may lead again.
                 Outcome::Lost => {}
                 Outcome::Done(()) | Outcome::Stopped => return,
             }

@@ -29,7 +29,7 @@ pub struct EncryptionArgs {
 }
 
 impl EncryptionArgs {
-    /// The transformers of values, and the configuration file to follow, if it is to be followed.
+    /// The encryption of values, and the configuration file, if the server must read it again when it changes.
     pub fn live(&self, gates: &ApiGates) -> Result<(Arc<Live>, Option<Follow>)> {
         let follows = self.encryption_provider_config_automatic_reload;
         let Some(file) = &self.config.encryption_provider_config else {

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// A difference that lasts longer than this is not a write in progress.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Repairs once per interval, while `is_first` says that this server does.
+/// Repairs once per interval, while `is_first` is true.
 pub async fn run(service: Arc<Service>, claims: Arc<Allocations>, is_first: Arc<AtomicBool>, interval: Duration) {
     let mut leaks = Leaks::default();
     // After this pause the server knows which server repairs.

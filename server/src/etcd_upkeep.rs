@@ -38,7 +38,7 @@ pub struct Upkeep {
     began: Instant,
     claims: Option<Arc<Allocations>>,
     strays: Option<Arc<Strays>>,
-    /// Whether this server repairs: of the running servers, the one with the first address does.
+    /// Whether this server repairs. Among the running servers, the server with the first address does.
     is_first: Arc<AtomicBool>,
 }
 
@@ -192,7 +192,7 @@ async fn each(interval: Duration, work: impl Fn() + Send + Sync + 'static) {
 fn label(keys: &Keys, key: &[u8]) -> (String, String) {
     let path = std::str::from_utf8(key).ok().and_then(|key| key.strip_prefix(keys.root())).unwrap_or_default();
     let slashes = path.match_indices('/').map(|(at, _)| at);
-    // A kind's place in storage has one path segment or two.
+    // The storage path of a kind has one or two segments.
     let place = slashes.take(2).filter_map(|end| registry().by_storage(&path[..end])).last();
     if let Some(kind) = place {
         let kind = registry().get(kind);
@@ -222,7 +222,7 @@ impl HealthCheck for Check {
             Turn::Ask(asked) => asked,
         };
         let (probe, etcd, keys) = (self.probe.clone(), self.etcd.clone(), self.keys.clone());
-        // The check goes on even if its caller disconnects. Later callers get its outcome.
+        // The check continues even if its caller disconnects. Later callers receive its outcome.
         let answered = tokio::spawn(async move {
             let timeout = probe.timeout();
             let asking = tokio::task::spawn_blocking(move || health::ask(etcd.as_ref(), &keys));

@@ -358,7 +358,7 @@ pub fn normalized(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     arguments.map(normalize).collect()
 }
 
-/// Removes path and text options with an empty value: scripts pass them so to mean the default.
+/// Removes path and text options with an empty value, because scripts pass empty values to mean the default.
 pub fn without_empty(arguments: Vec<OsString>, command: &Command) -> Vec<OsString> {
     let is_optional = |name: &str| {
         let arg = command.get_arguments().find(|arg| arg.get_long() == Some(name));

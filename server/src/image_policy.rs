@@ -1,4 +1,4 @@
-//! The webhook of ImagePolicyWebhook: asks it about images, and caches its answers as long as its configuration allows.
+//! The webhook of ImagePolicyWebhook. Its answers about images are cached as long as its configuration allows.
 
 use anyhow::{Result, anyhow};
 use async_trait::async_trait;

@@ -54,16 +54,17 @@ impl InsideFeed {
         InsideFeed { engine, named, extra_kinds, is_shown: true, taps: Vec::new(), shown, by_kind, revision: 0 }
     }
 
-    /// Starts at a new snapshot: news of all objects.
+    /// Starts at a new snapshot, and returns news of all objects.
     fn begin(&mut self) -> Vec<News> {
         self.taps = self.engine.all().map(|engine| Tap::new(engine)).collect();
-        // Changes that it has already come from the taps again, and are skipped by version.
+        // The taps deliver again some changes that the snapshot already has; these are skipped by version.
         let begin = self.engine.snapshot();
         let mut news = self.compare(&begin);
         let known: Vec<Resource> = self.shown.keys().cloned().collect();
         news.retain(|news| matches!(news, News::Dropped(_) | News::Served(_)));
         news.extend(known.iter().filter_map(|resource| self.all_of(&begin, resource)));
-        // The objects of a kind in another log were reported with the version of that log.
+        // The objects of a kind in another log were reported with the version of that log, so this concerns only the
+        // main log.
         news.extend(self.reached(&self.engine, begin.offset));
         news.push(News::Complete);
         news

@@ -130,7 +130,7 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
     let mut parts: Vec<Apart> = Vec::with_capacity(overrides.len());
     for ((one, (transactions, tells_progress)), etcd) in overrides.into_iter().zip(upkeep.others()) {
         let folder = args.data_dir().join(OVERRIDES).join(one.folder());
-        // The reserve on the disk is that of the main log.
+        // Only the main log has a reserve on the disk.
         let local = Arc::new(RocksLog::open_with(&folder, Durability::Unsynced, Reserve::Bytes(0))?);
         let kinds = Kinds::Only(one.places());
         let of_override = Parts { etcd, local, kinds, transactions, claims: None, tells_progress, ..main.clone() };

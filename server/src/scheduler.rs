@@ -83,7 +83,7 @@ pub struct Args {
     lock_object_namespace: Option<String>,
     #[command(flatten)]
     component: ComponentArgs,
-    // Values are accepted only where nothing depends on them.
+    // Options that have no effect here. A value that would need an effect is refused.
     #[command(flatten)]
     _settled: Settled<settled::Component>,
     #[command(flatten)]
@@ -152,8 +152,8 @@ fn dumps() -> Result<Arc<Notify>> {
     Ok(dump)
 }
 
-/// The work of a scheduler: follows the cluster from the start, or only from leading on if it shall wait until then,
-/// and schedules pods while the future is polled.
+/// The work of a scheduler. It follows the cluster from the start, or only once it leads if the configuration delays
+/// this, and it schedules pods while the future is polled.
 fn work(
     configuration: Configuration,
     component: &Component,
@@ -327,8 +327,8 @@ fn election(election: &LeaderElection) -> ElectionSettings {
     }
 }
 
-/// Where to serve without TLS: as the options say, or as a configuration file of an old version says, which may name
-/// one address for health and one for metrics. Each address serves both.
+/// Where to serve without TLS, from the options or from a configuration file of an old version. Such a file may name
+/// one address for health and another for metrics; each address serves both.
 fn insecure_places(args: &Args, configuration: &Configuration) -> Vec<(IpAddr, u16)> {
     if args.insecure.port.is_some() || args.insecure.address.is_some() {
         return args.insecure.place(INSECURE_PORT).into_iter().collect();

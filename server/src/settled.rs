@@ -1,7 +1,7 @@
 //! Options that have only one possible effect in Holdfast, or none.
 //!
-//! Such an option is accepted with every value under which the server does what the value asks for, and refused with
-//! any other. Options of what Kubernetes has removed are in [`removed`](crate::removed).
+//! Such an option is accepted with every value whose meaning the server fulfils, and refused with any other value.
+//! Options of features that Kubernetes has removed are in [`removed`](crate::removed).
 
 use crate::offered::read_minor;
 use clap::builder::ValueParser;

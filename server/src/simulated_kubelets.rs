@@ -101,9 +101,9 @@ impl Listening {
 }
 
 impl Ready {
-    /// Lets the API server in this process reach its nodes, which name this port.
+    /// Lets the API server in this process reach its nodes, whose Node objects have this port.
     pub fn introduce(&self, simulated: &Simulated, port: u16) {
-        // The API server must not keep a server that uses the API server itself.
+        // This server uses the API server, so a strong reference to it from there would be a cycle.
         let server = Arc::downgrade(&self.server);
         let caller = Arc::new(authenticated(User::new(CALLER, &[PRIVILEGED_GROUP])));
         let accept = move |socket| {

@@ -15,8 +15,8 @@ use holdfast_core::authz::chain::Mode;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// Admission plug-ins that are off if their controllers do not run: nothing creates the default ServiceAccounts, so
-/// pods must do without; and nothing removes the finalizer that protects storage in use.
+/// Admission plug-ins that are off if their controllers do not run. Then nothing creates the default ServiceAccounts
+/// that pods would need, and nothing removes the finalizer that protects storage in use.
 const WITHOUT_CONTROLLERS: &[&str] = &["ServiceAccount", "StorageObjectInUseProtection"];
 /// The default limit of forks in memory.
 const FORKS_MAX: u32 = 1024;

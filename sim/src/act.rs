@@ -87,7 +87,7 @@ pub enum Act {
     Release {
         version: Option<u64>,
     },
-    /// The server reports why an object's deletion does not go on.
+    /// The server reports why the deletion of an object does not continue.
     Tell {
         version: Option<u64>,
     },
@@ -132,8 +132,8 @@ impl Edit {
         })
     }
 
-    /// Makes the edit directly in a document, where `patch` expresses it as a patch. `AddFinalizer` and `DropFinalizer`
-    /// change nothing here.
+    /// Applies the edit directly to a document; `patch` expresses the same edit as a patch. `AddFinalizer` and
+    /// `DropFinalizer` change nothing here.
     pub fn make(&self, document: &mut Value) {
         let put = |place: &mut Value, key: &str, value: &Option<String>| match (place.as_object_mut(), value) {
             (Some(map), Some(value)) => drop(map.insert(key.to_owned(), json!(value))),

@@ -28,7 +28,7 @@ impl SimulatedClock {
         SimulatedClock { inner: Mutex::new(Inner { now_ms: START_MS, seed, stamps: 0 }) }
     }
 
-    /// Sets the step whose seed the stamps are derived from.
+    /// Sets the step from whose seed stamps are derived.
     pub fn enter(&self, seed: u64) {
         let mut inner = self.lock();
         inner.seed = seed;
@@ -60,7 +60,7 @@ impl Clock for SimulatedClock {
         Stamp { time, seed: step_seed(inner.seed, inner.stamps) }
     }
 
-    /// Never ends: the simulation has no timeouts; the order of steps decides how long something takes.
+    /// Never ends. The simulation has no timeouts; the order of steps decides how long an operation takes.
     fn sleep(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(std::future::pending())
     }

@@ -236,7 +236,7 @@ pub fn account(plan: &Plan, failure: &Failure, shrinks: bool) -> String {
     let (steps, failure) = shrink(plan, failure, Instant::now() + SHRINK_TIME);
     let report = simulate(&Plan { only: Some(steps.clone()), trace: true, ..plan.clone() });
     told += &format!("  {} of {} steps are enough for: {}\n", steps.len(), plan.steps, failure.why);
-    // Lines of step 0 are left out, because it is the same for all seeds.
+    // The trace of step 0 is omitted, because it is the same for all seeds.
     let lines = report.trace.iter().filter(|line| !line.starts_with("    0 "));
     lines.for_each(|line| told += &format!("    {line}\n"));
     told + &format!("  rerun: {again} --only {} --trace", list(&steps))

@@ -1,7 +1,7 @@
 //! Counts what has happened in a simulation: accepted commands, faults, points of crashes.
 //!
-//! Something that never happens is never tested, however many seeds pass. So everything that the simulation is meant to
-//! exercise leaves a mark, and a test demands that the seeds of every run leave all marks.
+//! A case that never happens is never tested, however many seeds pass. So every case that the simulation must exercise
+//! leaves a mark, and a test demands that the seeds of every run together leave all marks.
 
 use crate::act::{Act, Edit, PatchFormat};
 use crate::pick::Pick;
@@ -108,7 +108,8 @@ pub fn take() -> Coverage {
     SEEN.take()
 }
 
-/// Marks an accepted command. `changed`: whether it made an event, and whether that was the object's first.
+/// Marks an accepted command. `changed` is `None` if the command made no event; otherwise it says whether the event was
+/// the first of the object.
 pub fn saw_accepted(order: &Order, changed: Option<bool>) {
     let options = &order.request.options;
     if options.dry_run {

@@ -80,7 +80,7 @@ impl Variant {
     }
 }
 
-/// A short text for a definition's spec.
+/// A short text that identifies the spec of a definition.
 pub fn fingerprint(spec: &Value) -> String {
     let versions = spec["versions"].as_array().into_iter().flatten().map(|version| {
         let stored = if version["storage"] == true { "*" } else { "" };
@@ -125,7 +125,7 @@ pub fn managed<'a>(law: Option<Law>, object: &'a Value) -> Cow<'a, Value> {
     let mut object = object.clone();
     if let Some(entries) = object["metadata"]["managedFields"].as_array_mut() {
         entries.retain(served);
-        // An entry without fields is kept as well.
+        // The core also keeps an entry without fields.
         entries.push(json!({"fieldsV1": {}}));
     }
     Cow::Owned(object)

@@ -139,7 +139,7 @@ impl Disk {
         self.lock().first = Some(records);
     }
 
-    /// Whether another server may append what was decided on this version.
+    /// Whether another server may append a decision made on this version.
     pub fn is_at(&self, offset: Offset) -> bool {
         let inner = self.lock();
         !inner.broken && inner.first.is_none() && inner.records.len() as u64 == offset.0
@@ -206,7 +206,7 @@ fn frames(batch: &[Record]) -> Vec<u8> {
     bytes
 }
 
-/// The first and the last event of a batch.
+/// The offsets of the first and last event of a batch.
 fn extent(batch: &[Record]) -> (u64, u64) {
     (batch.first().map_or(0, |record| record.offset), batch.last().map_or(0, |record| record.offset))
 }
@@ -240,7 +240,7 @@ fn batch_at(bytes: &[u8], at: usize, torn_too: bool) -> Option<(Vec<Record>, usi
 }
 
 impl Inner {
-    /// Reads on from the proven part, cuts an incomplete batch, and syncs the rest.
+    /// Reads the file from the end of the proven part, cuts an incomplete batch, and syncs the rest.
     fn reread(&mut self, torn_too: bool) {
         let (mut end, count) = self.proven;
         let before = self.records.len();
@@ -259,7 +259,7 @@ impl Inner {
         }
         self.records.truncate(count + found.len());
         for (at, record) in found.into_iter().enumerate() {
-            // The log may have forgotten known records since they were added.
+            // The records before `before` are already indexed, and the log may have forgotten some of them since.
             if count + at >= before {
                 self.push(record);
             }
@@ -313,7 +313,7 @@ impl Inner {
         }
     }
 
-    /// The last of the events up to a version, unless it deleted the object or was forgotten.
+    /// The newest of the events up to a version, unless that event deleted the object or was forgotten.
     fn newest(&self, offsets: &[u64], at: Offset) -> Option<Offset> {
         let found = offsets.partition_point(|offset| *offset <= at.0).checked_sub(1)?;
         self.at(offsets[found]).filter(|record| !record.is_delete()).map(Record::offset)

@@ -52,7 +52,7 @@ impl File {
             let (from, to) = match dice.below(4) {
                 0 => (0, 0),
                 1 | 2 => (0, PAGE_BYTES),
-                // Torn from either end: disks promise no order within a page.
+                // A page may be torn from either end: disks promise no order within a page.
                 _ => {
                     let at = SECTOR_BYTES * dice.below(PAGE_BYTES / SECTOR_BYTES);
                     if dice.chance(70) { (0, at) } else { (at, PAGE_BYTES) }

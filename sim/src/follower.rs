@@ -39,9 +39,9 @@ pub struct Follower {
     opened: u64,
     /// The objects that the watcher knows.
     held: BTreeMap<String, u64>,
-    /// Events that a server sent before it crashed, and that are not processed yet.
+    /// Events that a server sent before it crashed and that this watcher has not processed yet.
     last_words: Vec<Delivery>,
-    /// How the watch ended before that crash.
+    /// How the watch ended before the server crashed.
     ended: Option<Fault>,
 }
 
@@ -94,8 +94,8 @@ impl Follower {
         (self.blank, self.position) = (false, offset);
     }
 
-    /// A watch that ends at a past version, from its beginning or from some version before it. `None` if the kind did
-    /// not exist then, or not for this user.
+    /// A watch that ends at a past version. It begins at the start, or at an earlier version. `None` if the kind did
+    /// not exist then, or this user may not watch it.
     pub fn of_past(dice: &mut Dice, sight: Sight, at: u64) -> Result<Result<Option<Follower>, Refusal>, String> {
         let mut follower = Follower::new(dice);
         let from = if dice.chance(50) {
@@ -158,7 +158,8 @@ impl Follower {
                 Ok(true)
             }
             Err(refusal) if self.explains(sight, Verb::Watch, from, &refusal)? => {
-                // If its version belongs to an earlier namespace, it must list the present one.
+                // The version may belong to an earlier namespace of the same name; then the watcher must list the
+                // current one.
                 self.blank |= matches!(refusal, Refusal::Expired { .. });
                 Ok(false)
             }
@@ -265,7 +266,7 @@ impl Follower {
                 Ok(Some(delivery)) => {
                     self.take(twin, &delivery).map_err(|why| self.blame(&why))?;
                     later += usize::from(self.position > self.opened && self.initial.is_none());
-                    // There were more events than the queue holds, so some came from the log.
+                    // The watch sent more events than its queue holds, so some of them came from the log.
                     if later == QUEUE_EVENTS + 1 {
                         saw(Mark::WatchFellBehind);
                     }
@@ -332,7 +333,7 @@ impl Follower {
         };
         if let Some(left) = next.left {
             let shown = delivery.event.shown(ChangeType::Deleted).document();
-            // The object left the selection: the event has its last selected state, with the event's version.
+            // The object left the selection: the event carries its last selected state and the version of the event.
             let mut last = left.document.clone();
             last["metadata"]["resourceVersion"] = offset.to_string().into();
             if shown != last {
@@ -358,7 +359,7 @@ impl Follower {
         Ok(())
     }
 
-    /// The events from its position to `to` that concern this watcher.
+    /// The events between the watcher's position and `to` that concern this watcher.
     fn expected<'a>(&self, twin: &'a Twin, to: u64) -> impl Iterator<Item = ExpectedEvent<'a>> + use<'a> {
         let (storage, pick) = (self.sort.storage(), self.pick);
         twin.of_storage(storage, self.position, to).filter_map(move |version| {

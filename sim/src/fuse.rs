@@ -1,8 +1,9 @@
 //! Crashes the server in the middle of a commit, at the moment when it wakes a waiter.
 //!
-//! The steps of the writer's commit can be observed by whom it wakes: watchers while events are delivered, waiters for
-//! commits after all deliveries, clients when they are answered. A fuse is the waker of these. A fuse that is not lit
-//! checks that all durable events can be read at that moment, as any woken reader must find.
+//! Wakers make the steps of a commit observable: watchers wake while events are delivered, waiters for commits after
+//! all deliveries, and clients when they are answered. A fuse is the waker of all of them. A lit fuse crashes the
+//! server when it is woken. A fuse that is not lit checks that all durable events can be read at that moment, because a
+//! woken reader must find them.
 
 use crate::disk::die;
 use holdfast_engine::Engine;
@@ -46,7 +47,7 @@ impl Fuse {
         *self.watched() = GuardedEngine { engine: Arc::downgrade(engine), early: None };
     }
 
-    /// The fuse that was woken too early, and why.
+    /// Why a fuse was woken too early, if one was.
     pub fn early(&self) -> Option<String> {
         self.watched().early.take()
     }

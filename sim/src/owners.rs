@@ -1,4 +1,5 @@
-//! The manager of each field, read naively from `managedFields`, and the effect of server-side apply on it.
+//! Reads the manager of each field from `managedFields` in a naive way, and predicts the effect of server-side apply on
+//! the managers.
 
 use crate::shape::Shape;
 use holdfast_value::Value;
@@ -114,7 +115,7 @@ pub fn conflicts(document: &Value, fields: &BTreeMap<Field, Value>, manager: &st
     fields.iter().filter(taken).map(|(field, _)| *field).collect()
 }
 
-/// Sets the applied fields, and removes those that the manager has applied before and now leaves out, unless another
+/// Sets the applied fields. Removes the fields that the manager has applied before and now omits, unless another
 /// manager owns them too.
 pub fn applied(shape: Shape, document: &Value, fields: &BTreeMap<Field, Value>, manager: &str) -> Shape {
     let mut after = set(shape, fields);
@@ -126,8 +127,8 @@ pub fn applied(shape: Shape, document: &Value, fields: &BTreeMap<Field, Value>, 
     after
 }
 
-/// As in Kubernetes, fields without a manager may be removed together with fields that the applier withdraws from the
-/// same map. This happens if a definition drops the version in which they were set.
+/// As in Kubernetes, fields without a manager may be removed together with fields that the applier removes from the
+/// same map. Fields lose their manager when a definition drops the version in which they were set.
 pub fn without_unowned(expected: Shape, found: &Shape, document: &Value) -> Shape {
     FIELDS.into_iter().chain([Field::Note("origin")]).fold(expected, |expected, field| {
         let is_gone = with(found.clone(), field, None) == *found;
@@ -155,7 +156,7 @@ pub fn check(
             () if found != old => vec![writer],
             () => before.map(|before| field.owners(before)).unwrap_or_default(),
         };
-        // A default that was filled in belongs to no manager, or to the one that removed the former value.
+        // A default value has no manager, or the manager that removed the former value.
         if found != old && owners.is_empty() && applied.is_some_and(|fields| !fields.contains_key(&field)) {
             continue;
         }

@@ -46,7 +46,7 @@ pub fn check_whole(dice: &mut Dice, sight: Sight) -> Verdict {
     }
 }
 
-/// Checks that a time means the version before the first later event.
+/// Checks that a time names the version before the first event that is later than the time.
 pub fn check_time(dice: &mut Dice, sight: Sight) -> Verdict {
     let Sight { twin, now_ms, .. } = sight;
     let newest = sight.newest();
@@ -88,7 +88,7 @@ fn found_unpublished(twin: &Twin, newest: u64) -> bool {
     twin.last() > newest
 }
 
-/// Whether a time means this version. If the clock was set back, several versions may be right.
+/// Checks that a time names this version. If the clock was set back, several versions may be right.
 pub fn is_moment(twin: &Twin, time_ms: i64, found: u64) -> Verdict {
     let later = |version: &Version| version.record.time_ms > time_ms;
     let events = || (1..=twin.last()).filter_map(|offset| twin.event(offset));
@@ -101,7 +101,8 @@ pub fn is_moment(twin: &Twin, time_ms: i64, found: u64) -> Verdict {
     if in_order {
         return ensure(found == expected, || format!("it is said to be {found}, and is {expected}"));
     }
-    // After a jump there may be several versions that are followed by a later event: it must be one of them.
+    // If the clock was set back, several versions may have a later event after them: the found version must be one of
+    // them.
     let next = twin.event(found + 1).filter(|version| !twin.may_be_gone(version));
     ensure(next.is_none_or(later), || format!("it is said to be {found}, and the event after it is no later"))
 }

@@ -1,4 +1,5 @@
-//! Simulated readers: long lists, page by page while the world goes on; and gets of current and past versions.
+//! Simulated readers. They read long lists page by page while the world changes, and get current and past versions of
+//! objects.
 
 use crate::coverage::{Mark, saw};
 use crate::custom;
@@ -21,7 +22,7 @@ use holdfast_service::{Call, Listed, Reply, Service, Shown};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The minimum time, in simulated milliseconds, for which a continue token or a version to list at is valid.
+/// The minimum time, in simulated milliseconds, for which a continue token or an exact version of a list is valid.
 const LIFETIME_MS: i64 = 5 * 60 * 1000;
 
 /// The part of the world that readers use.
@@ -42,7 +43,7 @@ impl Sight<'_> {
     }
 }
 
-/// A read with all properties that decide about the user's right to it.
+/// A read with all properties on which the user's right to it depends.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
     pub user: &'a Arc<User>,
@@ -74,7 +75,7 @@ impl Reading<'_> {
         ensure(!self.is_hidden(sight), || format!("{} is shown what others held before", self.user.name))
     }
 
-    /// Whether the user's rights explain the refusal; an error if they should have led to another one.
+    /// Whether the user's rights explain the refusal. Returns an error if they require a different refusal.
     pub fn explains(&self, sight: Sight, refusal: &Refusal) -> Result<bool, String> {
         match refusal {
             Refusal::Forbidden { .. } => {
@@ -105,7 +106,7 @@ pub struct Lister {
     sort: Sort,
     pick: Pick,
     limit: u64,
-    /// The version to list at, if not the newest.
+    /// The exact version to list, if not the newest.
     exact: Option<u64>,
     /// The version of the first page.
     offset: u64,
@@ -196,7 +197,7 @@ impl Lister {
             return Err(self.blame(&format!("a page of {} at {}", page.entries.len(), page.offset)));
         }
         for entry in &page.entries {
-            // The object is identified by its version; its bytes must be those of the event.
+            // The object is identified by its version; its bytes must equal the bytes of the event.
             let Some(version) = twin.event(entry.offset.0) else {
                 return Err(self.blame(&format!("it shows version {}, which there is not", entry.offset)));
             };
@@ -254,7 +255,7 @@ pub fn past(dice: &mut Dice, newest: u64) -> u64 {
     newest.saturating_sub(back as u64).max(1)
 }
 
-/// Whether a version was replaced so long ago that a list which began at it may have expired.
+/// Whether a version was replaced so long ago that a list at it may have expired.
 fn is_old(twin: &Twin, asked: u64, now_ms: i64) -> bool {
     let age = twin.event(asked + 1).map_or(0, |version| now_ms - version.record.time_ms);
     age >= LIFETIME_MS - 1000
@@ -388,7 +389,7 @@ fn check_bytes(expected: Option<&Version>, entry: &Entry) -> Verdict {
     })
 }
 
-/// An object of a list must be the stored one; a custom object is shown as its definition says.
+/// An object in a list must equal the stored object; a custom object is shown as its definition requires.
 fn check_shown(twin: &Twin, (kind, offset): (&Kind, u64), sort: Sort, entry: &Entry, key: &str) -> Verdict {
     let expected = twin.version_at(sort.storage(), key, offset);
     let blame = |why: String| format!("{sort:?} {key} as of {offset}: {why}");

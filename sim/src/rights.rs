@@ -20,7 +20,7 @@ const ADMIN: &str = "sim";
 const AUDITOR: &str = "auditor";
 const OWNERS: [&str; 3] = ["owner-a", "owner-b", "owner-c"];
 
-/// The administrator, who may do everything because of roles, and is in no privileged group.
+/// The administrator. Roles allow this user everything; the user is in no privileged group.
 pub fn admin() -> Arc<User> {
     users()[0].clone()
 }
@@ -67,7 +67,7 @@ pub fn may(twin: &Twin, user: &User, verb: Verb, namespace: &str, offset: u64) -
     user.name != AUDITOR || !verb.is_mutating()
 }
 
-/// The namespace in which a request is authorized: a namespace counts as being in itself.
+/// The namespace in which a request is authorized. A request for a Namespace object is authorized in that namespace.
 pub fn namespace_of(sort: Sort, request: &Request) -> &str {
     if sort == Sort::Namespace { request.name() } else { request.namespace().unwrap_or("") }
 }
@@ -81,7 +81,7 @@ pub fn is_hidden(twin: &Twin, user: &User, namespace: &str, asked: u64, newest: 
     let place = (Sort::Namespace.storage().to_owned(), namespace.to_owned());
     let versions = twin.versions_within(&place, 0, newest);
     match versions.iter().rposition(Option::is_none) {
-        // Before its first creation it did not exist, like everything else.
+        // Before the first creation of the namespace nothing existed that could be hidden.
         None | Some(0) => false,
         Some(at) => versions.get(at + 1).copied().flatten().is_none_or(|first| asked < first.offset),
     }

@@ -21,8 +21,8 @@ pub const QUEUE_EVENTS: usize = 4;
 
 /// The capacity of the writer's queue: more than simulated clients ever send, including the janitor.
 const QUEUE_COMMANDS: usize = 256;
-/// The maximum number of requests in progress. It is low, so that some requests are refused. Half of the places are
-/// open to all users.
+/// The maximum number of requests in progress. It is low, so some requests are refused. All users may use half of the
+/// places.
 pub const PLACES: u32 = 8;
 
 pub struct Server {
@@ -31,7 +31,7 @@ pub struct Server {
     pub service: Arc<Service>,
     pub writer: Writer,
     queue: Receiver<Input>,
-    /// Runs the tasks that the engine spawns, on this thread and only when told to.
+    /// Runs the tasks that the engine spawns, on this thread and only within `drive`.
     runtime: OnceCell<Runtime>,
 }
 
@@ -63,7 +63,7 @@ impl Server {
         RUNTIME.get_or_init(|| build().unwrap_or_else(|error| panic!("no runtime: {error}")))
     }
 
-    /// Polls a future that spawns others, and runs these as far as they get.
+    /// Polls a future, and runs the tasks that it spawns until none can continue.
     pub fn drive<T>(&self, future: &mut (dyn Future<Output = T> + Unpin)) -> Poll<T> {
         let build = || tokio::runtime::Builder::new_current_thread().build();
         let runtime = self.runtime.get_or_init(|| build().unwrap_or_else(|error| panic!("no runtime: {error}")));

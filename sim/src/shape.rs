@@ -152,7 +152,7 @@ impl Shape {
         self.finalizers.is_empty() && self.grace == 0 && !self.held
     }
 
-    /// Whether the object is a pod that runs on a node. Only then it has a grace period.
+    /// Whether the object is a pod that runs on a node. Only such a pod has a grace period.
     pub fn is_running(&self, sort: Sort) -> bool {
         sort == Sort::Pod && self.node.is_some() && !matches!(self.status.as_deref(), Some("Succeeded" | "Failed"))
     }

@@ -4,7 +4,7 @@ use crate::run::{Failure, Plan};
 use crate::simulate::simulate;
 use std::time::Instant;
 
-/// How a failure is recognized: the start of its oracle's message, without values.
+/// The start of the oracle's message without values, by which two failures count as the same.
 pub fn signature(failure: &Failure) -> String {
     let line = failure.why.lines().next().unwrap_or_default();
     let line = line.split(['{', '[', '(', '"']).next().unwrap_or_default();
@@ -12,7 +12,7 @@ pub fn signature(failure: &Failure) -> String {
     line.split(' ').filter(plain).take(8).collect::<Vec<_>>().join(" ")
 }
 
-/// The smallest set of steps found until the deadline that fails in the same way, and its failure.
+/// The smallest set of steps, found before the deadline, that fails in the same way, and its failure.
 pub fn shrink(plan: &Plan, failure: &Failure, deadline: Instant) -> (Vec<u32>, Failure) {
     let wanted = signature(failure);
     let fails = |steps: &[u32]| {
@@ -26,7 +26,7 @@ pub fn shrink(plan: &Plan, failure: &Failure, deadline: Instant) -> (Vec<u32>, F
     steps.retain(|step| *step <= last);
     let mut failure = match fails(&steps) {
         Some(failure) => failure,
-        // Later steps matter, too: the end of the simulation, or what leads to it.
+        // The failure needs later steps too: the end of the simulation, or the steps that lead to it.
         None => {
             steps = plan.only.clone().unwrap_or_else(all);
             failure.clone()

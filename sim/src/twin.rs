@@ -20,7 +20,7 @@ pub struct Twin {
     /// The events of each request.
     by_request: BTreeMap<String, Vec<u64>>,
     uids: BTreeSet<String>,
-    /// The version up to which the log may have forgotten replaced versions.
+    /// The log may have forgotten versions that were replaced up to this version.
     pub forgotten: u64,
 }
 
@@ -128,7 +128,8 @@ impl Twin {
         self.at(storage, u64::MAX)
     }
 
-    /// Whether an event may have been forgotten: it was replaced by the point of forgetting, or it is a deletion.
+    /// Whether the log may have forgotten an event: an event up to `forgotten` replaced it, or it is itself a deletion
+    /// up to `forgotten`.
     pub fn may_be_gone(&self, version: &Version) -> bool {
         let offsets = self.offsets(&version.record.resource, &version.record.key);
         let next = offsets.get(offsets.partition_point(|offset| *offset <= version.offset));

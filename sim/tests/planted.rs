@@ -19,7 +19,7 @@ fn scheduling(seed: u64) -> Plan {
     Plan { scene: Scene::Scheduling, steps: 400, ..Plan::new(seed) }
 }
 
-/// Bugs that show only with two managers at work are rare: the search ends with the first seed that shows one.
+/// Bugs that show only with two managers at work are rare. The search ends at the first seed that shows the bug.
 const CONTROLLERS_SEEDS: u64 = 1000;
 
 fn controllers(seed: u64) -> Plan {
@@ -31,7 +31,7 @@ fn every_planted_bug_is_found() {
     let mut unseen = Vec::new();
     for bug in Bug::ALL.into_iter().filter(|bug| !Bug::SHARED.contains(bug)) {
         plant(Some(bug));
-        // Clients' view of webhooks is simulated in a world of its own.
+        // The bugs that clients of webhooks see are found in the simulation of admission.
         let plans: Box<dyn Iterator<Item = Plan>> = match bug {
             Bug::WebhookUnasked | Bug::ChangesUntold => Box::new((1..=ADMISSION_SEEDS).map(admission)),
             _ => Box::new((1..=SEEDS).map(Plan::new)),

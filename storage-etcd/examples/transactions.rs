@@ -1,5 +1,5 @@
-//! How many transactions a second one client makes, each creating one key: `transactions URL COUNT BYTES`. There are 32
-//! in flight. `scripts/bench-etcd.py` compares the result with the rate that servers reach.
+//! Measures how many transactions per second one client makes, each creating one key: `transactions URL COUNT BYTES`.
+//! 32 transactions are in flight. `scripts/bench-etcd.py` compares the result with the rate that servers reach.
 
 use bytes::Bytes;
 use holdfast_storage_etcd::client::{Compare, Etcd, Expected, Operation, Txn};

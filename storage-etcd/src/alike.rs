@@ -1,6 +1,6 @@
-//! Options that must be the same on all servers of one etcd, and keys for encryption, with which each must be able to
-//! read the others' values. Each server writes them to etcd under a lease, and does not start while a running server
-//! has different ones.
+//! Options that must be the same on all servers of one etcd, and encryption keys, with which each server must be able
+//! to read the values of the others. Each server writes its own to etcd under a lease, and does not start while a
+//! running server has different ones.
 
 use crate::client::{self, Etcd, Fault, Operation, Range, Transactions};
 use crate::leases::Leases;
@@ -17,10 +17,10 @@ use std::time::Duration;
 const LEASE: Duration = Duration::from_secs(15);
 /// How often each server renews its options.
 pub const RENEWED_EACH: Duration = Duration::from_secs(5);
-/// An error shows this many characters of another server's values at most.
+/// The maximum number of characters of another server's values that an error shows.
 const SHOWN_MAX: usize = 200;
 
-/// Compares this server's options with those that other servers wrote.
+/// Compares this server's options with the options of other servers.
 pub struct Alike {
     etcd: Arc<dyn Etcd>,
     key: Bytes,
@@ -65,8 +65,8 @@ impl Alike {
         Ok(value.to_string().into())
     }
 
-    /// The options that differ from a running server's, each with that server and its value; and the resources that one
-    /// of the two servers encrypts with a key that the other does not have.
+    /// The options that differ from those of a running server, each with that server and its value, and the resources
+    /// that one of the two servers encrypts with a key that the other does not have.
     pub fn differences(&self) -> Result<Vec<String>, Fault> {
         let found = self.etcd.range(&Range::of(self.all.clone()))?.found;
         let mut differences = Vec::new();
@@ -89,8 +89,8 @@ impl Alike {
         Ok(differences)
     }
 
-    /// Writes this server's options again, and returns the differences that were not reported before. They arise when
-    /// another server starts at the same time or reads its encryption configuration again.
+    /// Writes this server's options again, and returns the differences that were not reported before. New differences
+    /// arise when another server starts at the same time, or reads its encryption configuration again.
     pub fn renew(&self, now: Duration) -> Result<Vec<String>, Fault> {
         self.tell(now)?;
         let differences: BTreeSet<String> = self.differences()?.into_iter().collect();
@@ -113,7 +113,7 @@ impl Alike {
         }
     }
 
-    /// Deletes this server's options when it ends.
+    /// Deletes this server's options. Called when the server ends.
     pub fn withdraw(&self) -> Result<(), Fault> {
         match self.revision()? {
             0 => Ok(()),
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(same.differences(), Ok(Vec::new()));
         let expected = "--service-cluster-ip-range=b, and the server at 10.0.0.1 has a";
         assert_eq!(other.differences(), Ok(vec![expected.to_owned()]));
-        // After 16 seconds its lease has expired.
+        // After 16 seconds the lease of the server has expired.
         model.advance(16);
         assert_eq!(other.differences(), Ok(Vec::new()));
         one.tell(Duration::from_secs(16)).expect("told");

@@ -1,5 +1,5 @@
-//! Addresses and node ports in a commit: they are reserved before the Services are written, and released if a Service
-//! could not be written or no longer has them.
+//! Addresses and node ports in a commit. They are reserved before the Services are written. They are released if a
+//! Service could not be written, or no longer has them.
 
 use crate::claims::{Address, Share, Taking};
 use crate::client::{self, Range};
@@ -72,7 +72,7 @@ impl EtcdLog {
     }
 
     /// Releases addresses and node ports that Services no longer have, and those reserved for Services that were not
-    /// written. If a release fails, the repair of addresses and node ports makes up for it later.
+    /// written. If a release fails, the repair of addresses and node ports releases them later.
     pub(crate) fn settle_shares(&self, going: &[Going], records: &[Record]) -> u64 {
         let (mut addresses, mut ports) = (Vec::new(), BTreeSet::new());
         for decision in going {
@@ -104,7 +104,7 @@ impl EtcdLog {
         })
     }
 
-    /// Notes the addresses and node ports reserved for a Service whose write has an unknown outcome.
+    /// Records the addresses and node ports reserved for a Service whose write has an unknown outcome.
     fn remember(&self, decision: &Going, taking: &Taking, records: &[Record]) {
         let record = &records[decision.decision.records.start];
         if taking.got.is_empty() || record.is_delete() {
@@ -116,8 +116,8 @@ impl EtcdLog {
         self.shared.unsure().push(Unsure { key, value, holder, got });
     }
 
-    /// Called once the outcome of all writes is certain: releases the addresses and node ports of Services that were
-    /// not written.
+    /// Releases the addresses and node ports of Services that were not written. Called once the outcome of all writes
+    /// is certain.
     pub(crate) fn free_unwritten(&self) {
         let unsure = std::mem::take(&mut *self.shared.unsure());
         for unsure in unsure {

@@ -1,6 +1,6 @@
-//! Reserves addresses and node ports of Services like every API server on the store: one IPAddress object per address,
-//! created before the Service and deleted after it, and one bitmap of all node ports. An address or port that another
-//! server has reserved is refused, whether that server is Holdfast or kube-apiserver.
+//! Reserves addresses and node ports of Services in the same way as every API server on the store: one IPAddress object
+//! per address, created before the Service and deleted after it, and one bitmap of all node ports. A request for an
+//! address or port that another server has reserved is refused, whether that server is Holdfast or kube-apiserver.
 
 use crate::client::{self, Etcd, Fault, KeyValue, Operation, Range, Txn};
 use crate::transaction::plain;
@@ -18,15 +18,15 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The maximum number of tries to change the bitmap. A try fails only if another server has changed the bitmap since
-/// this one read it.
+/// The maximum number of attempts to change the bitmap. An attempt fails only if another server has changed the bitmap
+/// since this server read it.
 const TRIES_MAX: usize = 64;
 
 /// Reserves and frees addresses and node ports in a store.
 pub struct Allocations {
     etcd: Arc<dyn Etcd>,
     keys: Keys,
-    /// The form in which objects are stored, and the release that determines their API versions.
+    /// The encoding of stored objects, and the release that determines their API versions.
     storing: (Media, u32),
     /// The first and the last node port.
     range: (u16, u16),
@@ -79,7 +79,7 @@ impl Share {
 /// The addresses and node ports that a decision reserves and releases.
 #[derive(Debug)]
 pub struct Taking {
-    /// One of the decision's claims. A refusal names it.
+    /// One of the decision's claims, which a refusal names.
     pub claim: Arc<str>,
     /// The Service that reserves or releases.
     pub holder: AddressOwner,
@@ -90,14 +90,14 @@ pub struct Taking {
     pub got: Share,
 }
 
-/// The outcome of a request for an address.
+/// The outcome of an attempt to reserve an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// The address was reserved for the Service at this revision.
     Made(u64),
     /// The Service already had the address.
     Had,
-    /// The address belongs to another object. etcd was at this revision.
+    /// The address belongs to another object. This was etcd's revision at that time.
     Taken(u64),
 }
 
@@ -122,7 +122,7 @@ impl Allocations {
         self.bitmap().ports.as_ref().is_some_and(|ports| ports.has(port))
     }
 
-    /// Notes a value of the bitmap and its revision. `None`: the bitmap was deleted.
+    /// Records a value of the bitmap and its revision. `None`: the bitmap was deleted.
     pub fn note_ports(&self, revision: u64, value: Option<&[u8]>) {
         let mut bitmap = self.bitmap();
         if bitmap.revision > revision {
@@ -169,13 +169,14 @@ impl Allocations {
         read_holder(key, &plain).map_err(|fault| Fault::Refused(fault.to_string()))
     }
 
-    /// Reserves the node ports of several Services. A Service gets all of its ports, or none if one of them is taken.
-    /// Returns for each Service whether it got them.
+    /// Reserves the node ports of several Services. A Service gets all of its ports, or none if one of them is
+    /// reserved. Returns for each Service whether it got its ports.
     pub fn take_ports(&self, wanted: &[&BTreeSet<u16>]) -> Result<Vec<bool>, Fault> {
         let mut granted = self.change_ports(true, |ports| grant(ports, wanted))?;
         let missed: Vec<usize> = (0..wanted.len()).filter(|nth| !granted[*nth]).collect();
         if !missed.is_empty() {
-            // Another server may have freed the ports since this server read the bitmap, so the bitmap is read again.
+            // Another server may have released the ports since this server read the bitmap, so the bitmap is read
+            // again.
             let again: Vec<&BTreeSet<u16>> = missed.iter().map(|nth| wanted[*nth]).collect();
             let answers = self.change_ports(false, |ports| grant(ports, &again))?;
             missed.into_iter().zip(answers).for_each(|(nth, is_granted)| granted[nth] = is_granted);
@@ -183,7 +184,7 @@ impl Allocations {
         Ok(granted)
     }
 
-    /// Marks the ports in `taken` as reserved and those in `free` as free, regardless of the present bitmap.
+    /// Marks the ports in `taken` as reserved and the ports in `free` as free, whatever the current bitmap says.
     pub fn mend_ports(&self, taken: &BTreeSet<u16>, free: &BTreeSet<u16>) -> Result<(), Fault> {
         let mend = |ports: &mut Ports| {
             taken.iter().for_each(|port| _ = ports.set(*port, true));
@@ -193,7 +194,7 @@ impl Allocations {
     }
 
     /// Changes the bitmap, and creates it if there is none. If another server was faster, the change is repeated on the
-    /// new bitmap. With `is_known`, the first try starts from this server's copy.
+    /// new bitmap. If `is_known` is true, the first attempt starts from this server's copy.
     fn change_ports<T>(&self, is_known: bool, change: impl Fn(&mut Ports) -> T) -> Result<T, Fault> {
         let key = self.ports_key();
         let mut asked = {
@@ -224,8 +225,8 @@ impl Allocations {
                 }
                 Ok(decided) if !decided.found.is_empty() => asked = Some(self.read(decided.found.first())?),
                 Ok(_) => {}
-                // The outcome is unknown, so the next round reads the bitmap. If the write did happen, its ports look
-                // reserved by another server; the repair frees them later.
+                // The outcome is unknown, so the next attempt reads the bitmap. If the write did happen, its ports look
+                // as if another server had reserved them; the repair frees them later.
                 Err(Fault::Unknown(_)) => {}
                 Err(fault) => return Err(fault),
             }
@@ -281,14 +282,14 @@ impl Allocations {
         if is_own {
             return Ok(Address::Made(found.mod_revision));
         }
-        // An object that cannot be read is in no server's state. A retry would not find it either, so this is an error.
+        // No server serves an object that it cannot read. A retry would not find it either, so this is an error.
         Ok(match self.holder(&String::from_utf8_lossy(&key), &found.value)? {
             Some(holder) if holder == *wants => Address::Had,
             _ => Address::Taken(answer.header.revision),
         })
     }
 
-    /// Releases addresses, except those that another Service has been given in the meantime. Returns etcd's revision
+    /// Releases addresses, except addresses that another Service has received in the meantime. Returns etcd's revision
     /// after the deletions.
     pub fn free_addresses(&self, given_back: &[(&str, &AddressOwner)]) -> Result<u64, Fault> {
         let (mut through, mut txns) = (0, Vec::new());
@@ -350,8 +351,8 @@ mod tests {
         assert_eq!(one.take_ports(&[&ports[0], &ports[1], &ports[2]]), Ok(vec![true, false, true]));
         assert_eq!(other.take_ports(&[&ports[1], &set(&[30004])]), Ok(vec![false, true]));
         assert!(other.has_port(30001) && other.has_port(30004) && !one.has_port(30004));
-        // The bitmap is read again when ports seem to be reserved, so this server need not follow other servers'
-        // changes.
+        // If ports seem to be reserved, the bitmap is read again, so this server need not follow the changes of other
+        // servers.
         other.mend_ports(&set(&[]), &set(&[30001, 30002])).expect("freed");
         assert_eq!(one.take_ports(&[&ports[1]]), Ok(vec![true]));
         assert_eq!(one.take_ports(&[&set(&[30004])]), Ok(vec![false]));

@@ -11,8 +11,8 @@ pub trait Etcd: Send + Sync + 'static {
     /// Reads keys, in byte order. The read is linearizable unless it names a revision.
     fn range(&self, asked: &Range) -> Result<Ranged, Fault>;
 
-    /// Like [`Self::range`], without blocking: `done` is called once, from any thread, and must not block. A client
-    /// that is closed drops `done`.
+    /// Like [`Self::range`], without blocking: `done` is called once, from any thread, and must not block. If the
+    /// client is closed, it drops `done`.
     fn range_later(&self, asked: &Range, done: Callback<Ranged>) {
         done(self.range(asked));
     }
@@ -33,12 +33,13 @@ pub trait Etcd: Send + Sync + 'static {
     fn status(&self) -> Vec<(String, Result<Status, Fault>)>;
 }
 
-/// Takes the answer of a call that does not block.
+/// Receives the answer of a call that does not block.
 pub type Callback<T> = Box<dyn FnOnce(Result<T, Fault>) + Send>;
 
 /// A stream of events.
 pub trait Watch: Send {
-    /// The next events, in whole revisions; `None` if none came within `patience`. After a fault the watch has ended.
+    /// The next events, in whole revisions; `None` if no event arrived within `patience`. After a fault the watch has
+    /// ended.
     fn next(&mut self, patience: Duration) -> Result<Option<Watched>, Fault>;
 
     /// Asks etcd to send the watch's progress soon, in an answer without events.
@@ -54,7 +55,7 @@ pub struct Header {
     pub term: u64,
 }
 
-/// One key if `to` is empty, else the range of keys from `from` up to but not including `to`.
+/// One key if `to` is empty; otherwise the range of keys from `from` up to but not including `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
     pub from: Bytes,
@@ -203,7 +204,7 @@ pub struct Decided {
     pub found: Vec<KeyValue>,
 }
 
-/// Events in order, in whole revisions. Without events: the watch's progress.
+/// Events in order, in whole revisions. If there are none, the header reports the watch's progress.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Watched {
     pub header: Header,
@@ -236,7 +237,7 @@ pub struct Status {
     /// The id of the leader; zero if there is none.
     pub leader: u64,
     pub is_learner: bool,
-    /// Alarms, in the member's words.
+    /// Alarms, in the wording of the member.
     pub errors: Vec<String>,
 }
 

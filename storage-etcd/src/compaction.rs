@@ -10,7 +10,7 @@ use bytes::Bytes;
 /// The key. It is outside of all prefixes, so all clusters on one etcd share it.
 pub const COMPACT_REV_KEY: &str = "compact_rev_key";
 
-/// One server's state. It is not kept when the process ends.
+/// The state of one server. It is lost when the process ends.
 #[derive(Debug, Default)]
 pub struct Compactor {
     /// The key's version when it was last read.

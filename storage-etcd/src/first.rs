@@ -1,10 +1,10 @@
-//! Values that the first server of a cluster writes and all others read, such as the secret that they share.
+//! Values that the first server of a cluster writes and all other servers read, such as the secret that they share.
 
 use crate::client::{Compare, Etcd, Expected, Fault, Keys, Operation, Range, Transactions, Txn};
 use crate::places::{Kinds, Places};
 use bytes::Bytes;
 
-/// The maximum number of tries of writing a value or reading another server's.
+/// The maximum number of attempts to write a value or to read the value of another server.
 const TRIES_MAX: usize = 10;
 
 /// A value that all servers of a cluster share. The first server writes it.
@@ -20,7 +20,7 @@ impl<'e> Cluster<'e> {
     }
 
     pub fn key(&self) -> &str {
-        // The key is made from text.
+        // The key is made from a string, so it is valid UTF-8.
         std::str::from_utf8(&self.key).unwrap_or_default()
     }
 
@@ -36,7 +36,7 @@ impl<'e> Cluster<'e> {
 }
 
 /// The value of a key. Writes `own` if the key does not exist. If several servers write at once, one succeeds and all
-/// read its value.
+/// of them read its value.
 pub(crate) fn agree(etcd: &dyn Etcd, key: &Bytes, own: Bytes) -> Result<Bytes, Fault> {
     for _ in 0..TRIES_MAX {
         if let Some(found) = read(etcd, key)? {

@@ -1,11 +1,11 @@
-//! Limits how often health checks ask etcd, regardless of the number of callers.
+//! Limits how often health checks send a request to etcd, regardless of the number of callers.
 
 use crate::client::{self, Etcd, Fault, Range, What};
 use holdfast_core::etcd::Keys;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A health check. It asks etcd at most twice per timeout; further callers get the last answer.
+/// A health check. It sends at most two requests to etcd per timeout; further callers receive the last answer.
 #[derive(Debug)]
 pub struct Probe {
     timeout: Duration,
@@ -14,9 +14,9 @@ pub struct Probe {
 
 #[derive(Debug)]
 struct State {
-    /// When etcd was last asked.
+    /// The time of the last request to etcd.
     asked: Option<Duration>,
-    /// When the newest answer was requested.
+    /// The time of the request that has the newest answer.
     answered: Option<Duration>,
     last: Result<(), String>,
 }
@@ -24,9 +24,9 @@ struct State {
 /// The caller's next step.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Ask etcd, and pass the outcome with this time to [`Probe::answer`].
+    /// Send a request to etcd, and pass the outcome with this time to [`Probe::answer`].
     Ask(Duration),
-    /// The last outcome: etcd was asked just now, or is being asked.
+    /// The last outcome. A request was sent to etcd recently, or is in progress.
     Known(Result<(), String>),
 }
 
@@ -37,7 +37,7 @@ impl Probe {
         Probe { timeout, state: Mutex::new(State { asked: None, answered: None, last }) }
     }
 
-    /// The timeout of asking etcd.
+    /// The timeout of the request to etcd.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -52,7 +52,7 @@ impl Probe {
         Turn::Ask(now)
     }
 
-    /// Records the outcome of a question sent at `asked`, unless the outcome of a later one is known.
+    /// Records the outcome of a request sent at `asked`, unless the outcome of a later one is known.
     pub fn answer(&self, asked: Duration, outcome: Result<(), String>) {
         let mut state = self.lock();
         if state.answered.is_none_or(|answered| answered <= asked) {

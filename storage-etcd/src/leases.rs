@@ -33,7 +33,7 @@ impl Leases {
         let longer = self.reuse.min(ttl / REUSE_PART);
         if let Some(current) = &mut self.current {
             let is_long_enough = now + ttl < current.ends;
-            // This lease was granted for objects with a longer life, and would keep this one too long.
+            // This lease was granted for objects with a longer life, and would keep this object too long.
             let is_too_long = now + ttl + longer < current.ends;
             if is_long_enough && !is_too_long && current.objects < OBJECTS_MAX {
                 current.objects += 1;
@@ -46,8 +46,8 @@ impl Leases {
         Ok(granted.id)
     }
 
-    /// Forgets a lease that etcd does not know: it was revoked by hand, or the store was replaced. The next object gets
-    /// a new one.
+    /// Drops a lease that etcd does not have: it was revoked by hand, or the store was replaced. The next object gets a
+    /// new lease.
     pub fn forget(&mut self, id: u64) {
         self.current.take_if(|current| current.id == id);
     }

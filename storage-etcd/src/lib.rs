@@ -1,9 +1,9 @@
-//! The log on etcd, which many servers share with each other and with kube-apiserver.
+//! The log on etcd. Many servers share it with each other and with kube-apiserver.
 //!
 //! Start at [`EtcdLog`]. [`client`] defines the requests to etcd, and [`grpc`] sends them; [`local`] is each server's
-//! own log of etcd's events. [`compaction`], [`leases`] and [`servers`] are tasks that all servers on one etcd share;
-//! [`health`] checks whether etcd answers, and [`releases`] lists the bugs of its releases. [`migrate`] moves objects
-//! between data folders and etcd. This crate handles keys, records and bytes. A kind gives its place in storage as
+//! own log of etcd's events. [`compaction`], [`leases`] and [`servers`] are tasks that all servers on one etcd share.
+//! [`health`] checks whether etcd answers, and [`releases`] lists the bugs of etcd's releases. [`migrate`] moves
+//! objects between data folders and etcd. This crate handles keys, records and bytes. A kind gives its storage path as
 //! data, and `holdfast_core::etcd` converts the values.
 
 pub mod alike;

@@ -1,4 +1,5 @@
-//! A server's log of etcd's events, on its own disk. A restart reads it, and it keeps history that etcd has compacted.
+//! A server's log of etcd's events, on its own disk. A restart reads this log. It also has history that etcd has
+//! compacted.
 
 use holdfast_core::event::Offset;
 use holdfast_engine::{Fault, Log};
@@ -17,7 +18,7 @@ pub trait Local: Log {
     fn begin_at(&self, version: Offset) -> Result<(), Fault>;
 }
 
-/// The etcd from which a local log gets its events, and how far it has copied them.
+/// The etcd from which a local log receives its events, and the revision up to which it has copied them.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Source {
     /// The id of etcd's cluster; zero at first.
@@ -28,7 +29,7 @@ pub struct Source {
     /// The log has all events up to this revision.
     #[prost(uint64, tag = "3")]
     pub through: u64,
-    /// Whether the log was being filled from a read of all objects, and may have only some of them.
+    /// Whether the log is being filled from a read of all objects, and may have only some of them.
     #[prost(bool, tag = "4")]
     pub is_partial: bool,
     /// Whether etcd has values that could not be read. The log has no events for them, so the next start looks for
@@ -42,7 +43,7 @@ pub struct Source {
     /// etcd, because their kinds may have been in another etcd.
     #[prost(uint64, tag = "10")]
     pub same_kinds_after: u64,
-    /// The [epoch](crate::places::Places::epoch) of etcd that the log has events of.
+    /// The [epoch](crate::places::Places::epoch) of etcd whose events the log has.
     #[prost(string, tag = "9")]
     pub epoch: String,
 }

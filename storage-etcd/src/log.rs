@@ -25,14 +25,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a write or a read waits until events that etcd has are in the local log.
+/// The maximum time for which a write or a read waits until the local log has events that etcd has.
 const EVENTS_MAX: Duration = Duration::from_secs(10);
 
-/// How many answers in one commit may report a missing lease. Each such write is retried with a new lease. A revoked
-/// lease may have many objects.
+/// The maximum number of answers in one commit that report a missing lease. Each such write is retried with a new
+/// lease. Many objects may share a revoked lease.
 const LEASES_LOST_MAX: usize = 1024;
 
-/// The maximum number of reads of etcd's revision that may be older than the events of its watch.
+/// The maximum number of reads of etcd's revision whose answers are older than the events of its watch.
 const TRIES_MAX: usize = 10;
 
 /// The parts of a log on etcd.
@@ -46,7 +46,7 @@ pub struct Parts {
     pub kinds: Kinds,
     pub storing: Storing,
     pub transactions: Transactions,
-    /// How addresses and node ports are reserved; `None`: by a key that only Holdfast's servers use.
+    /// Reserves addresses and node ports. `None`: they are reserved with a key that only Holdfast's servers use.
     pub claims: Option<Arc<Allocations>>,
     /// The keys that encrypt values, in etcd and on the server's own disk.
     pub keys: Arc<Live>,
@@ -136,12 +136,12 @@ impl EtcdLog {
         Ok(EtcdLog { shared, secret, follower: Mutex::new(Some(follower)), following: Mutex::default() })
     }
 
-    /// Whether a thread of its own follows etcd's events.
+    /// Whether a separate thread follows etcd's events.
     fn is_followed(&self) -> bool {
         self.follower.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// The keys under the prefix that the log leaves out.
+    /// The keys under the prefix that the log ignores.
     pub fn strays(&self) -> Arc<Strays> {
         self.shared.strays.clone()
     }
@@ -196,15 +196,16 @@ impl EtcdLog {
         txn.map(Some).map_err(|why| Fault::Unreadable { what: why.to_string() })
     }
 
-    /// The author record that is written beside a record, and the fence key with the revision that it must still have.
+    /// The author record that is written together with a record, and the fence key with the revision that it must still
+    /// have.
     pub(crate) fn beside(&self, record: &Record) -> ((Bytes, Bytes), (Bytes, u64)) {
         let shared = &self.shared;
         let who = (shared.places.who(&shared.server), who(record).encode_record().into());
         (who, (shared.places.fence(&shared.server), shared.fence.load(Ordering::Acquire)))
     }
 
-    /// Writes independent decisions, one transaction of each at a time. Returns the revision up to which there are
-    /// events.
+    /// Writes independent decisions. Each round sends one transaction of each decision. Returns the revision up to
+    /// which there are events.
     fn drive(&self, going: &mut [Going], records: &[Record]) -> u64 {
         let (mut through, mut leases_lost) = (0, 0);
         loop {
@@ -229,7 +230,7 @@ impl EtcdLog {
             for ((place, txn), answer) in sent.into_iter().zip(txns).zip(answers) {
                 let answer = match answer {
                     Err(client::Fault::NoSpace(why)) => self.without_space(&txn, why),
-                    // Nothing was written. The next round uses a new lease.
+                    // Nothing was written. The next attempt uses a new lease.
                     Err(client::Fault::NoLease(_)) if leases_lost < LEASES_LOST_MAX => {
                         leases_lost += 1;
                         self.shared.forget_leases(&txn.operations);
@@ -258,7 +259,7 @@ impl EtcdLog {
         let (mut through, mut claimed) = (0, self.shared.claimed.load(Ordering::Acquire));
         for decision in going.iter_mut().filter(|decision| decision.receipt.is_none()) {
             if through == 0 && claimed > known {
-                // Other servers have made claims: the local log needs their events first.
+                // Other servers have made claims, so the local log needs their events first.
                 return claimed;
             }
             decision.claims = Some(claimed);
@@ -266,29 +267,29 @@ impl EtcdLog {
             through = through.max(at);
             match &decision.receipt {
                 Some(Receipt::At(_)) => claimed = decision.written.values().copied().max().unwrap_or(claimed),
-                // The write had an unexpected outcome, and its events must be read first.
+                // The write had an unexpected outcome, so its events must be read first.
                 _ => return through,
             }
         }
         through
     }
 
-    /// The result of a transaction when etcd is full. A deletion is retried without the puts beside it, because only
-    /// puts need space.
+    /// The result of a transaction when etcd is full. A deletion is retried without the puts in its transaction,
+    /// because only puts need space.
     pub(crate) fn without_space(&self, txn: &Txn, why: String) -> Result<Decided, client::Fault> {
         let Some(delete @ Operation::Delete { .. }) = txn.operations.last() else { return self.read_back(txn, why) };
         let bare = Txn { operations: vec![delete.clone()], ..txn.clone() };
         match self.shared.etcd.transact(vec![bare]).pop() {
-            // Another write was faster, or the deletion had succeeded: etcd may report that it is full after deleting.
+            // Another write was faster, or the deletion had succeeded: etcd may delete and then report that it is full.
             Some(Ok(decided)) if !decided.held => Err(client::Fault::Unknown(why)),
             Some(answer) => answer,
             None => Err(client::Fault::NoSpace(why)),
         }
     }
 
-    /// Sends all transactions without an answer again, until each has one. An object never has the same revision twice,
-    /// so afterwards none of the first copies can succeed. A creation is the exception: if its first copy arrives after
-    /// the object was created and deleted again, the object exists once more.
+    /// Sends all transactions without an answer again, until each has an answer. An object never has the same revision
+    /// twice, so afterwards none of the first copies can succeed. A creation is the exception: if its first copy
+    /// arrives after the object was created and deleted, the object exists again.
     fn send_again(&self) -> Result<u64, Fault> {
         let (shared, unsure) = (&self.shared, self.shared.sent.all_unsure());
         for (txn, answer) in unsure.iter().zip(shared.etcd.transact(unsure.clone())) {
@@ -299,7 +300,7 @@ impl EtcdLog {
             match answer {
                 Ok(decided) => shared.check(&decided.header)?,
                 Err(why @ (client::Fault::Unknown(_) | client::Fault::Unreachable(_))) => return Err(fault(why)),
-                // The next try would be refused as well.
+                // The next attempt would be refused as well.
                 Err(_) => {}
             }
         }
@@ -325,13 +326,13 @@ impl EtcdLog {
                 let header = client::Header { revision: mod_revision, ..answer.header };
                 Ok(Decided { header, held: true, found: Vec::new() })
             }
-            // The key was written or deleted after that, by this write or by another one.
+            // The key was written or deleted after the request, by this write or by another one.
             _ => Err(client::Fault::Unknown(why)),
         }
     }
 }
 
-/// A decision being written.
+/// A decision that is being written.
 pub(crate) struct Going {
     pub decision: Decision,
     /// The positions of its records, in the order of writing.
@@ -340,7 +341,7 @@ pub(crate) struct Going {
     written: BTreeMap<usize, u64>,
     /// For a decision with claims: the revision of the last claim in the cluster.
     claims: Option<u64>,
-    /// The addresses and node ports that the decision takes and gives back.
+    /// The addresses and node ports that the decision reserves and releases.
     pub taking: Option<Taking>,
     pub receipt: Option<Receipt>,
 }
@@ -352,27 +353,28 @@ impl Going {
         Going { decision, order, written: BTreeMap::new(), claims: None, taking: None, receipt: None }
     }
 
-    /// Whether its next transaction may be sent. A decision with claims waits until earlier claims are known.
+    /// Whether the next transaction of the decision may be sent. A decision with claims waits until earlier claims are
+    /// known.
     fn is_to_go_on(&self) -> bool {
         self.receipt.is_none() && (self.claims.is_some() || self.decision.claims.is_empty())
     }
 
-    /// The revision that a record replaces. The replaced record may belong to the same decision; then its revision is
-    /// known only after it was written.
+    /// The revision that a record replaces. If the replaced record belongs to the same decision, its revision is known
+    /// only after it was written.
     fn revision_of(&self, records: &[Record], replaces: u64) -> u64 {
         let own = self.written.iter().find(|(nth, _)| records[**nth].offset == replaces);
         own.map_or(replaces, |(_, revision)| *revision)
     }
 
-    /// Applies an answer; returns the revision up to which events will come. Every revision up to `known` was given
-    /// before the transaction was sent.
+    /// Applies an answer, and returns the revision up to which events will come. All revisions up to `known` were
+    /// assigned before the transaction was sent.
     fn take(&mut self, answer: Result<Decided, client::Fault>, cluster: u64, known: u64) -> u64 {
         let receipt = match answer {
             Ok(decided) if decided.header.cluster != cluster => {
                 Receipt::Refused(Fault::Unreachable { why: wrong_cluster(decided.header.cluster, cluster) })
             }
-            // The decision was written before etcd was restored from a backup. In the restored etcd this revision is
-            // another event.
+            // The decision was written before etcd was restored from a backup. In the restored etcd this revision
+            // belongs to another event.
             Ok(decided) if decided.held && decided.header.revision <= known => Receipt::Unknown,
             Ok(decided) if decided.held => {
                 let nth = self.order[self.written.len()];
@@ -403,14 +405,15 @@ impl Going {
     }
 }
 
-/// The author and the time of a record's object, as a record of their own.
+/// The author and the time of a record's object, as a separate record.
 fn who(record: &Record) -> Record {
     let Record { time_ms, resource, key, actor, .. } = record;
     let (resource, key, actor) = (resource.clone(), key.clone(), actor.clone());
     Record { time_ms: *time_ms, resource, key, actor, ..Record::default() }
 }
 
-/// Writes the server's fence again: transactions that this server has sent and that are still under way will fail.
+/// Writes the server's fence again. After this, transactions that this server has sent and that etcd has not yet
+/// carried out will fail.
 fn raise_fence(shared: &Shared) -> Result<u64, Fault> {
     shared.check_epoch()?;
     let known = shared.through();
@@ -420,7 +423,7 @@ fn raise_fence(shared: &Shared) -> Result<u64, Fault> {
     let decided = answers.into_iter().next().unwrap_or_else(|| Err(client::Fault::Unknown("no answer".into())));
     let header = decided.map_err(fault)?.header;
     shared.check(&header)?;
-    // Every write raises etcd's revision. A lower one means that etcd was restored from an older copy.
+    // Every write raises etcd's revision. A lower revision means that etcd was restored from an older copy.
     if header.revision <= known {
         shared.end_epoch(went_back(header.revision, known));
         shared.check_epoch()?;
@@ -429,8 +432,8 @@ fn raise_fence(shared: &Shared) -> Result<u64, Fault> {
     Ok(header.revision)
 }
 
-/// Finds etcd's revision without blocking, and then the last offset once the local log has all events up to it. After
-/// `tries` answers that are older than the watch there is no further one.
+/// Finds etcd's revision without blocking, and then the last offset once the local log has all events up to that
+/// revision. Repeats the request after an answer that is older than the watch, up to `tries` times.
 fn find_last(shared: Arc<Shared>, tries: usize, done: LastFound) {
     if let Err(fault) = shared.check_epoch() {
         return done(Err(fault));
@@ -475,7 +478,7 @@ fn newest(shared: &Shared) -> Result<u64, Fault> {
     Err(Fault::Unreachable { why: went_back(found, known) })
 }
 
-/// The cluster's secret, which the first of its servers has written.
+/// The secret of the cluster, which its first server has written.
 fn agreed_secret(shared: &Shared, own: [u8; 32]) -> Result<[u8; 32], Fault> {
     let key = shared.places.secret();
     let found = first::agree(shared.etcd.as_ref(), &key, own.to_vec().into()).map_err(fault)?;
@@ -506,7 +509,7 @@ impl LogRead for EtcdLog {
                 Ok(record) => visit(record),
                 Err(fault) => match Locked::of(&fault) {
                     None | Some(Locked::Unreachable(_)) => Err(fault),
-                    // As with a value in etcd that cannot be read, the other objects are served.
+                    // The other objects are served, as with a value in etcd that cannot be read.
                     Some(why) => {
                         shared.note_locked(&record, why);
                         Ok(())
@@ -567,18 +570,18 @@ impl Log for EtcdLog {
         let records = proposal.records;
         let decisions = proposal.decisions();
         let mut going: Vec<Going> = decisions.into_iter().map(|decision| Going::of(decision, records)).collect();
-        // The decisions were checked against everything before their records.
+        // The decisions were checked against all events before their records.
         let known = records.first().map_or(0, |record| record.offset.saturating_sub(1));
         let taken = self.take_shares(&mut going, records);
         if self.shared.transactions == Transactions::Plain {
-            // The store cannot compare a second key.
+            // The store cannot compare a second key, so the decisions lose their claims.
             going.iter_mut().for_each(|going| going.decision.claims.clear());
         }
         let through = taken.max(self.drive(&mut going, records)).max(self.claim(&mut going, records, known));
         let through = through.max(self.settle_shares(&going, records));
         let shown = self.wait_through(through);
         let receipt = |going: Going| match going.receipt {
-            // The write is read back when the watch delivers events again.
+            // When the watch delivers events again, the caller reads the write back.
             Some(Receipt::At(_)) if shown.is_err() => Receipt::Unknown,
             Some(receipt) => receipt,
             // The decision was not sent, because an earlier decision was overtaken.
@@ -679,7 +682,7 @@ impl Sealing for EtcdLog {
         self.shared.keys.keyring().prepare(resource)
     }
 
-    /// Reads the value in etcd: the copy on this server's disk may be encrypted with another key.
+    /// Reads the value in etcd, because the copy on this server's disk may be encrypted with another key.
     fn is_outdated(&self, offset: Offset) -> Result<bool, Fault> {
         let shared = &self.shared;
         let Some(record) = shared.local.read(offset)? else { return Ok(false) };
@@ -695,7 +698,7 @@ impl Drop for EtcdLog {
     fn drop(&mut self) {
         self.shared.closing.store(true, Ordering::Relaxed);
         if let Some(thread) = self.following.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // The thread ends after its next look at `closing`.
+            // The thread ends when it next checks `closing`.
             let _ = thread.join();
         }
     }

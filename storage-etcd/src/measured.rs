@@ -1,4 +1,4 @@
-//! An etcd whose calls are counted and timed, in metrics with kube-apiserver's names.
+//! An etcd whose calls are counted and timed, in metrics with the names that kube-apiserver uses.
 
 use crate::client::{
     Callback, Decided, Etcd, Expected, Fault, Header, Keys, Lease, Operation, Range, Ranged, Status, Txn,
@@ -91,7 +91,7 @@ impl Measured {
         measured
     }
 
-    /// Measures another etcd in the same metrics. Its members are numbered after `before` others.
+    /// Measures another etcd in the same metrics. `before` is the number of members that have lower numbers.
     pub fn beside(&self, etcd: Arc<dyn Etcd>, named: Named, before: usize) -> Measured {
         Measured {
             etcd,
@@ -111,7 +111,7 @@ impl Measured {
         text
     }
 
-    /// Asks each member for the size of its database. Called once in `--etcd-db-metric-poll-interval`.
+    /// Requests the size of the database from each member. Called once per `--etcd-db-metric-poll-interval`.
     pub fn measure_sizes(&self) {
         for (nth, (_, status)) in self.etcd.status().into_iter().enumerate() {
             let member = Member { storage_cluster_id: format!("etcd-{}", self.before + nth) };
@@ -120,7 +120,7 @@ impl Measured {
                     let bytes = i64::try_from(status.db_bytes).unwrap_or(i64::MAX);
                     self.sizes.get_or_create(&member).set(bytes);
                 }
-                // An old size would be mistaken for a current one.
+                // An old size would look like a current one.
                 Err(_) => drop(self.sizes.remove(&member)),
             }
         }
@@ -147,7 +147,8 @@ impl Measured {
         outcome
     }
 
-    /// A transaction is labelled by its first object. The key beside it with the author belongs to no kind.
+    /// A transaction is labelled by its first object. The key with the author, which it also writes, belongs to no
+    /// kind.
     fn asked_of(&self, transaction: &Txn) -> Asked {
         let is_object = |operation: &&Operation| !(self.named)(operation.key()).1.is_empty();
         let first = transaction.operations.iter().find(is_object).or(transaction.operations.first());

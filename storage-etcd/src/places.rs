@@ -1,4 +1,4 @@
-//! The keys of etcd that a server reads and writes: Kubernetes' keys, and a few keys of Holdfast's own.
+//! The keys of etcd that a server reads and writes: Kubernetes' keys, and a few keys that only Holdfast uses.
 
 use crate::client::{self, Transactions};
 use crate::strays::Stray;
@@ -7,12 +7,12 @@ use holdfast_core::etcd::{Fault, Keys, Place};
 use holdfast_core::kinds::{Kind, Registry};
 use std::fmt::{self, Display};
 
-/// The kinds whose objects a log has, by their places in storage.
+/// The kinds whose objects a log has, by their storage paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Kinds {
     #[default]
     All,
-    /// All kinds but these, which are in another etcd.
+    /// All kinds except these, which are in another etcd.
     Except(Vec<String>),
     Only(Vec<String>),
 }
@@ -41,9 +41,9 @@ impl Display for Kinds {
 pub struct Places {
     pub keys: Keys,
     pub kinds: Kinds,
-    /// `/registry.holdfast/`: API servers do not list it, and in byte order it is next to `/registry/`, so that one
-    /// watch covers both. In a store with plain transactions it is `/registry/holdfast/`, because such a store may
-    /// watch only prefixes. No resource has such a key.
+    /// `/registry.holdfast/`: API servers do not list this prefix. In byte order it is next to `/registry/`, so one
+    /// watch covers both. In a store with plain transactions the prefix is `/registry/holdfast/`, because such a store
+    /// may watch only prefixes. No resource has keys there.
     own: String,
     is_within: bool,
 }
@@ -54,9 +54,9 @@ pub enum Found<'k> {
     Object { kind: Option<&'static Kind>, resource: &'k str, key: &'k str },
     /// A key whose value names the author of the object with the same revision.
     Who,
-    /// A key that the log does not keep.
+    /// A key that the log ignores.
     Other,
-    /// A key of no object.
+    /// A key that belongs to no object.
     Stray(Stray),
 }
 
@@ -79,18 +79,18 @@ impl Places {
         client::Keys::between(self.own.clone(), self.behind())
     }
 
-    /// All objects, and the records that API servers keep beside them.
+    /// The range of all objects, and of the records that API servers store beside them.
     pub fn objects(&self) -> client::Keys {
         client::Keys::between(self.keys.root().to_owned(), self.behind())
     }
 
     fn behind(&self) -> String {
-        // In byte order `0` follows the slash, so this key is right behind all keys of the prefix.
+        // In byte order `0` follows the slash, so this key comes directly after all keys of the prefix.
         format!("{}0", self.keys.root().trim_end_matches('/'))
     }
 
-    /// The key of the author record. It is written with each object, so that watches get the author, and contains only
-    /// this server's last write.
+    /// The key of the author record. It is written together with each object, so that watches receive the author. It
+    /// contains only the last write of this server.
     pub fn who(&self, server: &str) -> Bytes {
         format!("{}who/{server}", self.own).into()
     }
@@ -101,7 +101,7 @@ impl Places {
         format!("{}fences/{server}", self.own).into()
     }
 
-    /// The claims key. It is written with each object that has claims.
+    /// The claims key. It is written together with each object that has claims.
     pub fn claims(&self) -> Bytes {
         format!("{}claims", self.own).into()
     }
@@ -111,7 +111,7 @@ impl Places {
         format!("{}ticks/{server}", self.own).into()
     }
 
-    /// The key of the options that a server publishes to the others.
+    /// The key of the options that a server publishes to the other servers.
     pub fn options(&self, server: &str) -> Bytes {
         format!("{}options/{server}", self.own).into()
     }
@@ -142,7 +142,7 @@ impl Places {
         format!("{}cluster", self.own).into()
     }
 
-    /// Whether the key is known although it has no object: health checks read it, and kine writes it.
+    /// Whether the key is known although it belongs to no object: health checks read it, and kine writes it.
     fn is_known(&self, key: &[u8]) -> bool {
         key.strip_prefix(self.keys.root().as_bytes()) == Some(b"health")
     }

@@ -1,5 +1,5 @@
-//! Planted bugs of the log on etcd, one at a time, to prove that the simulation finds each. Not compiled into normal
-//! builds.
+//! Planted bugs of the log on etcd, one at a time, to prove that the simulation finds each of them. They are not
+//! compiled into normal builds.
 
 holdfast_planted::bugs! {
     /// A planted bug.

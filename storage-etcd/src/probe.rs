@@ -5,7 +5,7 @@ use crate::places::{Kinds, Places};
 use bytes::Bytes;
 
 impl Transactions {
-    /// Sends a transaction of two keys whose comparisons cannot hold, so that nothing is written.
+    /// Sends a transaction of two keys whose comparisons cannot hold, so it writes nothing.
     pub fn of(etcd: &dyn Etcd, prefix: &str) -> Result<Transactions, Fault> {
         let places = Places::new(prefix, Kinds::All, Transactions::Full);
         let keys = [places.secret(), places.claims()];

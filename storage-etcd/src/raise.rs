@@ -1,16 +1,16 @@
-//! Raises etcd's revision, so that no client sees a version go back.
+//! Raises etcd's revision, so that no client sees a version decrease.
 
 use crate::client::{Etcd, Fault, Operation, Txn};
 use bytes::Bytes;
 
-/// The maximum number of revisions by which etcd's revision is raised, because each takes a write. `etcdutl snapshot
-/// restore --bump-revision` raises it by more, in one step.
+/// The maximum number of revisions by which etcd's revision is raised. It is limited because each revision needs a
+/// write. `etcdutl snapshot restore --bump-revision` raises it by more, in one step.
 pub const RAISE_MAX: u64 = 1_000_000;
-/// How many writes are in progress at once.
+/// The maximum number of writes in progress at once.
 const AT_ONCE: u64 = 256;
 
-/// Raises etcd's revision above another by writes of a key that no server reads. Returns the new revision, or `None` if
-/// that would take too many writes.
+/// Raises etcd's revision above another revision by writes of a key that no server reads. Returns the new revision, or
+/// `None` if that would take too many writes.
 pub fn raise(etcd: &dyn Etcd, key: &Bytes, revision: u64, above: u64) -> Result<Option<u64>, Fault> {
     if above.saturating_sub(revision) > RAISE_MAX {
         return Ok(None);

@@ -24,7 +24,8 @@ impl Release {
         parts.next().is_none().then_some(release)
     }
 
-    /// Whether the progress notifications of such a member can be trusted. kube-apiserver has the same limits.
+    /// Whether the progress notifications of a member of this release can be trusted. kube-apiserver has the same
+    /// limits.
     pub fn tells_progress(self) -> bool {
         let is_below = |release| self < release;
         !(is_below(Release::new(3, 4, 31)) || (!is_below(Release::new(3, 5, 0)) && is_below(Release::new(3, 5, 13))))
@@ -50,7 +51,7 @@ pub struct Bug {
     pub what: &'static str,
     /// The first release with the bug; `None` if all releases before the fix have it.
     since: Option<Release>,
-    /// The first release without the bug in each minor line. Minor lines after the last of these do not have it.
+    /// The first release without the bug in each minor series. Later minor series do not have the bug.
     fixed: &'static [Release],
     pub gravity: Gravity,
 }
@@ -58,11 +59,11 @@ pub struct Bug {
 /// How a server handles a bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gravity {
-    /// No precaution helps: the server does not start.
+    /// No precaution helps, so the server does not start.
     Refused,
-    /// Errors may occur that the server cannot notice: it warns at start.
+    /// Errors may occur that the server cannot notice, so it warns at start.
     Warned,
-    /// The server does not use, or does not trust, the affected part.
+    /// The server does not use the affected feature, or does not trust it.
     Avoided,
 }
 
@@ -83,7 +84,7 @@ impl fmt::Display for Bug {
     }
 }
 
-/// The verdict on a cluster's members, before a server relies on them.
+/// The verdict on the members of a cluster, before a server relies on them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Judged {
     /// Why the server does not start: a sentence for each member and bug.

@@ -1,9 +1,8 @@
-//! Handles an etcd that was restored from a backup: its revisions or members no longer match the local log.
+//! Handles an etcd that was restored from a backup, so that its revisions or members no longer match the local log.
 //!
-//! Such an etcd is refused, unless the operator accepts it. Then a new epoch begins: every object that differs from the
-//! local log is written again in etcd with the value that it has there, at revisions above all that the log has. So
-//! versions do not go back, no two events share a version, and other servers receive the restored objects as ordinary
-//! events.
+//! Such an etcd is refused, unless the operator accepts it. Then a new epoch begins. Every object that differs from the
+//! local log is written again in etcd with its value there, at revisions above all revisions of the log. So versions do
+//! not decrease, no two events share a version, and other servers receive the restored objects as ordinary events.
 
 use crate::client::{self, Compare, Etcd, Expected, KeyValue, Keys, Operation, Range, Txn};
 use crate::local::{Local, Source};
@@ -17,11 +16,11 @@ use holdfast_core::event::{Actor, Offset, Record};
 use holdfast_engine::{Fault, LogRead};
 use std::collections::HashSet;
 
-/// How many of the last events are compared with etcd.
+/// The number of last events that are compared with etcd.
 const EVENTS_COMPARED: u64 = 16;
-/// How many objects are read, and written again, at a time.
+/// The number of objects that are read, and written again, at a time.
 const PAGE: u64 = 500;
-/// The verb of the events that take over a restored etcd.
+/// The verb of events that take over a restored etcd.
 const VERB: &str = "restored";
 
 /// etcd's identity and revision.
@@ -47,7 +46,7 @@ impl Standing {
     }
 }
 
-/// Why this cannot be the etcd whose events the local log has, if there is a sign of that.
+/// The sign that this cannot be the etcd whose events the local log has, if there is one.
 pub fn sign(shared: &Shared, source: &Source, now: &Standing) -> Result<Option<String>, Fault> {
     let through = known_through(shared.local.as_ref(), source)?;
     if source.cluster == 0 || planted(Bug::RestoreIgnored) {
@@ -68,7 +67,7 @@ pub fn sign(shared: &Shared, source: &Source, now: &Standing) -> Result<Option<S
         ));
     }
     // A restored etcd may already have grown beyond the log's revision. Then its copies of the last events differ from
-    // the log's. After a change of `--etcd-servers-overrides` they differ anyway, so nothing is compared.
+    // the log's copies. After a change of `--etcd-servers-overrides` they differ in any case, so nothing is compared.
     if source.kinds != shared.places.kinds.to_string() {
         return Ok(None);
     }
@@ -80,7 +79,7 @@ pub fn sign(shared: &Shared, source: &Source, now: &Standing) -> Result<Option<S
         let key = shared.places.keys.at(&record.resource, &record.key);
         let found = shared.etcd.range(&Range::of(Keys::one(key.clone())).limit(1)).map_err(fault)?.found.pop();
         let Some(found) = found.filter(|found| found.mod_revision < record.offset) else { continue };
-        // In the local log, each object of a transaction with several objects has its own version.
+        // If a transaction wrote several objects, each of them has its own version in the local log.
         let told = shared.placed(&found.key).and_then(|placed| shared.read(&placed, &found).ok());
         let kept = shared.log.read(record.offset()).ok().flatten();
         let as_there = kept.and_then(|kept| renumbered(&kept.key, &kept.object, Offset(found.mod_revision)).ok());
@@ -96,8 +95,8 @@ pub fn known_through(local: &dyn Local, source: &Source) -> Result<u64, Fault> {
     Ok(source.through.max(local.last()?.0))
 }
 
-/// Takes over a restored etcd: objects that differ from the local log are written again, at revisions above the log's.
-/// The caller then compares all objects. Returns the revisions of these writes.
+/// Takes over a restored etcd: writes objects that differ from the local log again, at revisions above the log's. The
+/// caller then compares all objects. Returns the revisions of these writes.
 ///
 /// It can be interrupted at any point; the next start begins it again.
 pub fn accept(shared: &Shared, source: &mut Source, now: &Standing) -> Result<HashSet<u64>, Fault> {
@@ -159,8 +158,8 @@ fn new_epoch(shared: &Shared, source: &Source, now: &Standing) -> Result<String,
     }
 }
 
-/// Writes objects again in etcd that differ from the local log and whose version is not above `through`. Returns the
-/// revisions of the writes, and how many of the log's objects etcd has.
+/// Writes objects again in etcd if they differ from the local log and their version is not above `through`. Returns the
+/// revisions of the writes, and the number of the log's objects that etcd has.
 fn write_again(shared: &Shared, through: u64) -> Result<(HashSet<u64>, u64), Fault> {
     let (mut written, mut kept) = (HashSet::new(), 0);
     let (mut keys, mut revision) = (shared.places.objects(), 0);
@@ -179,7 +178,7 @@ fn write_again(shared: &Shared, through: u64) -> Result<(HashSet<u64>, u64), Fau
         }
         for answer in shared.etcd.transact(txns) {
             match answer {
-                // If another server was faster, its write is above `through`, too.
+                // If another server was faster, the revision of its write is above `through` as well.
                 Ok(decided) if decided.held => drop(written.insert(decided.header.revision)),
                 // Another write was faster, or the object's lease has expired and the object is gone.
                 Ok(_) | Err(client::Fault::NoLease(_)) => {}
@@ -191,10 +190,10 @@ fn write_again(shared: &Shared, through: u64) -> Result<(HashSet<u64>, u64), Fau
     }
 }
 
-/// Whether the local log has this object as it is in etcd. Two events of two epochs may have one version, so the values
-/// are compared, too.
+/// Whether the local log has this object in the same state as etcd. Events of two epochs may share a version, so the
+/// values are compared as well.
 fn is_same(shared: &Shared, placed: &Placed, found: &KeyValue, known: Option<Offset>) -> bool {
-    // An unreadable value stays as it is, unless the log has a readable value of the object.
+    // An unreadable value is not rewritten, unless the log has a readable value of the object.
     let Ok((told, _)) = shared.read(placed, found) else { return known.is_none() };
     let Some(known) = known.filter(|known| known.0 == found.mod_revision) else { return false };
     let kept = shared.log.read(known).ok().flatten();

@@ -1,8 +1,8 @@
 //! The writes in progress to a store with plain transactions.
 //!
-//! No key beside an object says who wrote it, so a server recognizes its own events by comparing them with the writes
-//! that it sent. No fence stops a late transaction, so a write without an answer is sent again until there is one: of
-//! the two copies, only one can find the expected revision.
+//! No key in the store says who wrote an object, so a server recognizes its own events by comparing them with the
+//! writes that it sent. No fence stops a late transaction, so a write without an answer is sent again until it has one.
+//! Only one of the two copies can find the expected revision.
 
 use crate::client::{Event, Operation, Txn};
 use bytes::Bytes;
@@ -37,7 +37,7 @@ impl PendingWrites {
         self.state().writes.insert((write.key().clone(), replaces), Write { value, who });
     }
 
-    /// Notes that a transaction got no answer.
+    /// Records that a transaction has no answer.
     pub fn unsure(&self, txn: Txn) {
         self.state().unsure.push(txn);
     }
@@ -47,8 +47,8 @@ impl PendingWrites {
         self.state().unsure.clone()
     }
 
-    /// The author of an event, if this server wrote it. If another server deletes the version that this server tried to
-    /// delete, the two deletions look the same.
+    /// The author of an event, if this server wrote it. If another server deletes a version that this server also tried
+    /// to delete, the two deletions look the same.
     pub fn who(&self, event: &Event) -> Option<Record> {
         let before = event.before.as_ref().map_or(0, |before| before.mod_revision);
         self.who_wrote(&event.now.key, before, (!event.is_delete).then_some(&event.now.value))
@@ -61,7 +61,7 @@ impl PendingWrites {
         (write.value.as_ref() == value).then(|| write.who.clone())
     }
 
-    /// Called when the outcome of all writes is known and their events are in the local log.
+    /// Drops all writes. Called when the outcome of all writes is known and their events are in the local log.
     pub fn clear(&self) {
         *self.state() = State::default();
     }

@@ -1,4 +1,4 @@
-//! The running API servers, which announce themselves in the store under `/registry/masterleases/IP`, each with a lease
+//! The running API servers. They announce themselves in the store under `/registry/masterleases/IP`, each with a lease
 //! that it renews.
 
 use crate::client::{self, Etcd, Fault, Operation, Range};
@@ -11,12 +11,12 @@ use holdfast_value::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long an announcement lasts.
+/// The time for which an announcement is valid.
 const LEASE: Duration = Duration::from_secs(15);
 /// How often each server renews its announcement.
 pub const RENEWED_EACH: Duration = Duration::from_secs(10);
-/// The maximum number of tries to announce a server. Only servers with the same address overtake each other, which
-/// should not happen.
+/// The maximum number of attempts to announce a server. Only servers with the same address compete, which should not
+/// happen.
 const TRIES_MAX: usize = 5;
 
 /// The announcements in the store.
@@ -75,8 +75,7 @@ impl Servers {
         let key = Bytes::from(self.keys.of_record(&SERVERS, address));
         let found = self.etcd.range(&Range::of(client::Keys::one(key.clone())))?.found.pop();
         let Some(found) = found else { return Ok(()) };
-        // If the announcement was renewed after this read, another server has this address now, and the announcement
-        // stays.
+        // If the announcement was renewed after this read, another server now has this address, and the deletion fails.
         self.write(found.mod_revision, Operation::Delete { key }).map(drop)
     }
 
@@ -94,8 +93,8 @@ fn nothing() -> Fault {
     Fault::Unknown("there is no answer".into())
 }
 
-/// The announcement. Its generation is incremented, so that each renewal changes the value. Other servers might
-/// otherwise ignore an event that changes nothing.
+/// The announcement. Its generation is incremented, so that each renewal changes the value. Otherwise other servers
+/// might ignore the event, because it changes nothing.
 fn document(address: &str, before: Option<&Value>) -> Value {
     let generation = before.and_then(|before| before["metadata"]["generation"].as_i64()).unwrap_or(0);
     json!({

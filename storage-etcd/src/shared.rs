@@ -29,7 +29,7 @@ pub struct Storing {
     pub release: u32,
     /// How long Events are kept after their last change; `None`: for ever.
     pub news_ttl: Option<Duration>,
-    /// How long one lease is used for further Events.
+    /// How long one lease is used for new Events.
     pub lease_reuse: Duration,
 }
 
@@ -46,10 +46,10 @@ pub struct Shared {
     pub storing: Storing,
     pub transactions: Transactions,
     pub sent: PendingWrites,
-    /// Reserves addresses and node ports; `None` if the servers use only the claims key for that.
+    /// Reserves addresses and node ports; `None` if the servers use only the claims key for this.
     pub claims: Option<Arc<Allocations>>,
     unsure: Mutex<Vec<Unsure>>,
-    /// The name that distinguishes this server from the others.
+    /// The name that distinguishes this server from the other servers.
     pub server: String,
     /// The id of etcd's cluster.
     pub cluster: u64,
@@ -65,7 +65,7 @@ pub struct Shared {
     /// A revision, and the last offset of the local log when it had all events up to this revision.
     last: Mutex<(u64, Offset)>,
     wake: Mutex<Option<Wake>>,
-    /// The sign which proved that etcd was restored from a backup while this server ran. Never reset.
+    /// The sign that proved that etcd was restored from a backup while this server ran. It is never reset.
     restored: OnceLock<String>,
     pub closing: AtomicBool,
 }
@@ -99,7 +99,8 @@ struct WantedRevision {
     done: Reached,
 }
 
-/// A function that is called when the local log has the events, or with a fault if they do not come. It must not block.
+/// A function that is called when the local log has the events, or with a fault if they do not arrive. It must not
+/// block.
 pub type Reached = Box<dyn FnOnce(Result<(), Fault>) + Send>;
 
 impl Shared {
@@ -179,7 +180,8 @@ impl Shared {
         reached.into_iter().for_each(|wanted| (wanted.done)(Ok(())));
     }
 
-    /// Answers the callers whose time is over, or all if the log is being closed. The follower calls it often.
+    /// Answers the callers whose time limit is reached, or all callers if the log is being closed. The follower calls
+    /// this often.
     pub fn end_waiting(&self) {
         let (now, is_closing) = (Instant::now(), self.closing.load(Ordering::Relaxed));
         let mut progress = self.progress();
@@ -200,7 +202,7 @@ impl Shared {
         *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = Some(wake);
     }
 
-    /// Wakes the reader of the log's new events.
+    /// Wakes the reader of new events in the log.
     pub fn wake(&self) {
         let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(wake) = wake {
@@ -208,7 +210,7 @@ impl Shared {
         }
     }
 
-    /// Calls `done` once the follower has brought the local log up to a revision, at once if it already has.
+    /// Calls `done` once the follower has copied all events up to a revision, immediately if it already has.
     pub fn when_through(&self, revision: u64, patience: Duration, done: Reached) {
         let mut progress = self.progress();
         if progress.through < revision && !self.closing.load(Ordering::Relaxed) {
@@ -220,19 +222,19 @@ impl Shared {
         done(outcome);
     }
 
-    /// Waits until the follower has brought the local log up to a revision.
+    /// Waits until the follower has copied all events up to a revision.
     pub fn wait_through(&self, revision: u64, patience: Duration) -> Result<(), Fault> {
         if self.through() >= revision {
             return Ok(());
         }
         let (sender, reached) = std::sync::mpsc::sync_channel(1);
-        // The receiver is gone if its own time limit was reached first.
+        // The receiver no longer exists if its own time limit was reached first.
         self.when_through(revision, patience, Box::new(move |outcome| _ = sender.send(outcome)));
         let late = |_| Err(not_reached(self.progress().trouble.clone()));
         reached.recv_timeout(patience).unwrap_or_else(late)
     }
 
-    /// Refuses answers of another cluster than the one whose events are in the local log.
+    /// Refuses answers of another cluster than the cluster whose events the local log has.
     pub fn check(&self, header: &Header) -> Result<(), Fault> {
         self.check_cluster(header.cluster)
     }
@@ -244,8 +246,8 @@ impl Shared {
         Err(Fault::Unreachable { why: wrong_cluster(found, self.cluster) })
     }
 
-    /// Stops all writes of this server, and the following of events, until it is restarted: etcd no longer is the one
-    /// whose events the local log has, even if its revision grows beyond the log's again.
+    /// Stops all writes of this server, and the copying of events, until the server is restarted. etcd is no longer the
+    /// one whose events the local log has, even if its revision grows beyond the log's again.
     pub fn end_epoch(&self, why: String) {
         if self.restored.set(why.clone()).is_ok() {
             tracing::error!("{why}");
@@ -269,7 +271,7 @@ impl Shared {
         sealed.map(Bytes::from).map_err(|why| why.fault(record.offset(), key))
     }
 
-    /// Appends to the local log. If a KMS plug-in has not given the encryption key yet, this waits for it.
+    /// Appends to the local log. If a KMS plug-in has not provided the encryption key yet, this waits for the key.
     pub fn append(&self, records: &[Record]) -> Result<(), Fault> {
         let keyring = self.keys.keyring();
         for record in records {
@@ -286,7 +288,7 @@ impl Shared {
         self.leases().lease(self.etcd.as_ref(), ttl, self.began.elapsed()).map_err(fault)
     }
 
-    /// Forgets leases that etcd does not know any more.
+    /// Drops leases that etcd no longer has.
     pub fn forget_leases(&self, operations: &[client::Operation]) {
         for operation in operations {
             if let client::Operation::Put { lease, .. } = operation {
@@ -299,7 +301,8 @@ impl Shared {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The record of a put; `None` for keys that the log does not keep. A value that cannot be read is noted.
+    /// The record of a put; `None` for keys that the log ignores. A value that cannot be read is recorded as
+    /// unreadable.
     pub fn put(&self, now: &client::KeyValue, before: u64, who: Option<&Record>, seen: Seen) -> Option<Record> {
         let Some(placed) = self.placed(&now.key) else {
             self.note_stray(&now.key);
@@ -351,7 +354,7 @@ impl Shared {
         }
     }
 
-    /// The object in a value, and its last author. On failure: the reason, and whether a retry may succeed.
+    /// The object in a value, and its last author. The error contains the reason, and whether a retry may succeed.
     pub fn read(&self, placed: &Placed, now: &client::KeyValue) -> Result<(Bytes, Author), (Flaw, bool)> {
         let key = String::from_utf8_lossy(&now.key);
         let plain = self.keys.keyring().open_value(&placed.resource, &key, &now.value).map_err(|why| locked(&why))?;
@@ -359,7 +362,7 @@ impl Shared {
         read.map_err(|fault| (Flaw::Malformed(fault.problem), false))
     }
 
-    /// The object that a key belongs to, or a stray key below a kind's prefix.
+    /// The object to which a key belongs, or a stray key below a kind's prefix.
     pub fn placed(&self, key: &[u8]) -> Option<Placed> {
         match self.places.find(registry(), key) {
             Ok(Found::Object { kind, resource, key }) => {
@@ -374,14 +377,14 @@ impl Shared {
         }
     }
 
-    /// Notes a key that is left out although it is below the prefix.
+    /// Counts a key below the prefix that the log ignores.
     pub fn note_stray(&self, key: &[u8]) {
         if let Ok(Found::Stray(stray)) = self.places.find(registry(), key) {
             self.strays.note(self.places.keys.root(), key, stray);
         }
     }
 
-    /// Notes that the newest value of an object in the local log cannot be decrypted.
+    /// Records that the newest value of an object in the local log cannot be decrypted.
     pub fn note_locked(&self, record: &Record, why: &Locked) {
         let (flaw, may_pass) = locked(why);
         let place = self.places.keys.at(&record.resource, &record.key);
@@ -396,11 +399,11 @@ pub struct Placed {
     pub kind: Option<&'static Kind>,
     pub resource: String,
     pub key: String,
-    /// The key has too many or too few parts for an object of its kind.
+    /// Whether the key has too many or too few parts for an object of its kind.
     pub is_stray: bool,
 }
 
-/// The reason why a value cannot be decrypted, and whether a retry may succeed: a KMS plug-in may answer later.
+/// The reason why a value cannot be decrypted, and whether a retry may succeed because a KMS plug-in may answer later.
 fn locked(why: &Locked) -> (Flaw, bool) {
     (Flaw::Locked(why.to_string()), matches!(why, Locked::Unreachable(_)))
 }
@@ -422,9 +425,9 @@ pub fn went_back(found: u64, known: u64) -> String {
 /// The time of an event, in milliseconds since 1970.
 #[derive(Debug, Clone, Copy)]
 pub enum Seen {
-    /// The event was received when it happened.
+    /// The event was received at the time when it happened.
     Now(i64),
-    /// The event was received later; the object says when it was changed.
+    /// The event was received later; the object contains the time of its change.
     Later(i64),
 }
 
@@ -432,7 +435,7 @@ pub fn now_ms() -> i64 {
     Timestamp::now().as_millisecond()
 }
 
-/// Converts a fault of etcd to one of the log.
+/// Converts a fault of etcd to a fault of the log.
 pub fn fault(fault: client::Fault) -> Fault {
     match fault {
         client::Fault::Unreachable(why) => Fault::Unreachable { why: format!("etcd: {why}") },

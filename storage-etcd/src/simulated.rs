@@ -1,4 +1,4 @@
-//! Runs the simulation of servers on the model of etcd for many seeds.
+//! Runs the simulation of servers on the model of etcd with many seeds.
 
 use crate::Transactions;
 use crate::world;

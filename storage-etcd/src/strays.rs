@@ -1,5 +1,5 @@
-//! Values under the prefix that belong to no object that a server of this release can serve. They stay as they are, and
-//! are left out of all answers.
+//! Values under the prefix that belong to no object that a server of this release can serve. They are not changed, and
+//! do not appear in answers.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode_registry;
@@ -9,9 +9,9 @@ use prometheus_client::registry::Registry;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-/// The log names at most this many places.
+/// The maximum number of places that appear in the server's log.
 const NAMED_MAX: usize = 1_000;
-/// The log shows this many bytes of a key at most.
+/// The maximum number of bytes of a key that the server's log shows.
 const SHOWN_MAX: usize = 512;
 
 /// Why a key belongs to no object.
@@ -28,9 +28,9 @@ struct LeftOut {
     cause: &'static str,
 }
 
-/// Counts such values, and names each place in the log once.
+/// Counts these values, and logs each place once.
 pub struct Strays {
-    /// The named places: keys, or the prefixes of unknown kinds.
+    /// The logged places: keys, or the prefixes of unknown kinds.
     named: Mutex<BTreeSet<String>>,
     received: Family<LeftOut, Counter>,
     registry: Registry,
@@ -46,7 +46,7 @@ impl Default for Strays {
 }
 
 impl Strays {
-    /// A value was received under such a key. `root` is the prefix of all keys.
+    /// Counts a value that was received under such a key. `root` is the prefix of all keys.
     pub fn note(&self, root: &str, key: &[u8], stray: Stray) {
         let cause = if stray == Stray::Depth { "depth" } else { "kind" };
         self.received.get_or_create(&LeftOut { cause }).inc();
@@ -85,7 +85,7 @@ impl Strays {
     }
 }
 
-/// The first part of a key behind the root, with the slash that follows it.
+/// The first part of a key after the root, with the slash that follows it.
 fn prefix(root: &str, mut key: String) -> String {
     let behind = key.strip_prefix(root).unwrap_or_default();
     let end = behind.find('/').map_or(key.len(), |slash| key.len() - behind.len() + slash + 1);

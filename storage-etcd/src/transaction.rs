@@ -1,8 +1,8 @@
-//! Converts a decision to transactions of one object each, in an order in which stopping after any of them does no
-//! harm.
+//! Converts a decision to transactions of one object each. Their order is such that the sequence may stop after any of
+//! them without harm.
 //!
-//! etcd gives all keys of a transaction one revision, and clients of Kubernetes expect one event per version. So no
-//! transaction writes two objects, as in kube-apiserver. Each transaction compares everything on which the decision
+//! All keys of a transaction in etcd have one revision, and clients of Kubernetes expect one event per version. So no
+//! transaction writes two objects, as in kube-apiserver. Each transaction compares every key on which the decision
 //! depends.
 
 use crate::client::{Compare, Expected, Keys as Range, Operation, Txn};
@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 /// The maximum number of comparisons, and the maximum number of operations, of an etcd transaction (`--max-txn-ops`).
 pub const OPERATIONS_MAX: usize = 128;
 
-/// A write of one key if it has this revision, or if it does not exist for zero: the form of Kubernetes' own
-/// transactions. If the comparison fails, the transaction returns the key's value, except for a creation.
+/// Writes one key if the key has this revision; zero means that it must not exist. Kubernetes' own transactions have
+/// this form. If the comparison fails, the transaction returns the value of the key, except for a creation.
 pub fn plain(replaces: u64, write: Operation) -> Txn {
     let key = write.key().clone();
     let otherwise = (replaces > 0).then(|| Range::one(key.clone()));
@@ -33,9 +33,9 @@ pub enum Unplannable {
     TooLarge { count: usize },
 }
 
-/// The order in which the records of a decision are written, as their positions.
+/// The order in which the records of a decision are written, as a list of positions.
 ///
-/// The object that the decision is about comes last, with all its records one after another. Resources reserved for it,
+/// The object of the decision comes last, with all its records one after another. Resources that are reserved for it,
 /// such as addresses, ports and quota, are written before it, so that no other object gets them. If the object is never
 /// written, they are released later.
 pub fn order(records: &[Record]) -> Vec<usize> {
@@ -47,7 +47,7 @@ pub fn order(records: &[Record]) -> Vec<usize> {
     besides.into_iter().chain(subject).collect()
 }
 
-/// An object, with all keys that are written in the same transaction.
+/// An object with all keys that are written in the same transaction.
 pub struct Step<'a> {
     pub record: &'a Record,
     /// The revision that this write replaces.
@@ -65,8 +65,8 @@ pub struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// One transaction of etcd: all of it is written, or nothing if a comparison fails. `written` says which records of
-    /// the decision are already written.
+    /// One transaction of etcd, which writes nothing if a comparison fails. `written` says which records of the
+    /// decision are already written.
     pub fn transaction(
         self,
         decision: &Decision,

@@ -1,5 +1,5 @@
-//! The objects whose values in etcd cannot be read: they are encrypted with a missing key, are damaged, or contain no
-//! object.
+//! The objects whose values in etcd cannot be read, because they are encrypted with a missing key, are damaged, or
+//! contain no object.
 
 use holdfast_core::event::Offset;
 use holdfast_engine::Fault;
@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// If there are more unreadable values than this, the configuration must be wrong, and not the values.
+/// If there are more unreadable values than this, the configuration must be wrong, not the values.
 const MAX: usize = 100_000;
 
-/// The known unreadable objects. Every request checks them, so an empty list costs only one atomic load.
+/// The known unreadable objects. Every request checks them, so checking an empty list costs only one atomic load.
 #[derive(Default)]
 pub struct Unread {
     all: RwLock<UnreadObjects>,
@@ -32,7 +32,7 @@ struct UnreadObjects {
 
 struct Noted {
     unreadable: Unreadable,
-    /// Whether a retry may succeed, because a KMS plug-in that has the key does not answer at present.
+    /// Whether a retry may succeed, because a KMS plug-in with the key does not answer at present.
     may_pass: bool,
     round: u64,
 }
@@ -50,7 +50,7 @@ impl Unread {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Adds an object, and logs its name.
+    /// Adds an object, and writes its name to the server's log.
     pub fn note(&self, unreadable: Unreadable, may_pass: bool) {
         let mut known = self.write();
         let (round, is_full) = (known.round, known.objects.len() >= MAX);
@@ -109,7 +109,7 @@ impl Unread {
         known.beyond = None;
     }
 
-    /// Notes that an object still exists, unchanged.
+    /// Records that an object still exists, unchanged.
     pub fn confirm(&self, resource: &str, key: &str) {
         if self.is_empty() {
             return;
@@ -121,8 +121,8 @@ impl Unread {
         }
     }
 
-    /// Ends a reading of all objects: objects that were neither noted nor confirmed since [`Self::begin_round`] are
-    /// gone.
+    /// Ends a reading of all objects. Objects that were neither added nor confirmed since [`Self::begin_round`] no
+    /// longer exist.
     pub fn end_round(&self) {
         let mut known = self.write();
         let round = known.round;
@@ -157,7 +157,7 @@ impl Unread {
         those.take(limit).map(|(_, noted)| noted.unreadable.clone()).collect()
     }
 
-    /// At most `limit` objects to retry, starting after `after`: all objects, or only those whose reason may pass.
+    /// At most `limit` objects to retry after `after`: all objects, or only objects whose reason may be temporary.
     pub fn to_retry(&self, all: bool, after: &(String, String), limit: usize) -> Vec<Again> {
         let known = self.read();
         let from = known.objects.range((std::ops::Bound::Excluded(after.clone()), std::ops::Bound::Unbounded));
@@ -173,7 +173,7 @@ impl Unread {
     }
 }
 
-/// An object that is to be read again.
+/// An object that must be read again.
 pub struct Again {
     pub object: (String, String),
     pub place: String,
@@ -210,7 +210,7 @@ mod tests {
         assert!(keys(&unread, "secret", "").is_empty() && keys(&unread, "secretsx", "").is_empty());
         unread.forget("secrets", "a/x");
         assert_eq!(keys(&unread, "secrets", "a/"), ["a/y"]);
-        // A full reading removes the objects that are gone.
+        // A complete reading removes the objects that no longer exist.
         unread.begin_round();
         unread.confirm("secrets", "a/y");
         unread.note(unreadable("pods", "a/x", 9), false);

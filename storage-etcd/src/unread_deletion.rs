@@ -1,4 +1,4 @@
-//! The deletion of an object whose value cannot be read: its value is not read, and it is deleted only if it still has
+//! Deletes an object whose value cannot be read. The value is not read, and the object is deleted only if it still has
 //! the value that could not be read.
 
 use crate::client::{self, Transactions};
@@ -13,7 +13,7 @@ impl EtcdLog {
     /// See [`holdfast_engine::Log::delete_unreadable`].
     pub(crate) fn delete_unread(&self, object: &Unreadable, actor: Actor, time_ms: i64) -> Result<bool, Fault> {
         self.shared.check_epoch()?;
-        // The key may belong to no object, so it is looked up under the name with which it was noted.
+        // The key may belong to no object, so it is looked up under the name with which it was recorded.
         let is_noted = self.shared.unread.of(&object.resource, &object.key, 1).first() == Some(object);
         if !is_noted || self.shared.places.keys.at(&object.resource, &object.key) != object.place {
             return Ok(false);
@@ -44,7 +44,7 @@ impl EtcdLog {
         Ok(decided.held)
     }
 
-    /// The deletion of a record's object, without its value.
+    /// The deletion of the object of a record, without its value.
     fn step<'r>(&self, record: &'r Record, replaces: u64) -> Step<'r> {
         let (who, fence) = self.beside(record);
         Step { record, replaces, value: None, lease: 0, who, fence, claims: None }

@@ -1,4 +1,4 @@
-//! The messages of etcd's gRPC protocol (`etcdserverpb`, `mvccpb`) that Holdfast uses. Fields have etcd's names.
+//! The messages of etcd's gRPC protocol (`etcdserverpb`, `mvccpb`) that Holdfast uses. The fields have etcd's names.
 
 use bytes::Bytes;
 use prost::{Message, Oneof};

@@ -5,7 +5,7 @@ mod world;
 use holdfast_storage_etcd::Transactions;
 use holdfast_storage_etcd::planted::{Bug, plant};
 
-/// The maximum number of seeds after which a bug must have been found.
+/// The maximum number of seeds that finding a bug may take.
 const SEEDS: u64 = 100;
 
 #[test]

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs, process};
 
-/// The value of `ROCKSDB_LIB_DIR` in `.cargo/config.toml`. With any other value, or none, the library comes from
-/// elsewhere.
+/// The value of `ROCKSDB_LIB_DIR` in `.cargo/config.toml`. If the variable has another value, or none, this library is
+/// not the one in use.
 const MARK: &str = "made-by-holdfast-rocksdb-library";
 
-/// What RocksDB's own build detects on a Linux machine.
+/// The defines that RocksDB's own build detects on a Linux machine.
 const DEFINES: [&str; 9] = [
     "HAVE_ALIGNED_NEW",
     "HAVE_UINT128_EXTENSION",
@@ -22,10 +22,10 @@ const DEFINES: [&str; 9] = [
 
 struct Unit {
     name: &'static str,
-    /// The unit has all files whose path begins with one of these and that no earlier unit has.
+    /// The unit has all files whose path begins with one of these prefixes and that no earlier unit has.
     prefixes: &'static [&'static str],
-    /// Whether the unit handles the bytes of every read and write. The other units control, or run at a start, for a
-    /// fork, or never: they are compiled with this crate's profile, for size except in `make dist`.
+    /// Whether the unit handles the bytes of every read and write. The other units control the store, or run only at a
+    /// start, for a fork, or never. They are compiled with this crate's profile, for size except in `make dist`.
     is_fast: bool,
 }
 
@@ -49,18 +49,18 @@ const LEFT_OUT: [&str; 16] = [
     "utilities/secondary_index/",
     "utilities/simulator_cache/",
     "utilities/sorted_run_builder/",
-    "util/build_version.cc", // `librocksdb-sys` has this one ready, beside RocksDB's own folder.
+    "util/build_version.cc", // `librocksdb-sys` has this file ready, outside of RocksDB's own folder.
 ];
 
 /// The files of one unit share one namespace, so no two of them may define the same local name. The first unit takes
-/// longest, so it starts first.
+/// longest to compile, so it starts first.
 const UNITS: [Unit; 6] = [
     Unit { name: "db", prefixes: &["db/"], is_fast: false },
     Unit { name: "table", prefixes: &["table/"], is_fast: true },
     Unit { name: "memory", prefixes: &["cache/", "memory/", "memtable/", "monitoring/", "util/"], is_fast: true },
     Unit { name: "utilities", prefixes: &["utilities/", "trace_replay/"], is_fast: false },
     Unit { name: "options", prefixes: &["options/"], is_fast: false },
-    // The empty prefix takes the files that no unit before it has.
+    // The empty prefix matches all files that no earlier unit has.
     Unit { name: "rest", prefixes: &[""], is_fast: false },
 ];
 
@@ -106,7 +106,7 @@ fn compile() -> Result<(), Box<dyn std::error::Error>> {
     for object in steering.try_compile_intermediates()? {
         fast.object(object);
     }
-    // Linked where `librocksdb-sys` asks for `rocksdb`.
+    // This name is linked because `librocksdb-sys` links `rocksdb`.
     fast.try_compile("rocksdb")?;
     Ok(())
 }
@@ -114,7 +114,8 @@ fn compile() -> Result<(), Box<dyn std::error::Error>> {
 fn compiler(sources: &Path, optimization: &str) -> cc::Build {
     let mut compiler = cc::Build::new();
     compiler.cpp(true).std("c++20").opt_level_str(optimization).debug(false).warnings(false).define("NDEBUG", "1");
-    // Clang compiles these units in half of GCC's time. scripts/setup.sh installs it, since `librocksdb-sys` needs it.
+    // Clang compiles these units in half of GCC's time. scripts/setup.sh installs clang, because `librocksdb-sys` needs
+    // it.
     if env::var_os("CXX").is_none() && process::Command::new("clang++").arg("--version").output().is_ok() {
         compiler.compiler("clang++");
     }
@@ -128,7 +129,7 @@ fn compiler(sources: &Path, optimization: &str) -> cc::Build {
     if env::var("CARGO_CFG_TARGET_ARCH").as_deref() == Ok("x86_64") {
         compiler.flag("-msse4.2").flag("-mpclmul");
     }
-    // RocksDB's headers need it.
+    // RocksDB's headers need this header.
     compiler.flag("-include").flag("cstdint");
     compiler
 }

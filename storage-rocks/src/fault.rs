@@ -1,4 +1,4 @@
-//! Faults of a folder and its log: RocksDB's errors as faults of the engine, and those that occur before there is a
+//! Faults of a folder and its log: RocksDB's errors as faults of the engine, and faults that occur before there is a
 //! log.
 
 use crate::making::Making;
@@ -59,7 +59,7 @@ impl FolderDamage {
         }
     }
 
-    /// Whether nothing is damaged, but a newer release wrote the event.
+    /// Whether the only problem is that a newer release wrote the event.
     pub fn is_newer_format(&self) -> bool {
         matches!(self, Self::Event { event: DamagedEvent { damage: Damage::NewerFormat { .. }, .. }, .. })
     }
@@ -103,7 +103,8 @@ pub fn record_again(folder: &Path, offset: Offset, bytes: &[u8], record: &mut Re
     })
 }
 
-/// Checks that a record is under its own key. A record under another event's key counts as damage, like a flipped bit.
+/// Checks that a record is stored under its own key. A record under the key of another event counts as damage, like a
+/// flipped bit.
 fn check_offset(offset: Offset, record: &Record) -> Result<(), Damage> {
     if record.offset() == offset { Ok(()) } else { Err(Damage::Body(format!("it says it is event {}", record.offset))) }
 }

@@ -1,6 +1,6 @@
-//! Access to a data folder: only its owner may read or change what is in it.
+//! Access to a data folder: only its owner may read or change its content.
 //!
-//! The log holds every Secret, and keys lie beside it.
+//! The log contains every Secret, and the folder also contains keys.
 
 use holdfast_engine::Fault;
 use holdfast_files::folder;
@@ -17,7 +17,7 @@ pub fn check_entries(folder: &Path) -> Result<(), Fault> {
     folder::check_entries(folder).map_err(|error| refused("look into the data folder", error))
 }
 
-/// Refuses a folder that belongs to another user, or that is reached by another user's link.
+/// Refuses a folder that belongs to another user, or whose path goes through another user's link.
 pub fn check_owner(folder: &Path) -> Result<(), Fault> {
     holdfast_files::check_owner(folder).map_err(|error| refused("find the data folder", error))
 }
@@ -30,7 +30,7 @@ pub fn warning(folder: &Path) -> Option<String> {
 fn refused(operation: &'static str, error: std::io::Error) -> Fault {
     match error.raw_os_error() {
         Some(_) => Fault::io(operation, error),
-        // The error's own text says what to do.
+        // The text of the error says what to do.
         None => Fault::Unreadable { what: error.to_string() },
     }
 }

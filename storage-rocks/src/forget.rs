@@ -1,9 +1,10 @@
-//! Forgets old events: those that a later event up to a version has replaced.
+//! Forgets old events: events that another event up to a version has replaced.
 //!
-//! It reads the events between the last such version and the new one, in order and in pieces. So the cost depends on
-//! these events and not on all of history, and writers do not wait. A replaced event is removed. So is the event of a
-//! deletion, since nothing refers to it: an object that is created again has no link to it. Up to the version there
-//! remains one event for each object that existed at it, and the version's own event, which has the version's time.
+//! A pass reads the events between the version of the last pass and the new version, in order and in pieces. So the
+//! cost depends on these events and not on the whole history, and writers do not wait. A replaced event is removed. The
+//! event of a deletion is removed too, because nothing refers to it: an object that is created again has no link to it.
+//! Up to the version there remains one event for each object that existed at the version, and the event of the version
+//! itself, which contains the version's time.
 
 use crate::fault::{damage, fault};
 use crate::key::{self, BY_RESOURCE, EVENTS, FAMILIES, HISTORY, META, META_FORGOTTEN, META_OLDEST};
@@ -17,7 +18,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How many events are read under one lock.
 const PIECE: usize = 1000;
-/// Tables are compacted once one in this many of their bytes is forgotten, so each byte is rewritten only a few times.
+/// Tables are compacted when the forgotten part of their bytes reaches one in this number, so each byte is rewritten
+/// only a few times.
 const GARBAGE_PART: u64 = 4;
 
 /// The events and bytes forgotten since the log was opened.
@@ -30,25 +32,25 @@ pub struct LetGo {
 }
 
 impl LetGo {
-    /// Waits until no other pass runs. No other pass begins while the guard exists.
+    /// Waits until no other pass runs. No pass begins while the guard exists.
     pub fn alone(&self) -> MutexGuard<'_, ()> {
         self.at_work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Notes that the log begins at `through`, and returns the version up to which a pass has to look at events.
+/// Records that the log begins at `through`, and returns the version up to which a pass must read events.
 pub fn begin(db: &DB, folder: &Path, through: Offset) -> Result<Offset, Fault> {
     let through = through.min(last(db, folder)?);
     if through > oldest(db)? {
-        // This is set first, so that no reader starts on versions that are about to be removed.
+        // This value is set first, so that no reader starts at a version that is about to be removed.
         db.put_cf_opt(family(db, META)?, META_OLDEST, key::offset(through), &synced())
             .map_err(|error| fault("note its beginning", error))?;
     }
-    // An interrupted pass is finished, too.
+    // The version of an interrupted pass is returned as well, so that the pass is completed.
     oldest(db)
 }
 
-/// How far forgetting has come, and how many bytes wait for compaction.
+/// The offset that forgetting has reached, and the number of bytes that wait for compaction.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Progress {
     at: Offset,
@@ -93,11 +95,11 @@ pub fn piece(db: &DB, folder: &Path, through: Offset, let_go: &LetGo) -> Result<
         bytes += (size + 2 * object.len()) as u64;
         Ok(())
     };
-    // The event that the last pass ended with is read again: a deletion that was kept then is removed now.
+    // The last event of the previous pass is read again: if it is a deletion, it was kept then and is removed now.
     let start = key::offset(progress.at);
     let mut bounds = ReadOptions::default();
     bounds.set_iterate_upper_bound(key::offset(through.next()));
-    // These events are old, and are unlikely to be read again.
+    // These events are old and unlikely to be read again, so they must not fill the cache.
     bounds.fill_cache(false);
     for item in db.iterator_cf_opt(events, bounds, IteratorMode::From(&start, Direction::Forward)).take(PIECE) {
         let (offset, value) = item.map_err(|error| damage("read events", folder, progress.at, error))?;
@@ -124,14 +126,15 @@ pub fn piece(db: &DB, folder: &Path, through: Offset, let_go: &LetGo) -> Result<
     }
     progress.garbage += bytes;
     progress.stage(db, &mut batch)?;
-    // Not synced: events that a crash brings back are forgotten again.
+    // The write is not synced: if a crash restores events, a later pass forgets them again.
     db.write(batch).map_err(|error| fault("let go of old events", error))?;
     let_go.events.fetch_add(gone, Ordering::Relaxed);
     let_go.bytes.fetch_add(bytes, Ordering::Relaxed);
     Ok(more)
 }
 
-/// The size of the log on the disk without the bytes that wait for compaction, and the forgotten events and bytes.
+/// The size of the log on the disk without the bytes that wait for compaction, and the number of forgotten events and
+/// bytes.
 pub fn size(db: &DB, let_go: Option<&LetGo>) -> Result<Size, Fault> {
     let garbage = Progress::read(db)?.garbage;
     let counted = |count: fn(&LetGo) -> &AtomicU64| let_go.map_or(0, |let_go| count(let_go).load(Ordering::Relaxed));
@@ -165,11 +168,12 @@ fn compact_range(db: &DB, name: &str, from: Option<&[u8]>, through: Option<&[u8]
     let failures = || db.property_int_value("rocksdb.background-errors").ok().flatten().unwrap_or(0);
     let before = failures();
     db.compact_range_cf_opt(family(db, name)?, from, through, &options);
-    // RocksDB does not return a failure, so the counter of background errors shows it. The usual cause is a full disk.
+    // RocksDB does not return the failure, so the counter of background errors shows it. The usual cause is a full
+    // disk.
     if failures() > before { Err(Fault::Full { operation: "compact" }) } else { Ok(()) }
 }
 
-/// Frees the disk space, if that is worth the work, or `always`.
+/// Frees the disk space, if that is worth the work or if `always` is true.
 pub fn compact(db: &DB, always: bool) -> Result<(), Fault> {
     let progress = Progress::read(db)?;
     let worth_it = progress.garbage > tables(db)? / GARBAGE_PART;

@@ -1,8 +1,9 @@
-//! Forks of a log: a new log that begins with another log's events up to a version, made in time that does not grow
-//! with the log.
+//! Forks of a log: a new log that begins with the events of another log up to a version. The time to make a fork does
+//! not grow with the log.
 //!
-//! Tables never change, so they are shared with the other log as hard links. Data younger than the tables is copied.
-//! Then the events after the version are removed, which costs only as much as these. The folder is marked until all of
+//! Tables never change, so both logs share them as hard links. Data younger than the tables is copied. Then the events
+//! after the version are removed, at a cost that depends only on these events. The folder is marked until all of it is
+//! durable.
 //! it is durable.
 
 use crate::fault::{FolderFault, damage, fault};
@@ -24,17 +25,18 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// How often copying from a running server is tried: a copy must fall between two changes of the server's files.
+/// The maximum number of attempts to copy from a running server. A copy must fall between two changes of the server's
+/// files.
 const TRIES_MAX: usize = 50;
-/// How many changes are written at a time.
+/// The number of changes that are written at a time.
 const PIECE: usize = 10_000;
 
-/// A fork being made: a copy of the whole log until [`finish`](Fork::finish). If it is dropped before that, the copy is
-/// removed.
+/// A fork that is being made. It is a copy of the whole log until [`finish`](Fork::finish). If it is dropped before
+/// that, the copy is removed.
 pub struct Fork {
     folder: PathBuf,
     log: Option<RocksLog>,
-    /// The outermost folder that was made for the fork, and is removed if the fork fails. Folders that existed earlier
+    /// The outermost folder that was made for the fork. It is removed if the fork fails; folders that existed earlier
     /// stay.
     made: Option<PathBuf>,
     finished: bool,
@@ -50,7 +52,7 @@ pub struct Forked {
 }
 
 impl Fork {
-    /// A fork of a data folder on this machine, whether a server runs on it or not. Nothing in that folder is changed.
+    /// Forks a data folder on this machine, whether a server uses it or not. Nothing in that folder is changed.
     pub fn of_folder(from: &Path, to: &Path) -> Result<Fork, FolderFault> {
         check_log(from)?;
         let source = from.join("log");
@@ -73,12 +75,12 @@ impl Fork {
         })
     }
 
-    /// A fork of a log that this process has open.
+    /// Forks a log that this process has open.
     pub fn of_log(log: &RocksLog, to: &Path) -> Result<Fork, FolderFault> {
         Fork::make(to, log.told_as(), |into| {
             log.with(|db, _| {
                 let checkpoint = Checkpoint::new(db).map_err(|error| fault("make a checkpoint", error))?;
-                // Data in memory is copied with the write-ahead log: nothing is flushed for a fork.
+                // Data in memory is copied with the write-ahead log, so that a fork causes no flush.
                 let made = checkpoint.create_checkpoint_with_log_size(into, u64::MAX);
                 made.map_err(|error| fault("make a checkpoint", error))
             })?;
@@ -91,7 +93,7 @@ impl Fork {
         let made = to.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).last();
         let made = made.map(Path::to_owned);
         make_private(to)?;
-        // If two forks begin at the same time, the lock refuses one before it touches the other's files.
+        // If two forks begin at the same time, the lock refuses one before it changes the files of the other.
         let lock = FolderLock::take(to)?;
         let mut fork = Fork { folder: to.to_owned(), log: None, made, finished: false };
         Making::Fork.mark(to)?;
@@ -100,7 +102,7 @@ impl Fork {
         Ok(fork)
     }
 
-    /// The whole other log, for finding the wanted version.
+    /// The whole log as it was copied, for finding the requested version.
     pub fn log(&self) -> &dyn LogRead {
         self.rocks()
     }
@@ -131,7 +133,7 @@ impl Drop for Fork {
             return;
         }
         self.log = None;
-        // If not all of it can be removed the mark stays, and its text says what to do.
+        // If not all of the fork can be removed, the mark stays, and its text says what to do.
         let _ = match &self.made {
             Some(made) => remove(&self.folder, made),
             None => empty(&self.folder),
@@ -139,7 +141,7 @@ impl Drop for Fork {
     }
 }
 
-/// Removes a folder, and the folders around it up to `outermost` that become empty.
+/// Removes a folder, and then the folders above it, up to `outermost`, that become empty.
 fn remove(folder: &Path, outermost: &Path) -> std::io::Result<()> {
     std::fs::remove_dir_all(folder)?;
     let mut around = folder.ancestors().skip(1).take_while(|around| around.starts_with(outermost));
@@ -158,8 +160,8 @@ fn empty(folder: &Path) -> std::io::Result<()> {
 }
 
 /// Copies the files of a store between two of its changes. RocksDB never deletes or replaces a file without changing
-/// the manifest or the names in the folder. If both are the same before and after, the copy equals what a crash at that
-/// moment would have left. False if no try fell between two changes.
+/// the manifest or the names in the folder. If both are the same before and after, the copy equals the files after a
+/// crash at that moment. Returns false if no attempt fell between two changes.
 fn link_between_changes(from: &Path, to: &Path) -> std::io::Result<bool> {
     for _ in 0..TRIES_MAX {
         std::fs::create_dir_all(to)?;
@@ -168,7 +170,7 @@ fn link_between_changes(from: &Path, to: &Path) -> std::io::Result<bool> {
         let unchanged = Listing::of(from)? == before;
         match copied {
             Ok(()) if unchanged => return Ok(true),
-            // A file that was removed during the copy is a change, too.
+            // A file that was removed during the copy counts as a change.
             Err(error) if unchanged || error.kind() != ErrorKind::NotFound => return Err(error),
             _ => std::fs::remove_dir_all(to)?,
         }
@@ -218,8 +220,8 @@ impl Listing {
         std::fs::copy(from.join(manifest), to.join(manifest))?;
         File::options().write(true).open(to.join(manifest))?.set_len(*length)?;
         std::fs::write(to.join("CURRENT"), current)?;
-        // Write-ahead logs come last, so that they have everything that the tables do not. The end of the newest may be
-        // torn, as after a crash.
+        // Write-ahead logs are copied last, so that they have all data that the tables lack. The end of the newest one
+        // may be torn, as after a crash.
         for name in &self.write_ahead {
             std::fs::copy(from.join(name), to.join(name))?;
         }
@@ -240,7 +242,8 @@ fn cut(db: &DB, folder: &Path, at: Offset) -> Result<Forked, Fault> {
             batch.put_cf(meta, name, key::offset(version));
         }
     }
-    // An interrupted pass of forgetting starts from the beginning in the fork, where less may have to be forgotten.
+    // In the fork an interrupted pass of forgetting starts from the beginning, because fewer events may have to be
+    // forgotten.
     batch.delete_cf(meta, META_FORGOTTEN);
     let id = new_id()?;
     let origin = Origin { id: identity::read(db)?.id, version };
@@ -260,7 +263,7 @@ fn newest_up_to(db: &DB, folder: &Path, at: Offset) -> Result<Offset, Fault> {
     Ok(newest.max(oldest(db)?))
 }
 
-/// Removes every event after the version, and points `current` back to the older events.
+/// Removes every event after the version, and makes `current` point to the older events again.
 fn take_out(db: &DB, folder: &Path, version: Offset) -> Result<(), Fault> {
     let (current, history) = (family(db, CURRENT)?, family(db, HISTORY)?);
     let (events, by_resource) = (family(db, EVENTS)?, family(db, BY_RESOURCE)?);
@@ -291,12 +294,12 @@ fn take_out(db: &DB, folder: &Path, version: Offset) -> Result<(), Fault> {
         }
         flush(db, &mut batch, PIECE)?;
     }
-    // No event has the end of this range as its offset.
+    // No event has the largest offset, at which this range ends.
     batch.delete_range_cf(events, key::offset(version.next()), key::offset(Offset(u64::MAX)));
     flush(db, &mut batch, 0)
 }
 
-/// Writes the batch if it is long. It need not be durable yet, since the fork is synced at its end.
+/// Writes the batch if it is long. The write need not be durable yet, because the fork is synced at its end.
 fn flush(db: &DB, batch: &mut WriteBatch, longest: usize) -> Result<(), Fault> {
     if batch.len() <= longest {
         return Ok(());

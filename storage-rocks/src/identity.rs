@@ -1,4 +1,4 @@
-//! The log's name among all logs, and the log that it is a fork of.
+//! The unique name of the log, and the log from which it was forked.
 
 use crate::fault::fault;
 use crate::key::{self, META, META_ID, META_ORIGIN, META_SECRET};
@@ -43,7 +43,7 @@ pub(crate) fn new_id() -> Result<String, Fault> {
     Ok(format!("{time:08x}-{:04x}-{:04x}-{:04x}-{node:012x}", high >> 16 & 0xffff, high & 0xffff, low >> 48))
 }
 
-/// Puts a new secret into the batch.
+/// Adds a new secret to the batch.
 pub(crate) fn stage_secret(db: &DB, batch: &mut WriteBatch) -> Result<[u8; 32], Fault> {
     let secret = random()?;
     batch.put_cf(family(db, META)?, META_SECRET, secret);

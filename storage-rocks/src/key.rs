@@ -25,24 +25,25 @@ pub const META_FORMAT: &[u8] = b"format";
 pub const META_SECRET: &[u8] = b"secret";
 /// In `meta`: the oldest offset at which the log is complete, as a key of `events`.
 pub const META_OLDEST: &[u8] = b"oldest";
-/// In `meta`: the offset up to which old events were forgotten, and the bytes that wait for compaction, both as eight
-/// bytes.
+/// In `meta`: the offset up to which old events were forgotten, and the number of bytes that wait for compaction, each
+/// as eight bytes.
 pub const META_FORGOTTEN: &[u8] = b"forgotten";
 /// In `meta`: the log's unique name, a random UUID in its usual form.
 pub const META_ID: &[u8] = b"id";
-/// In `meta`: the log that this one is a fork of: the version as a key of `events`, followed by the other log's name.
+/// In `meta`: the log from which this one was forked: the version as a key of `events`, followed by the other log's
+/// name.
 pub const META_ORIGIN: &[u8] = b"origin";
 /// In `meta`: the last offset of the newest repair, as a key of `events`. Gaps before it were reported.
 pub const META_REPAIRED: &[u8] = b"repaired";
-/// In `meta`: the source of its events, written by the log on etcd that uses this one as its local copy.
+/// In `meta`: the source of the log's events, written by the log on etcd that uses this one as its local copy.
 pub const META_SOURCE: &[u8] = b"source";
-/// In `meta`: the progress of a migration into this log, written by the migration; removed at its end.
+/// In `meta`: the progress of a migration into this log. The migration writes it, and removes it at its end.
 pub const META_MIGRATION: &[u8] = b"migration";
 
 /// The mark of an event in a row of `history`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// There is no mark: the row is of an early release, and the event must be read.
+    /// The row has no mark, because an early release wrote it. The event must be read.
     Untold,
     Put,
     Delete,

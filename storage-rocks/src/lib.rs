@@ -2,7 +2,7 @@
 //!
 //! Start at [`RocksLog`]. This crate knows keys, records and bytes; it does not know what a Pod is.
 
-// The crate has no items; using it links the RocksDB library for `rocksdb`.
+// The crate has no items, but using it links the RocksDB library for `rocksdb`.
 use holdfast_rocksdb_library as _;
 
 mod fault;

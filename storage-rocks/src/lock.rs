@@ -1,4 +1,4 @@
-//! The lock of a data folder, which allows one server at a time; it contains the name of its holder.
+//! The lock of a data folder, which allows one server at a time. The lock file contains the name of the holder.
 
 use crate::fault::FolderFault;
 use crate::folder::make_private;
@@ -8,7 +8,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// The lock is held until this value is dropped. The operating system releases it after a crash.
+/// Holds the lock until it is dropped. The operating system releases the lock after a crash.
 pub struct FolderLock {
     file: File,
 }
@@ -41,7 +41,7 @@ impl FolderLock {
             .set_len(0)
             .and_then(|()| file.seek(SeekFrom::Start(0)))
             .and_then(|_| write!(file, "process {} ({name})", std::process::id()));
-        // The holder's name in the lock file is only for people: a full disk must not keep a server from starting.
+        // The name in the lock file only informs people, so a full disk must not prevent a server from starting.
         if let Err(error) = written
             && error.kind() != std::io::ErrorKind::StorageFull
         {
@@ -51,8 +51,7 @@ impl FolderLock {
     }
 }
 
-/// Exclusive lock on the data folder of a server whose log is in memory. It makes no file, and is released when it is
-/// dropped.
+/// An exclusive lock on the data folder of a server whose log is in memory. It makes no file, and is released on drop.
 pub struct FolderInUse(File);
 
 impl FolderInUse {
@@ -77,8 +76,8 @@ impl Drop for FolderInUse {
 }
 
 impl Drop for FolderLock {
-    /// Closing the file is not enough: a child process that is being started holds a copy of it until it runs its
-    /// program.
+    /// Closing the file is not enough to release the lock: a child process that is being started has a copy of the file
+    /// until it runs its program.
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }

@@ -47,7 +47,7 @@ impl Making {
         folder.join(self.marker()).exists()
     }
 
-    /// The mark is durable before any part of the log is, so that no crash leaves an incomplete log without a mark.
+    /// Makes the mark durable before any part of the log, so that no crash leaves an incomplete log without a mark.
     pub(crate) fn mark(self, folder: &Path) -> Result<(), Fault> {
         let marked = (|| {
             std::fs::write(folder.join(self.marker()), self.text())?;
@@ -57,7 +57,7 @@ impl Making {
         marked.map_err(|error| Fault::io("mark the folder as unfinished", error))
     }
 
-    /// Removes the mark, as the last step: after that, the log is like any other.
+    /// Removes the mark as the last step. After that, the log is like any other.
     pub(crate) fn unmark(self, folder: &Path) -> Result<(), Fault> {
         let removed = std::fs::remove_file(folder.join(self.marker())).and_then(|()| File::open(folder)?.sync_all());
         removed.map_err(|error| Fault::io("take the mark off the folder", error))

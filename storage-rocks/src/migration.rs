@@ -20,7 +20,7 @@ pub struct Migration {
 }
 
 impl Migration {
-    /// Whether a migration into the folder has begun. Any other folder that is not empty is refused.
+    /// Whether a migration into the folder has begun. If not, the folder must be empty.
     pub fn has_begun(folder: &Path) -> Result<bool, FolderFault> {
         if Making::Migration.is_marked(folder) {
             return Ok(true);
@@ -30,7 +30,7 @@ impl Migration {
         Ok(false)
     }
 
-    /// Begins in a folder that is new or empty, or continues a migration.
+    /// Begins a migration in a folder that is new or empty, or continues one.
     pub fn open(folder: &Path) -> Result<Migration, FolderFault> {
         Migration::has_begun(folder)?;
         make_private(folder)?;
@@ -40,7 +40,7 @@ impl Migration {
         Ok(Migration { folder: folder.to_owned(), log })
     }
 
-    /// The last note of [`append`](Self::append) about the progress of the migration.
+    /// The last note about the progress of the migration, as passed to [`append`](Self::append).
     pub fn note(&self) -> Result<Option<Vec<u8>>, Fault> {
         self.log.with(|db, _| {
             db.get_cf(family(db, META)?, META_MIGRATION).map_err(|error| fault("read the migration's note", error))
@@ -67,7 +67,7 @@ impl Migration {
         self.log.last()
     }
 
-    /// Completes the migration: the log begins at a version, with the objects as of that version.
+    /// Completes the migration: the log begins at a version, with the objects at that version.
     pub fn finish(self, version: Offset) -> Result<(), Fault> {
         self.log.note(version, version)?;
         self.log.with(|db, _| {

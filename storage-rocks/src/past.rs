@@ -1,4 +1,4 @@
-//! The state at a version, read from the index of versions: the cost does not grow with later events or with other
+//! Reads the state at a version from the index of versions. The cost does not grow with later events or with other
 //! objects.
 
 use crate::fault::damage;
@@ -11,11 +11,11 @@ use rocksdb::{DB, DBRawIterator, ReadOptions};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// How many versions of one object are stepped over before seeking to the next object or version. A step is far cheaper
-/// than a seek, and most objects have few versions.
+/// The number of versions of one object that are read in sequence before seeking to the next object or version. Reading
+/// the next row is far cheaper than a seek, and most objects have few versions.
 const STEPS_MAX: usize = 8;
-/// How many events of a resource are stepped over before the wanted objects' own events are looked up instead. A
-/// watcher that was disconnected briefly has few to step over.
+/// The number of events of a resource that are read in sequence before the events of the selected objects are looked up
+/// instead. A watcher that was disconnected briefly has missed few events.
 const LOOKS_MAX: usize = 1024;
 
 /// The newest event on the object up to a version, unless it is a deletion.
@@ -60,8 +60,8 @@ pub fn as_of(
     Ok(())
 }
 
-/// See [`LogRead::changes`](holdfast_engine::LogRead::changes). Uses the index of the resource's events if there are
-/// few since `after`, otherwise the versions of each object.
+/// See [`LogRead::changes`](holdfast_engine::LogRead::changes). If there are few events since `after`, uses the index
+/// of the resource's events, otherwise the versions of each object.
 pub fn changes(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
     if asked.after >= asked.until {
         return Ok(Changed { offsets: Vec::new(), through: asked.until });
@@ -71,7 +71,7 @@ pub fn changes(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<
     if is_enough { Ok(near) } else { of_objects(db, folder, asked, limit) }
 }
 
-/// The first matching events of the resource, after stepping over a bounded number of others.
+/// The first matching events of the resource, after skipping a bounded number of other events.
 fn of_resource(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
     let name = asked.resource.as_bytes();
     let mut bounds = ReadOptions::default();
@@ -127,8 +127,8 @@ fn of_objects(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<C
     Ok(first.changed(asked.until))
 }
 
-/// The newest row of an object up to a version. Before the call the iterator is at the object's first row, and
-/// afterwards behind its last row.
+/// The newest row of an object up to a version. The iterator must be at the object's first row; afterwards it is after
+/// the object's last row.
 fn newest_of(
     rows: &mut DBRawIterator,
     folder: &Path,
@@ -168,7 +168,7 @@ fn present(db: &DB, folder: &Path, offset: Offset, mark: Mark) -> Result<Option<
 /// An object's name, the offset of one of its events, and the row's mark.
 type Row<'a> = (&'a [u8], Offset, Mark);
 
-/// The row at the iterator.
+/// The row at the position of the iterator.
 fn row<'a>(rows: &'a DBRawIterator, folder: &Path) -> Result<Option<Row<'a>>, Fault> {
     let Some((entry, mark)) = rows.item() else {
         let ended = rows.status().map_err(|error| damage("read a history", folder, Offset::ZERO, error));
@@ -185,7 +185,7 @@ fn behind(object: &[u8]) -> Vec<u8> {
     end
 }
 
-/// The first key after all that begin with `start`, whose last byte must not be 255.
+/// The first key after all keys that begin with `start`, whose last byte must not be 255.
 fn end_of(mut start: Vec<u8>) -> Vec<u8> {
     if let Some(last) = start.last_mut() {
         *last += 1;

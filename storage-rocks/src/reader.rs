@@ -1,4 +1,4 @@
-//! Reads a log while its server writes it: for commands that read a data folder.
+//! Reads a log while a server writes it, for commands that read a data folder.
 
 use crate::fault::{FolderFault, fault};
 use crate::past;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub struct LogReader {
     folder: PathBuf,
     db: DB,
-    /// RocksDB keeps a secondary's own files here.
+    /// RocksDB's folder for the own files of a secondary.
     _notes: tempfile::TempDir,
 }
 

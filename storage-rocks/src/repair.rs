@@ -1,8 +1,8 @@
 //! Repairs a damaged log: a new store is made from everything that can still be read of the old one.
 //!
-//! Every record has a checksum, so nothing else of the old store needs to be trusted: damaged records are left out. If
-//! the newest event of an object is damaged, the object's last intact version is written again as a new event at the
-//! log's end, so that caches notice. The old store is kept beside the new one.
+//! Every record has a checksum, so the repair need not trust any other part of the old store: damaged records are
+//! omitted. If the newest event of an object is damaged, the object's last intact version is written again as a new
+//! event at the end of the log, so that caches notice the change. The old store stays beside the new one.
 
 use crate::fault::{FolderFault, fault, record};
 use crate::folder::{close, make_private};
@@ -19,10 +19,10 @@ use rocksdb::{DB, DBRecoveryMode, Direction, IteratorMode, ReadOptions, WriteBat
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// One thing that the repair did, or could not do.
+/// One result of the repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repair {
-    /// The object has the content of version `intact` again.
+    /// The object again has the content of version `intact`.
     PutBack { object: String, damaged: Offset, intact: Offset },
     /// No version of the object could be read: the object is lost.
     Lost { object: String, damaged: Offset },
@@ -57,14 +57,14 @@ impl std::fmt::Display for Repair {
     }
 }
 
-/// The number of versions that the repaired log skips after the last readable one, so that lost versions are not used
-/// again.
+/// The number of versions that the repaired log skips after the last readable one, so that lost versions are not
+/// assigned again.
 const GAP: u64 = 1000;
-/// How many records are written at a time.
+/// The number of records that are written at a time.
 const PIECE: usize = 1000;
 
-/// Repairs the log of a data folder that no server uses. An intact log is left unchanged. `values` decrypts and
-/// encrypts the records that are written again.
+/// Repairs the log of a data folder that no server uses. An intact log is not changed. `values` decrypts and encrypts
+/// the records that are written again.
 pub fn repair(folder: &Path, time_ms: i64, values: &dyn Values) -> Result<Vec<Repair>, FolderFault> {
     crate::whole::check_log(folder)?;
     let _lock = FolderLock::take(folder)?;
@@ -148,7 +148,7 @@ impl Found {
         Ok(Found { damaged, last })
     }
 
-    /// Writes a store with all intact events, and new events for the objects that go back to an intact version.
+    /// Writes a store with all intact events, and with new events for the objects that return to an intact version.
     fn rebuild(
         &self,
         old: &DB,
@@ -202,7 +202,7 @@ impl Found {
             }
         }
         write(&new, &mut piece)?;
-        // The repaired log stays the same log: it keeps its name, its secret, and the record of the forgotten events.
+        // The repaired log keeps its identity: its name, its secret, and the record of forgotten events.
         let mut batch = WriteBatch::default();
         let meta = family(&new, META)?;
         for name in [META_ID, META_ORIGIN, META_SECRET, META_OLDEST, META_FORGOTTEN] {
@@ -225,7 +225,7 @@ fn is_of_newer_release(bytes: &[u8]) -> bool {
     }
 }
 
-/// The content of an intact version in a new event.
+/// A new event with the content of an intact version.
 fn again(intact: &Record, offset: Offset, time_ms: i64, values: &dyn Values) -> Result<Record, Fault> {
     let intact = values.open(intact.clone())?;
     let entry =
@@ -260,7 +260,8 @@ fn each(db: &DB, name: &str, mut visit: impl FnMut(&[u8], &[u8]) -> Result<(), F
     let mut from: Vec<u8> = Vec::new();
     loop {
         let mut distrust = ReadOptions::default();
-        // Records have checksums of their own; a block with one flipped bit still has all other records.
+        // Records have checksums of their own. Without the checksum of the block, a block with one flipped bit still
+        // gives all other records.
         distrust.set_verify_checksums(false);
         let mut reached = key::parse_offset(&from).unwrap_or_default();
         let mut failed = false;

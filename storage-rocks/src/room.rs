@@ -1,9 +1,9 @@
-//! Room on the disk under the log: the free room, and a reserve.
+//! The free room on the disk of the log, and a reserve.
 //!
-//! A file holds room that no other program gets. It is made when the log is opened. When the disk is nearly full,
-//! namespaces that fill it are refused first; when it is full, most writes are. Then the file shrinks step by step for
-//! the writes that are still allowed: deletes, forgetting history, and opening the log after a crash. It grows again
-//! when there is room.
+//! The reserve is a file that occupies room, so that no other program gets it. It is made when the log is opened. When
+//! the disk is nearly full, the namespaces that fill it are refused first; when it is full, most writes are refused.
+//! Then the file shrinks step by step for the writes that are still allowed: deletes, forgetting history, and opening
+//! the log after a crash. It grows again when there is room.
 
 use holdfast_engine::log::Lack;
 use holdfast_files::check;
@@ -17,34 +17,38 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const NAME: &str = "reserve";
-/// If less room is free, most writes are refused, because data in memory has yet to be written to tables.
+/// If less room than this mark is free, most writes are refused, because data in memory has yet to be written to
+/// tables.
 const MARK_BYTES: u64 = 32 << 20;
-/// If the free room exceeds the mark by less than the mark divided by this, namespaces that fill the disk are refused.
+/// If the free room exceeds the mark by less than the mark divided by this number, namespaces that fill the disk are
+/// refused.
 const SOON_PART: u64 = 2;
-/// On a small disk the mark is the disk's size divided by this.
+/// On a small disk the mark is the size of the disk divided by this number.
 const MARK_PART: u64 = 8;
-/// The reserve takes at most the free room divided by this when it is made.
+/// When the reserve is made, it takes at most the free room divided by this number.
 const RESERVE_PART: u64 = 4;
-/// The minimum size of the reserve, even if a start finds less free room: room may become free later.
+/// The minimum size of the reserve. It applies even if less room is free at the start, because room may become free
+/// later.
 const RESERVE_BYTES_MIN: u64 = 8 << 20;
-/// The reserve shrinks in multiples of this.
+/// The reserve shrinks in multiples of this number.
 const STEP_BYTES: u64 = 1 << 20;
-/// The reserve divided by this is only for opening the log after a crash, without which the server cannot start.
+/// The reserve divided by this number is only for opening the log after a crash, because without that the server cannot
+/// start.
 const LAST_PART: u64 = 4;
-/// The additional room of each write, for the file system's own data.
+/// The additional room that each write needs for the data of the file system.
 const WRITE_BYTES: u64 = 4096;
-/// How often a write is stored: in the write-ahead log, and later in a table.
+/// The number of copies of a write: one in the write-ahead log, and later one in a table.
 const COPIES: u64 = 2;
 /// The disk is checked again after at most this many bytes.
 const LOOK_BYTES: u64 = 64 << 20;
-/// How long, and how often, a write that makes room waits until other work frees room.
+/// How long, and how often, a write that makes room waits for other work to free room.
 const WAIT: Duration = Duration::from_millis(100);
 const WAITS: usize = 30;
 
 /// The size of the reserve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserve {
-    /// The size that an earlier server left. Writes are refused only when no room is left at all.
+    /// The size that an earlier server has left. Writes are refused only when there is no room at all.
     AsItIs,
     Bytes(u64),
 }
@@ -52,14 +56,14 @@ pub enum Reserve {
 #[derive(Debug)]
 pub struct Room {
     folder: PathBuf,
-    /// The configured size of the reserve. Zero: writes are accepted until no room is left.
+    /// The configured size of the reserve. If it is zero, writes are accepted until there is no room at all.
     wanted: u64,
     mark: u64,
-    /// Lock order: the store before the reserve.
+    /// The lock of the store must be taken before this lock.
     reserve: Mutex<u64>,
     is_little: AtomicBool,
     free: AtomicU64,
-    /// Bytes that may be written before the disk is checked again.
+    /// The number of bytes that may be written before the disk is checked again.
     unlooked: AtomicI64,
     /// Notified when room was freed.
     made: Condvar,
@@ -70,7 +74,7 @@ pub struct Room {
 pub struct Standing {
     pub free_bytes: u64,
     pub reserve_bytes: u64,
-    /// If less room is free, most writes are refused.
+    /// If less room than this is free, most writes are refused.
     pub mark_bytes: u64,
     pub is_little: bool,
     /// Whether namespaces that fill the disk are refused, because room is or will soon be short.
@@ -113,8 +117,8 @@ impl Room {
         Standing { free_bytes, reserve_bytes: *self.reserve(), mark_bytes: self.mark, is_little, is_short }
     }
 
-    /// Why an ordinary write of `bytes` bytes does not fit on the disk; `None` if it fits. Do not call this for writes
-    /// that free space.
+    /// Why an ordinary write of `bytes` bytes does not fit on the disk; `None` if it fits. Must not be called for
+    /// writes that free space.
     pub fn lacks(&self, bytes: u64) -> Option<Lack> {
         if self.wanted == 0 {
             return None;
@@ -149,16 +153,16 @@ impl Room {
         self.is_little.load(Ordering::Relaxed) || self.left_for_others(free).is_some()
     }
 
-    /// How many thousandths are left of the room in which only namespaces that fill the disk are refused; `None` if
-    /// there is more room than that.
+    /// While only namespaces that fill the disk are refused, the thousandths of the remaining room for other writes;
+    /// `None` if there is more room than that.
     fn left_for_others(&self, free: u64) -> Option<u64> {
         let part = self.mark / SOON_PART;
         let left = free.saturating_sub(self.mark);
         (left < part).then(|| left * 1000 / part)
     }
 
-    /// Checks whether a write of this cost leaves enough room on the disk. If there is more room than that, the reserve
-    /// grows first.
+    /// Checks whether a write of this cost leaves enough room on the disk. If there is more room than enough, the
+    /// reserve grows first.
     pub fn settle(&self, cost: u64) {
         if self.wanted == 0 {
             return;
@@ -166,9 +170,11 @@ impl Room {
         let mut reserve = self.reserve();
         let free = self.look();
         let was_little = self.is_little.load(Ordering::Relaxed);
-        // This state ends only with somewhat more room than it began with, so that it does not change with each write.
+        // The state of too little room ends only when there is somewhat more room than when it began, so that it does
+        // not change with each write.
         let enough = self.mark.saturating_add(self.mark / SOON_PART).saturating_add(cost);
-        // Room beyond that goes to the reserve first: the next start needs it before writes may go on.
+        // Room beyond that goes to the reserve first, because the next start needs the reserve before writes may
+        // continue.
         let missing = self.wanted.saturating_sub(*reserve);
         let more = missing.min(free.saturating_sub(enough) / STEP_BYTES * STEP_BYTES);
         let mut is_little = match was_little {
@@ -185,13 +191,13 @@ impl Room {
         self.unlooked.store(i64::try_from(unlooked).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Makes room for `bytes` bytes, from the reserve if necessary, and for the data in memory. Waits a little for
-    /// other work to free room. `false` if there is not enough room then.
+    /// Makes room for `bytes` bytes and for the data in memory, from the reserve if necessary. Waits a little for other
+    /// work to free room. Returns `false` if there is not enough room after that.
     pub fn take(&self, bytes: u64, in_memory: impl Fn() -> u64) -> bool {
         let cost = bytes.saturating_add(WRITE_BYTES).saturating_mul(COPIES);
         for _ in 0..WAITS {
-            // This is computed before the reserve is locked: a thread that reopens the store holds the store's lock and
-            // then locks the reserve.
+            // The number is computed before the reserve is locked, because a thread that reopens the store holds the
+            // lock of the store and then locks the reserve.
             let needed = cost.saturating_add(in_memory());
             let mut reserve = self.reserve();
             if self.give(&mut reserve, needed, self.wanted / LAST_PART) {
@@ -202,12 +208,12 @@ impl Room {
         false
     }
 
-    /// Whether `bytes` bytes are free beside the reserve, with enough room left for other writes.
+    /// Whether `bytes` bytes are free in addition to the reserve, with enough room left for other writes.
     pub fn is_there(&self, bytes: u64) -> bool {
         self.look() >= bytes.saturating_add(self.mark / 4)
     }
 
-    /// The maximum number of bytes that a compaction may write, including spare room of the reserve.
+    /// The maximum number of bytes that a compaction may write, including room that the reserve can spare.
     pub fn most_to_compact(&self) -> u64 {
         let spare = self.reserve().saturating_sub(self.wanted / LAST_PART);
         self.look().saturating_add(spare).saturating_sub(self.mark / 4)
@@ -223,13 +229,13 @@ impl Room {
         self.give(&mut self.reserve(), bytes, self.wanted / LAST_PART)
     }
 
-    /// Like [`Self::take_now`] for opening the log, which may use the whole reserve.
+    /// Like [`Self::take_now`], but for opening the log, which may use the whole reserve.
     pub fn take_to_open(&self, bytes: u64) -> bool {
         self.give(&mut self.reserve(), bytes, 0)
     }
 
     fn give(&self, reserve: &mut u64, cost: u64, last: u64) -> bool {
-        // The wanted room includes room for the data in memory.
+        // The requested room includes room for the data in memory.
         let wanted = cost.saturating_add(self.mark);
         let free = self.look();
         if free < wanted && *reserve > last {
@@ -287,7 +293,7 @@ fn fill(path: &Path, bytes: u64) -> Result<()> {
     match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
         Ok(()) => Ok(()),
         Err(error) if is_full(&error.into()) => Err(error.into()),
-        // A file system that cannot allocate room in advance: the file is written instead.
+        // The file system cannot allocate room in advance, so the file is written instead.
         Err(_) => write_over(&mut file, bytes),
     }
 }

@@ -1,4 +1,4 @@
-//! The column families of RocksDB and the records in them: reads and writes that all parts of the log share.
+//! The column families of RocksDB and their records: reads and writes that all parts of the log share.
 
 use crate::fault::{FolderDamage, damage, fault, record, record_again};
 use crate::key::{
@@ -17,17 +17,17 @@ use std::path::Path;
 
 /// The folder format that this release writes.
 pub(crate) const FORMAT: u8 = 1;
-/// A scan of at least this many events reads ahead.
+/// A scan of at least this many events reads ahead from the disk.
 const LONG_SCAN: usize = 1024;
 const READ_AHEAD_BYTES: usize = 1 << 20;
-/// Within this many events stepping is cheaper than seeking.
+/// Up to this distance in events, reading on is cheaper than seeking.
 const NEAR_EVENTS: usize = 16;
 
 pub(crate) fn options() -> Options {
     let mut options = Options::default();
     options.create_if_missing(true);
     options.create_missing_column_families(true);
-    // A torn last record was never acknowledged; damage anywhere else is reported, not skipped.
+    // A torn last record was never acknowledged. Damage anywhere else is reported, not skipped.
     options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
     options.set_paranoid_checks(true);
     options.set_db_write_buffer_size(24 << 20);
@@ -68,7 +68,8 @@ pub(crate) fn check_format(db: &DB, folder: &Path) -> Result<bool, Fault> {
     }
 }
 
-/// Gaps up to this offset are expected: `holdfast log repair` left them, or another store numbers the events.
+/// Gaps up to this offset are expected, because `holdfast log repair` has made them, or because another store numbers
+/// the events.
 pub(crate) fn repaired(db: &DB) -> Result<Offset, Fault> {
     let source =
         db.get_cf(family(db, META)?, META_SOURCE).map_err(|error| fault("read where its events come from", error))?;
@@ -91,7 +92,7 @@ pub(crate) fn synced() -> WriteOptions {
     options
 }
 
-/// Whether a server could open the store. Nothing is changed.
+/// Whether a server could open the store. The store is not changed.
 pub(crate) fn check(folder: &Path) -> bool {
     let mut options = options();
     options.create_if_missing(false);
@@ -119,7 +120,7 @@ pub(crate) fn stage(db: &DB, batch: &mut WriteBatch, record: &Record) -> Result<
     Ok(())
 }
 
-/// The last offset in the log, even if its event was forgotten: no offset is used twice.
+/// The last offset in the log, even if its event was forgotten, because no offset may be used twice.
 pub(crate) fn last(db: &DB, folder: &Path) -> Result<Offset, Fault> {
     let last = match db.iterator_cf(family(db, EVENTS)?, IteratorMode::End).next() {
         None => Offset::ZERO,
@@ -137,7 +138,7 @@ pub(crate) fn read(db: &DB, folder: &Path, offset: Offset) -> Result<Option<Reco
     }
 }
 
-/// Options of a long scan: blocks are read ahead, and do not displace frequently read ones from the cache.
+/// The options of a long scan: blocks are read ahead, and do not displace frequently used blocks from the cache.
 fn reading_on() -> ReadOptions {
     let mut reading = ReadOptions::default();
     reading.set_readahead_size(READ_AHEAD_BYTES);
@@ -145,7 +146,7 @@ fn reading_on() -> ReadOptions {
     reading
 }
 
-/// Visits the records after `after`; all are decoded into the same record.
+/// Visits the records after `after`. All of them are decoded into the same record, to reuse its memory.
 pub(crate) fn each(
     db: &DB,
     folder: &Path,
@@ -193,7 +194,7 @@ pub(crate) fn scan(
     let start = key::versioned(resource.as_bytes(), from);
     let mut bounds = ReadOptions::default();
     let mut end = resource.as_bytes().to_vec();
-    // In keys a zero byte follows the resource's name, so this bound is behind all of its keys.
+    // In keys a zero byte follows the name of the resource, so this bound is after all of its keys.
     end.push(1);
     bounds.set_iterate_upper_bound(end);
     let mode = IteratorMode::From(&start, Direction::Forward);
@@ -213,7 +214,7 @@ pub(crate) fn current(db: &DB, folder: &Path, visit: &mut dyn FnMut(Record) -> R
         let (_, offset) = item.map_err(|error| damage("read what is current", folder, Offset::ZERO, error))?;
         offsets.push(key::parse_offset(&offset).ok_or_else(|| foreign(CURRENT, folder))?);
     }
-    // The offsets are sorted, so that neighbours are read together.
+    // The offsets are sorted, so that neighbouring events are read together.
     offsets.sort_unstable();
     let mut reading = ReadOptions::default();
     reading.fill_cache(false);

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Refuses a folder whose log is not finished.
+/// Refuses a folder whose log is incomplete.
 pub fn check_whole(folder: &Path) -> Result<(), FolderFault> {
     let Some(making) = Making::ALL.into_iter().find(|making| making.is_marked(folder)) else { return Ok(()) };
     Err(FolderFault::Unfinished { making, path: folder.to_owned() })

@@ -32,7 +32,7 @@ pub struct Backend {
 }
 
 struct Shared {
-    /// Whether it serves aggregated discovery.
+    /// Whether the server serves aggregated discovery.
     aggregated: bool,
     events: broadcast::Sender<Value>,
     seen: Mutex<Vec<Seen>>,
@@ -92,7 +92,7 @@ impl Backend {
         Backend { port, shared, task }
     }
 
-    /// Sends an event about a new object to its watchers.
+    /// Sends an event about a new object to the watchers of this server.
     pub fn tell(&self, name: &str) {
         self.shared.events.send(json!({"type": "ADDED", "object": thing(name)})).expect("somebody watches");
     }

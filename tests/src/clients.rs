@@ -21,7 +21,7 @@ pub fn clients() -> &'static Path {
     })
 }
 
-/// Runs Go in a folder. Where it is not installed, `make test-long` has put it beside the other clients.
+/// Runs Go in a folder. If Go is not installed on the machine, `make test-long` has put it beside the other clients.
 pub fn go(folder: &Path) -> Command {
     let path = var_os("PATH").unwrap_or_default();
     let folders = split_paths(&path).chain([clients().join("go/bin")]);

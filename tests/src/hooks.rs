@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 /// The behaviour of webhooks, and their calls so far.
 #[derive(Default)]
 struct Shared {
-    /// By path, with the number of calls.
+    /// The behaviour by path, with the number of calls.
     behaviour: BTreeMap<String, (Value, usize)>,
     calls: Vec<Value>,
     /// Delayed calls in progress.

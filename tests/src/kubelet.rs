@@ -118,7 +118,7 @@ impl Kubelet {
         self.shared.seen.lock().unwrap().clone()
     }
 
-    /// Waits until so many `count` have ended; returns how many bytes each of them has read.
+    /// Waits until this many `count` commands have ended. Returns the number of bytes that each of them has read.
     pub async fn counted(&self, commands: usize) -> Vec<usize> {
         let mut counted = self.shared.counted.subscribe();
         counted.wait_for(|counted| counted.len() >= commands).await.expect("the kubelet runs").clone()
@@ -132,7 +132,7 @@ impl Kubelet {
 }
 
 impl Kubelet {
-    /// Stops it in the middle of its work.
+    /// Stops the kubelet in the middle of its work.
     pub fn stop(&self) {
         self.task.abort();
         self.shared.connections.lock().unwrap().iter().for_each(JoinHandle::abort);
@@ -289,7 +289,7 @@ fn command(shared: &Arc<Shared>, request: &mut Request<Incoming>, query: &str) -
             }
             ["count"] => {
                 let mut stdin = stdin.unwrap_or_else(|| Box::new(tokio::io::empty()));
-                // The client may have gone by now.
+                // The client may have disconnected by now.
                 _ = stdout.write_all(&[b'x'; 200_000]).await;
                 let mut all = Vec::new();
                 _ = stdin.read_to_end(&mut all).await;

@@ -1,4 +1,4 @@
-//! Plays recorded scenarios in a small cluster against a server with a scheduler, and compares what becomes of the
+//! Plays recorded scenarios in a small cluster against a server with a scheduler, and compares the outcomes of the
 //! pods.
 //!
 //! No other component runs: this player acts as the volume controller, and as the kubelet that removes victims.

@@ -58,7 +58,7 @@ impl Server {
         }
     }
 
-    /// The same, where the server may refuse to start.
+    /// Like [`Server::start`], for a server that may refuse to start.
     pub fn try_start(data: &Path, options: &[&str]) -> Result<Server, Refused> {
         Server::spawn(Server::command(data, options))
     }
@@ -184,7 +184,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Errors mean that it has ended already.
+        // Errors mean that the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {

@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 impl Wire {
-    /// Without credentials, over HTTP/2.
+    /// A client without credentials, over HTTP/2.
     pub fn anonymous(server: &Server) -> Wire {
         let config = kubeconfig(server);
         Wire {

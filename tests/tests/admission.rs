@@ -17,7 +17,7 @@ async fn put(wire: &Wire, path: &str, body: &Value) {
     wire.post(path, body).await.expect(201);
 }
 
-/// Many clients at once use what is left of a quota, and no unit is used twice.
+/// Many clients at once use the rest of a quota, and no unit is used twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_takes_the_last_of_a_quota_twice() {
     let folder = Folder::new();
@@ -245,7 +245,7 @@ async fn a_proxy_leads_to_webhooks() {
     leads_to_webhooks("HTTPConnect", holdfast_tests::proxy::serve).await;
 }
 
-/// The same through a konnectivity server.
+/// Like [`a_proxy_leads_to_webhooks`], through a konnectivity server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tunnel_leads_to_webhooks() {
     leads_to_webhooks("GRPC", holdfast_tests::konnectivity::serve).await;

@@ -292,7 +292,7 @@ async fn a_server_that_nobody_vouches_for_is_not_talked_to() {
     cluster.server.stop();
 }
 
-// The connections of this process must go on while it waits for the server to stop.
+// The connections of this process must continue while it waits for the server to stop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_goes_on_as_something_else() {
     let cluster = Cluster::start(&[]).await;

@@ -181,7 +181,8 @@ async fn webhooks_decide_whatever_they_answer() {
     server.stop();
 }
 
-/// A changed configuration file takes effect, an invalid one does not; and decisions are cached as long as it says.
+/// A changed configuration file takes effect, an invalid one does not. Decisions are cached for as long as the file
+/// says.
 #[tokio::test]
 async fn the_configuration_is_followed() {
     let (folder, hooks) = (Folder::new(), Hooks::start().await);
@@ -197,7 +198,7 @@ async fn the_configuration_is_followed() {
     for _ in 0..3 {
         jane.get(MAPS).await.expect(200);
     }
-    // The server's own components may ask, too.
+    // The server's own components may call the webhook, too.
     let calls = hooks.take_calls();
     let of_jane = calls.iter().filter(|call| call["body"]["spec"]["user"] == "jane").count();
     assert_eq!(of_jane, 1, "the answer is kept");

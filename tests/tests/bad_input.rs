@@ -191,7 +191,8 @@ async fn a_file_that_goes_bad_is_told_by_health() {
     server.stop();
 }
 
-/// The same for certificates, also if the server creates its own.
+/// A certificate that cannot be reloaded is reported in the log, in a metric and by a health check, also in a server
+/// that creates its own default certificate.
 #[tokio::test]
 async fn certificates_that_go_bad_are_told_by_log_metric_and_health() {
     let folder = Folder::new();

@@ -508,7 +508,7 @@ async fn a_provider_in_python_is_asked_killed_and_asked_again() {
     std::fs::remove_file(&socket).ok();
     let provider = python(&folder, &socket, &["--node", "two"]);
     until_ready(&provider).await;
-    // The original provider is trusted again: the instance is gone.
+    // The original provider is trusted again, and reports that the instance no longer exists.
     told(&wire, "does not exist in the cloud provider").await;
     assert!(address(&wire, "late").await.starts_with("192.0.2."), "{}", running.log());
 }

@@ -65,7 +65,7 @@ struct Scheduler {
 }
 
 impl Scheduler {
-    /// Waits until it serves; returns a client without credentials.
+    /// Waits until the scheduler serves requests. Returns a client without credentials.
     async fn anonymous(&self, cluster: &Cluster) -> Wire {
         let certificate = Path::new(&self.folder).join("kube-scheduler.crt");
         until("it serves", async || {
@@ -154,7 +154,7 @@ async fn whom_the_api_server_lets_is_let_in() {
     assert!(told.contains("no Go runtime"), "{told}");
 }
 
-/// The leader shows the resource requests of each pod. A scheduler that receives SIGUSR2 dumps its state and goes on.
+/// The leader shows the resource requests of each pod. A scheduler that receives SIGUSR2 dumps its state and continues.
 #[tokio::test]
 async fn a_scheduler_shows_what_it_has() {
     let cluster = Cluster::start();
@@ -269,7 +269,7 @@ async fn own_authorities_and_proxies_say_who_asks() {
     // Another certificate of the front-proxy authority has the wrong name, and the client authority does not know it.
     let back = shows(proxies.client("back", masters));
     flags(&back, &pretended).await.refused(401, "Unauthorized");
-    // Nor is a certificate of the client authority with the proxy's name a front proxy.
+    // A certificate of the client authority with the proxy's name does not make its owner a front proxy either.
     assert_eq!(forbidden(&shows(people.client("front", &[])), &pretended).await, "front");
     // A certificate of an unknown authority is rejected, with or without headers.
     let stranger = shows(Authority::new("strangers").client("root", masters));
@@ -316,7 +316,7 @@ async fn certificates_go_by_the_name_that_is_asked_for() {
     assert_eq!(shown("ignored.test").await, None, "the names that are given count, not those of the certificate");
     let old = Wire { tls: ONLY_OLD, server_name: "localhost".into(), ..wire.clone() };
     assert!(old.connect().await.is_err(), "it speaks TLS 1.3 alone");
-    // With certificates from options it does not create one of its own.
+    // With certificates from options, the scheduler does not create one of its own.
     assert!(!Path::new(&scheduler.folder).join("kube-scheduler.crt").exists());
 }
 

@@ -68,7 +68,7 @@ async fn acknowledged_writes_survive_kill_9() {
     println!("{ROUNDS} kills, {answers} acknowledged writes, none lost; ready in {first:?} to {last:?}");
 }
 
-/// Creates, replaces and deletes its own objects until the server is gone.
+/// Creates, replaces and deletes its own objects until the server no longer answers.
 async fn write(client: Client, writer: usize, round: u64, mut ledger: Ledger, stop: Arc<AtomicBool>) -> Ledger {
     let api: Api<ConfigMap> = Api::default_namespaced(client);
     let mut serial = 0;
@@ -382,8 +382,8 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
     let lease = json!({"metadata": {"name": "leader"}, "spec": {"holderIdentity": "a"}});
     admin.post(leases, &lease).await.expect(201);
     admin.get("/readyz/disk-room").await.expect(200);
-    // RocksDB gives room back when it has moved its write-ahead log into tables. The namespace fills that as well, until
-    // the disk stays full; this is reported.
+    // RocksDB frees space when it has moved its write-ahead log into tables. The namespace fills that space as well,
+    // until the disk stays full; the server reports this.
     let (mut maps, mut tries) = (Vec::new(), 0);
     let refused = loop {
         maps.extend(fill_with_maps(&admin, &format!("map-{tries}"), 400_000).await);

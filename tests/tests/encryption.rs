@@ -487,7 +487,7 @@ async fn acknowledged_secrets_survive_kill_9() {
             }
         });
     }
-    // Only the writers hold it now.
+    // Only the writers hold the sender now, so the channel closes when they end.
     drop(sender);
     let mut names = Vec::new();
     while names.len() < 200 {

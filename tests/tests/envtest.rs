@@ -108,7 +108,7 @@ async fn twenty_suites_run_side_by_side() {
     }
 }
 
-/// etcd's options decide whether anything is kept.
+/// etcd's options decide whether objects outlive the control plane.
 #[tokio::test]
 async fn a_suite_starts_again_in_its_folder() {
     let (cache, folder) = (Folder::new(), Folder::new());
@@ -132,7 +132,7 @@ async fn who_finalizes_a_namespace_finds_it() {
     let admin = plane.admin();
     let path = format!("{NAMESPACES}/shop");
 
-    // As suites do: get, remove the finalizer, put; and not at once.
+    // Finalizes a namespace as suites do: gets it, some time after its deletion, removes the finalizer and puts it.
     create_namespace(&admin, "shop").await;
     delete_namespace(&admin, "shop").await;
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -142,7 +142,7 @@ async fn who_finalizes_a_namespace_finds_it() {
     admin.send(Method::PUT, &format!("{path}/finalize"), JSON, namespace.to_string()).await.expect(200);
     admin.get(&path).await.refused(404, "NotFound");
 
-    // Or without reading it: by the name alone.
+    // Finalizes a namespace by its name alone, without reading it.
     create_namespace(&admin, "shop").await;
     delete_namespace(&admin, "shop").await;
     let bare = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}, "spec": {}});
@@ -214,7 +214,7 @@ fn a_folder_for_assets_is_made_or_refused() {
     std::fs::write(theirs.join("kube-apiserver"), "theirs").expect("written");
     fails(envtest(&theirs), &["kube-apiserver is there and no link", "--assets-dir"]);
     assert_eq!(std::fs::read_to_string(theirs.join("kube-apiserver")).expect("text"), "theirs");
-    // A file is in the way.
+    // A file has the name of a folder in the path.
     fails(envtest(&theirs.join("kube-apiserver/assets")), &["make the folder of assets", "kube-apiserver/assets"]);
     let nowhere = Command::new(binary()).arg("envtest").env_remove("HOME").env_remove("XDG_CACHE_HOME").output();
     fails(nowhere.expect("run holdfast"), &["--assets-dir"]);

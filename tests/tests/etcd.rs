@@ -211,7 +211,7 @@ async fn servers_with_other_ranges_or_another_prefix_are_refused() {
         told.contains("the data folder has events of the prefix /registry/, and --etcd-prefix is /other/"),
         "{told}"
     );
-    // Servers that have stopped are no reason.
+    // Servers that have stopped do not prevent a start with other options.
     Server::start(folders[1].path(), &[&servers, "--service-node-port-range=31000-31999"]).stop();
 }
 

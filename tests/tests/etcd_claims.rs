@@ -201,7 +201,7 @@ async fn what_a_neighbour_has_taken_is_not_given_out() {
     // Once the neighbour has released the port, it can be reserved.
     neighbour.set_port(30050, false);
     eventually(PATIENCE, async || make(&wire, "a", &theirs).await).await;
-    // The neighbour reserves all ports but one: that one is found, and then no port is left.
+    // The neighbour reserves all ports but one. The server finds that port, and then no port is left.
     (PORTS.0..=PORTS.1)
         .filter(|port| *port != 30050 && *port != 30099)
         .for_each(|port| _ = neighbour.set_port(port, true));
@@ -212,8 +212,8 @@ async fn what_a_neighbour_has_taken_is_not_given_out() {
     assert!(!neighbour.addresses().values().any(|(name, _)| name == "none"));
 }
 
-/// Everything that a Service has is encrypted where a configuration says so, and read from a neighbour that does so
-/// too.
+/// If a configuration says so, a Service and the records of its address and ports are encrypted, and the records of a
+/// neighbour that encrypts them too can be read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn encrypted_addresses_and_ports_are_given_out_once_too() {
     let (etcd, folder) = (Cluster::single(), Folder::new());
@@ -246,7 +246,7 @@ async fn encrypted_addresses_and_ports_are_given_out_once_too() {
         assert!(raw.starts_with(b"k8s:enc:aesgcm:v1:k:"), "{key}: {}", raw.escape_ascii());
     }
     server.stop();
-    // A restart knows them, and gives back what goes.
+    // After a restart the server knows the address and ports, and releases those of deleted Services.
     let server = Server::start(&folder.join("data"), &options);
     let wire = Wire::admin(&server);
     let why = make(&wire, "other", &json!({"clusterIP": address})).await.expect_err("own has it");
@@ -367,7 +367,8 @@ async fn what_a_killed_server_did_not_free_is_freed_by_another_one() {
     server.kill();
     deleting.abort();
     assert!(neighbour.addresses().contains_key(&address) && neighbour.taken_ports() == [30070], "nothing is freed");
-    // For the other server it is two minutes later, when no Service for the address can be under way any more.
+    // For the other server it is two minutes later, when no creation of a Service with this address can be in progress
+    // any more.
     let servers = format!("--etcd-servers={}", etcd.urls());
     let options =
         [servers.as_str(), "--advertise-address=10.1.1.2", OPTIONS[0], OPTIONS[1], "--etcd-repair-interval=100ms"];

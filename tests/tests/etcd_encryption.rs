@@ -166,7 +166,7 @@ async fn values_that_kubernetes_has_encrypted_are_read_and_written_anew_with_the
         assert!(raw.starts_with(b"k8s:enc:aesgcm:v1:key2:"), "{name}");
     }
     server.stop();
-    // With only that key: on a folder that has read the old values, and on an empty folder.
+    // The newest key alone suffices, on a folder that has read the old values and on an empty folder.
     let option = place.configured(&[("secrets", provider("aesgcm", &[2]))]);
     for data in ["one", "two"] {
         let server = place.start(data, &[&option]);
@@ -404,8 +404,8 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
         assert!(parts.iter().all(|part| told.contains(part)), "{told}");
     };
     let check = async |admin: &Wire| {
-        // As in Kubernetes, a value that is no object gives an error without a reason, and one without a key an
-        // internal error.
+        // As in Kubernetes, a value that is no object gives an error without a reason, and a value whose key is missing
+        // gives an internal error.
         let (broken, lost) = (at("configmaps/a/broken"), at("configmaps/b/sealed"));
         failed(admin.get(&format!("{}/broken", maps("a"))).await, "", &[&broken, "unexpected end of JSON input"]);
         let words = ["Internal error occurred: unable to transform key", &lost, "no configuration says how to"];
@@ -499,7 +499,7 @@ async fn what_cannot_be_read_fails_by_name_and_stays_as_it_is() {
     admin.send(Method::DELETE, &broken, &[], "").await.expect(200);
 }
 
-/// Keys of no object and values of no kind are named once, counted, and left alone.
+/// Keys that belong to no object and values of no kind are logged once, counted, and not changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_of_no_object_is_named_once_and_stays() {
     let place = Place::new();
@@ -547,7 +547,7 @@ async fn what_is_of_no_object_is_named_once_and_stays() {
     for count in ["{cause=\"depth\"} 4\n", "{cause=\"kind\"} 6\n"] {
         assert!(metrics.contains(&format!("holdfast_etcd_left_out_values_total{count}")), "{metrics}");
     }
-    // Deleting all of the kind, and the kind itself, leaves it.
+    // Deleting all objects of the kind, and the kind itself, does not delete such values.
     admin.send(Method::DELETE, widgets, &[], "").await.expect(200);
     admin
         .send(Method::DELETE, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com", &[], "")
@@ -564,15 +564,15 @@ async fn what_is_of_no_object_is_named_once_and_stays() {
     }
 }
 
-/// `ignoreStoreReadErrorWithClusterBreakingPotential` deletes what cannot be read, where the feature gate is on and the
-/// user has the verb for it, and nothing else.
+/// `ignoreStoreReadErrorWithClusterBreakingPotential` deletes an object that cannot be read, if the feature gate is on
+/// and the user has the verb for it. It deletes no other objects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
     const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential=true";
     let place = Place::new();
     let sealed = b"k8s:enc:aescbc:v1:lost:0123456789abcdef0123456789abcdef";
     let (broken, lost) = ("/registry/configmaps/default/broken", "/registry/secrets/default/lost");
-    // Off, as it is unless it is asked for, the option means nothing.
+    // While the feature gate is off, which is the default, the option has no effect.
     let server = place.start("one", &[]);
     let admin = Wire::admin(&server);
     admin.post(MAPS, &map("fine", "x")).await.expect(201);
@@ -598,7 +598,7 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let server = place.start("one", &options);
     let admin = Wire::admin(&server);
-    // Reads say by their form what may be deleted so.
+    // The form of a read error says which objects can be deleted with the option.
     let why = admin.get(&format!("{SECRETS}/lost")).await.refused(500, "InternalError");
     let expected = format!(
         "Internal error occurred: StorageError: corrupt object, Code: 7, Key: {lost}, ResourceVersion: 0, \
@@ -639,7 +639,7 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
         assert_eq!(why["message"], expected);
     }
     admin.get(&format!("{MAPS}/fine")).await.expect(200);
-    // Such a deletion needs a verb of its own beside `delete`.
+    // A deletion with the option needs another verb in addition to `delete`.
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
     let role = |verbs: &[&str]| {
         json!({"metadata": {"name": "deleter"},
@@ -661,7 +661,7 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
     let expected =
         "configmaps \"broken\" is forbidden: not permitted to do \"unsafe-delete-ignore-read-errors\", reason: ";
     assert!(why["message"].as_str().is_some_and(|message| message.starts_with(expected)), "{why}");
-    // Admission sees the deletion.
+    // Admission policies apply to a deletion with the option.
     let policy = json!({"metadata": {"name": "keep"}, "spec": {"matchConstraints": {"resourceRules": [{"apiGroups": [""],
         "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["configmaps"]}]},
         "validations": [{"expression": "request.name != 'broken'", "message": "it is to be kept"}]}});
@@ -679,7 +679,7 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
         .await
         .expect(200);
     assert_eq!(place.raw(broken), b"{", "nothing of all this has deleted it");
-    // And then it is gone, from the one place where it was.
+    // With the verb, the user can delete the object. It was stored only in etcd, and is gone from there.
     let wider = role(&["delete", "unsafe-delete-ignore-read-errors"]).to_string();
     admin.send(Method::PUT, &format!("{rbac}/roles/deleter"), &JSON, wider).await.expect(200);
     let answer = delete(&deleter, &path, "").await.expect(200).json();
@@ -692,7 +692,7 @@ async fn what_cannot_be_read_is_deleted_unseen_where_that_is_allowed() {
     delete(&deleter, &format!("{SECRETS}/lost"), "").await.refused(403, "Forbidden");
     delete(&admin, &format!("{SECRETS}/lost"), "").await.expect(200);
     admin.get(SECRETS).await.expect(200);
-    // An object that was read before goes with a watch event from who still has it.
+    // The server has read this object before it became unreadable, so the deletion still causes a watch event.
     let known = version(&admin.post(MAPS, &map("known", "x")).await.expect(201).json());
     place.put("/registry/configmaps/default/known", b"garbage");
     eventually(PATIENCE, async || match admin.get(&format!("{MAPS}/known")).await.code {

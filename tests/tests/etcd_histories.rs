@@ -49,7 +49,7 @@ struct World {
     etcd: Cluster,
     /// The proxies from each server to each member, by server and member.
     ways: Vec<Vec<Proxy>>,
-    /// One per position; `None` while it is killed.
+    /// The servers by position; `None` while a server is killed.
     servers: Vec<Option<Server>>,
     folders: Vec<Folder>,
     values: Arc<AtomicU64>,
@@ -58,7 +58,7 @@ struct World {
 /// The history of one round.
 #[derive(Default)]
 struct History {
-    /// By object name.
+    /// The operations on each object, by its name.
     operations: Mutex<BTreeMap<String, Vec<Operation>>>,
     watches: Mutex<Vec<Watch>>,
 }

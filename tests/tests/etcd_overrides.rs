@@ -90,7 +90,7 @@ async fn events_are_in_an_etcd_of_their_own_for_all_servers() {
     let servers = folders.each_ref().map(|folder| etcds.server(folder.path(), &[]));
     let [one, other] = servers.each_ref().map(Wire::admin);
 
-    // Which etcd has the objects, under which keys and versions.
+    // Each object is in its etcd, under the expected key and version.
     let made = one.post(EVENTS, &event("default", "own-a")).await.expect(201);
     one.post(MAPS, &map("own-map")).await.expect(201);
     let first = version(&made);
@@ -173,7 +173,7 @@ async fn events_are_in_an_etcd_of_their_own_for_all_servers() {
     let told = succeeds(holdfast(["history", "configmap/own-map", "--kubeconfig", &kubeconfig]));
     assert!(told.contains("created"), "{told}");
 
-    // After a restart everything works on, with the folder and without it.
+    // After a restart everything still works, with the folder and without it.
     let before = names(&one.get(EVENTS).await.expect(200));
     let [server, other_server] = servers;
     server.stop();
@@ -344,7 +344,7 @@ async fn a_folder_goes_on_with_other_overrides() {
     }
 }
 
-/// The configuration covers a resource wherever it is.
+/// The configuration covers a resource in whichever etcd it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_in_an_etcd_of_its_own_is_encrypted_there() {
     let (etcds, folder) = (Etcds::start(), Folder::new());
@@ -386,7 +386,8 @@ async fn what_is_in_an_etcd_of_its_own_is_encrypted_there() {
         assert!(raw(&etcds.events, own_event).starts_with("k8s:enc:aesgcm:v1:b:"), "{data}");
         server.stop();
     }
-    // Without the key it fails by name, and nothing else does.
+    // Without the key, requests for Events fail, naming the object's key in etcd and the missing encryption key.
+    // Requests for Secrets succeed.
     configure(&["a"]);
     let server = etcds.server(&folder.join("other"), &[&option]);
     let wire = Wire::admin(&server);

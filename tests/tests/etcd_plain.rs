@@ -142,7 +142,7 @@ fn logs_share_a_kine_and_each_knows_who_made_its_own_writes() {
     let expected = Expected { resource: "namespaces".into(), key: "a".into(), version: Some(Offset(7)) };
     let counts = || vec![Decision { expects: vec![expected.clone()], ..decision(0) }];
     at(&commit_all(&logs[1], &[record(901, "new", "1", 0)], &counts), 0);
-    // Both servers know of a deletion.
+    // Both servers receive a deletion.
     let second = at(&receipts, 1);
     let gone = Record { operation: Operation::Delete as i32, ..record(902, "c2", "1", second) };
     let offset = at(&commit(&logs[1], &[gone]), 0);
@@ -329,7 +329,7 @@ async fn a_server_works_on_a_kine_with_sqlite() {
     let then = wire.get(&format!("{MAPS}/own-a?at={first}")).await.expect(200).json();
     assert_eq!(then["data"], Value::Null);
 
-    // kine ends and comes again: writes fail in between, and none is lost.
+    // kine ends and starts again: writes fail in between, and none is lost.
     kine.restart();
     eventually(PATIENCE, async || match wire.post(MAPS, &map("own-c")).await {
         answer if answer.code == 201 || answer.code == 409 => Ok(()),

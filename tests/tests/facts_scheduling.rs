@@ -32,7 +32,8 @@ async fn pods_fare_as_with_kubernetes() {
         let (chosen, next, folder, fixtures) =
             (chosen.clone(), next.clone(), folder.clone(), lines[0]["fixtures"].clone());
         tokio::spawn(async move {
-            // The scheduler needs some controller beside it; this one has nothing to do. Nodes are as scenarios say.
+            // The server runs the scheduler only if it runs some controller; this one has nothing to do. The nodes come
+            // only from the scenarios.
             let options = [
                 "--controllers=ttl-after-finished-controller",
                 "--nodes=0",

@@ -253,7 +253,7 @@ async fn who_goes_away_gives_back_what_it_had() {
     runtime.shutdown_background();
     drop(sent);
     let level = cluster.settle(("0", "0")).await;
-    // Some may have got their turn while the others were cancelled.
+    // Some requests may have begun while the others were cancelled.
     let [begun, cancelled, rejected] = ["DispatchedRequests", "CancelledRequests", "RejectedRequests"]
         .map(|name| number(&level, name) - number(&before, name));
     assert_eq!((begun + cancelled, cancelled), (1 + QUEUE_LENGTH, rejected));

@@ -202,7 +202,7 @@ async fn a_fork_of_a_closed_folder_is_a_cluster_of_its_own() {
     assert!(verified(&past)["last"].as_u64() > Some(version));
     assert_eq!(verified(&source)["digest"], parent["digest"], "the other one is as it was");
 
-    // Now, by default; by time; and a fork of a fork.
+    // A fork at the newest version, which is the default; a fork at a point in time; and a fork of a fork.
     let now = folders.join("now");
     succeeds(fork(&source, &now, &[]));
     assert_eq!(verified(&now)["digest"], parent["digest"]);
@@ -350,7 +350,7 @@ fn what_cannot_be_forked_is_named_and_nothing_is_left() {
     fails(fork(&half, &target, &[]), &["half was interrupted"]);
     fails(holdfast(["log", "verify", "--data-dir", half.to_str().unwrap()]), &["was interrupted"]);
 
-    // Written by a newer release.
+    // A log that a newer release has written.
     let newer = folders.join("newer");
     succeeds(fork(&source, &newer, &[]));
     {

@@ -18,7 +18,7 @@ async fn history_blame_and_diff() {
     let server = Server::start(folder.path(), &[]);
     let admin = Wire::admin(&server);
     let before = made_changes(&admin).await;
-    // With the server, and after it has stopped.
+    // Checks the commands while the server runs, and again after it has stopped.
     check(folder.path(), before);
     server.stop();
     check(folder.path(), before);

@@ -40,7 +40,7 @@ impl Cluster {
         Cluster::start_with(pods, &[]).await
     }
 
-    /// The same with more options.
+    /// Like [`Cluster::start`], with more options.
     async fn start_with(pods: &[&str], options: &[&str]) -> Option<Cluster> {
         let address = address()?;
         let (folder, authority) = (Folder::new(), Authority::new("kubelets"));
@@ -81,14 +81,14 @@ impl Cluster {
         }
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
         self.admin.post(PODS, &pod).await.expect(201);
-        // Written by a kubelet normally.
+        // Normally a kubelet writes this status.
         let path = format!("{PODS}/{name}/status");
         let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
         let patch = [("content-type", "application/merge-patch+json")];
         self.admin.send(Method::PATCH, &path, &patch, status.to_string()).await.expect(200);
     }
 
-    /// A user who may read what others run, and nothing else.
+    /// Grants a user the right to read the subresources that lead to nodes, and the nodes' proxy, and nothing else.
     async fn let_read(&self, user: &str) {
         let rules = json!([
             {"apiGroups": [""], "resources": ["pods/attach", "pods/exec", "pods/portforward", "pods/log", "nodes/proxy"],
@@ -129,7 +129,7 @@ impl Cluster {
         self.websocket_with(path, protocol, &[]).await
     }
 
-    /// The same with more headers.
+    /// Like [`Cluster::websocket`], with more headers.
     async fn websocket_with(
         &self,
         path: &str,
@@ -430,7 +430,7 @@ async fn what_must_not_be_reached_is_not() {
     assert_eq!(answer.json()["message"], "Upgrade request required");
     let answer = admin.send(Method::POST, &format!("{path}&dryRun=All"), &spdy, "").await.expect(400);
     assert_eq!(answer.json()["message"], "dryRun is not supported");
-    // Nothing listens.
+    // Nothing listens at this node's port.
     cluster.node("closed", &address, 1).await;
     cluster.pod("closed", "closed").await;
     let answer = admin.send(Method::POST, &format!("{PODS}/closed/exec?command=ls"), &spdy, "").await.expect(500);
@@ -471,7 +471,7 @@ async fn input_that_was_sent_before_a_client_left_arrives() {
     let Some(cluster) = Cluster::start(&["web"]).await else { return };
     let path = format!("{PODS}/web/exec?command=count&stdin=true&stdout=true");
     let mut commands = 0;
-    // Protocols are translated for a node that declares nothing, and passed on to one that takes WebSockets.
+    // Protocols are translated for a node that declares nothing, and passed on to one that accepts WebSockets.
     for declared in [json!([]), json!(["ExtendWebSocketsToKubelet"])] {
         let status = json!({"status": {"declaredFeatures": declared}}).to_string();
         let patch = [("content-type", "application/merge-patch+json")];
@@ -488,7 +488,7 @@ async fn input_that_was_sent_before_a_client_left_arrives() {
             } else {
                 socket.get_mut().shutdown().await.expect("sent");
             }
-            // A socket that is dropped while bytes are under way to it is reset, and its own last bytes are lost.
+            // A socket that is dropped while bytes are in transit to it is reset, and its own last bytes are lost.
             while socket.next().await.is_some_and(|message| message.is_ok()) {}
             commands += 1;
             let counted = tokio::time::timeout(PATIENCE, cluster.kubelet.counted(commands)).await.expect("it ends");
@@ -729,7 +729,7 @@ async fn requests_are_passed_on_to_nodes_pods_and_services() {
     let status = admin.get(path).await.refused(503, "ServiceUnavailable");
     let message = status["message"].as_str().unwrap();
     assert!(message.starts_with("error trying to reach service: dial tcp"), "{message}");
-    // A pod without a port is asked on port 80, where nothing listens.
+    // For a pod without a port, the proxy connects to port 80, where nothing listens.
     admin.get(&format!("{PODS}/web/proxy/")).await.expect(503);
 }
 
@@ -787,7 +787,7 @@ async fn proxies_lead_to_nodes() {
         let mut socket = cluster.websocket(&format!("{PODS}/web/portforward?ports=7"), "v4.channel.k8s.io").await;
         socket.send(Message::Binary(b"\0hi"[..].into())).await.expect("sent");
         while socket.next().await.expect("open").expect("no fault").into_data() != b"\0HI"[..] {}
-        // A client that leaves has no connection to the node left.
+        // When a client disconnects, its connection to the node is closed, too.
         let path = format!("{PODS}/quiet/log?follow=true");
         let mut follow = cluster.admin.open(Method::GET, &path, &[], Default::default()).await.expect("an answer");
         follow.body_mut().frame().await.expect("a line").expect("no fault");
@@ -799,13 +799,13 @@ async fn proxies_lead_to_nodes() {
     }
 }
 
-/// If either end vanishes, no connection is left.
+/// If either end vanishes, the server closes the connections between them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_that_last_leave_nothing_behind() {
     leaves_nothing_behind(200, 40).await;
 }
 
-/// The same with as many as in a large cluster.
+/// Like [`many_that_last_leave_nothing_behind`], with as many connections as in a large cluster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "takes minutes"]
 async fn very_many_that_last_leave_nothing_behind() {
@@ -829,7 +829,7 @@ async fn leaves_nothing_behind(follows_count: usize, commands_count: usize) {
         }
         for protocol in ["v5.channel.k8s.io", "v4.channel.k8s.io"].into_iter().cycle().take(commands_count) {
             let path = format!("{PODS}/web/exec?command=cat&stdin=true&stdout=true");
-            // From another user: one user may have only half of all connections to nodes.
+            // Another user sends this request, because one user may have only half of all connections to nodes.
             let other = [("impersonate-user", "other"), ("impersonate-group", "system:masters")];
             let mut command = cluster.websocket_with(&path, protocol, &other).await;
             command.send(Message::Binary(b"\0hi"[..].into())).await.expect("sent");

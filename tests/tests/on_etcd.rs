@@ -100,7 +100,7 @@ async fn objects_are_there_after_a_restart_with_the_folder_and_without() {
     let server = start(&etcd, folder.path());
     assert_eq!(ask(&server.client().await, Method::GET, &path, None).await.expect("a read"), patched);
     server.stop();
-    // History is in the folder, with the writers.
+    // The folder keeps the history, with the user who wrote each version.
     let data = folder.path().to_str().expect("a path");
     let told = succeeds(holdfast(["history", "configmaps", "kept", "-n", "default", "--data-dir", data]));
     let version = |object: &Value| object["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();

@@ -43,7 +43,7 @@ fn suites_of_controller_runtime() {
     // The version to which the operators here are pinned.
     download.args(["mod", "download", "-json", "sigs.k8s.io/controller-runtime"]);
     let module: Value = serde_json::from_str(&succeeds(download)).expect("what go says of the module");
-    // Downloaded modules are read-only, and suites write into theirs and run it.
+    // Downloaded modules are read-only, but suites write into their module's folder, and run scripts in it.
     let module = module["Dir"].as_str().expect("the module's folder");
     let own = folder.join("controller-runtime");
     let mut copy = Command::new("cp");

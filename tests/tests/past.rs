@@ -33,7 +33,7 @@ async fn every_past_version_can_be_read() {
 
 /// Versions at which something existed that was deleted later.
 struct Told {
-    /// The ConfigMaps `a` (with this text) to `d` exist.
+    /// `a` to `d` exist, and `text` is the ConfigMap `a`.
     maps: u64,
     text: Value,
     /// Ferries are defined, and `star` is one.
@@ -113,7 +113,7 @@ async fn exact_versions(admin: &Wire, told: &Told) {
         }
         assert_eq!(found, ["a", "b", "c", "d"], "{query}");
     }
-    // By time as well, in every format.
+    // Reads at a point in time work as well, in every format.
     let began = told.text["metadata"]["creationTimestamp"].as_str().expect("a time");
     let now = admin.get(&format!("{MAPS}?at=-0s&labelSelector=name")).await.expect(200).json();
     assert_eq!(names(&now), ["a", "c", "d", "e"]);
@@ -148,7 +148,7 @@ async fn the_view(admin: &Wire, told: &Told) {
     }
     admin.get(&format!("/at/{}{FERRIES}", told.maps)).await.expect(404);
     admin.get(&at("/version")).await.expect(200);
-    // In the view its own version is the newest.
+    // In the view, the view's own version is the newest.
     let list = admin.get(&at(&format!("{MAPS}?resourceVersion={}", told.maps))).await.expect(200).json();
     assert_eq!(version(&list), told.ferry);
     let list = admin.get(&at(&format!("{MAPS}?resourceVersion={}&resourceVersionMatch=Exact", told.maps))).await;

@@ -243,7 +243,7 @@ fn own_links_lead_where_they_should() {
     let folder = Folder::new();
     let at = |name: &str| folder.join(name);
     symlink("disk", at("data")).expect("a link");
-    // As Kubernetes mounts Secrets.
+    // The folder has the layout in which Kubernetes mounts Secrets.
     std::fs::create_dir(at("..one")).expect("made");
     std::fs::write(at("..one/tokens"), "token,jane,1\n").expect("written");
     symlink("..one", at("..data")).expect("a link");

@@ -46,7 +46,7 @@ async fn a_watch_over_a_websocket() {
     let Message::Binary(event) = next(&mut binary).await else { panic!("no binary message") };
     assert_eq!(watch_event(&event), ("ADDED".to_owned(), "b".to_owned()));
 
-    // A browser's token comes as a subprotocol, beside one that the answer can select.
+    // A browser sends its token as a subprotocol, beside another one that the server can select.
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     admin.post(accounts, &json!({"metadata": {"name": "browser"}})).await.expect(201);
     let token = admin.post(&format!("{accounts}/browser/token"), &json!({"spec": {}})).await.expect(201).json();
@@ -138,7 +138,8 @@ async fn continue_tokens_survive_a_restart_and_no_tampering() {
     admin.get(&format!("{MAPS}?limit=2&continue=short")).await.refused(400, "BadRequest");
     server.stop();
 
-    // When its version has been forgotten, the list can go on at the newest state, with the token in the refusal.
+    // When the version of a list has been forgotten, the list can continue at the newest state, with the token in the
+    // refusal.
     let log = RocksLog::open(&folder.join("data")).unwrap();
     log.forget(log.last().unwrap()).unwrap();
     drop(log);

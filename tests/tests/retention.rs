@@ -109,7 +109,7 @@ async fn a_log_that_takes_too_much_gives_room_back() {
     let server = Server::start(folder.path(), &["--history-max-bytes", "6Mi"]);
     let admin = Wire::admin(&server);
     let begin = fill(&admin, 4).await;
-    // Many times its size limit.
+    // Writes many times the log's size limit.
     for round in 0..60 {
         for nth in 0..4 {
             patch(&admin, &format!("m{nth}"), &format!("{round}{}", "x".repeat(100_000))).await;

@@ -84,7 +84,7 @@ fn signals_reach_the_command() {
     let folder = Folder::new();
     for (signal, number, code) in [("TERM", 15, 33), ("INT", 2, 44), ("HUP", 1, 55), ("QUIT", 3, 66)] {
         if is_ignored(number) {
-            // Ignored under nohup, for example, so the command does not get it either.
+            // The signal is ignored, for example under nohup, so the command does not get it either.
             continue;
         }
         let script = "trap 'exit 33' TERM; trap 'exit 44' INT; trap 'exit 55' HUP; trap 'exit 66' QUIT; echo ready; \
@@ -166,7 +166,7 @@ async fn a_command_begins_where_another_cluster_was() {
 #[test]
 fn many_run_side_by_side() {
     let folder = Folder::new();
-    // Each waits until all are running.
+    // Each command waits until all are running.
     let barrier = "touch $0/$1; while [ $(ls $0 | grep -c '^n') -lt 6 ]; do sleep 0.02; done; echo $HOLDFAST_URL";
     let meeting = folder.join("meeting");
     let temporary = folder.join("temporary");

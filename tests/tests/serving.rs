@@ -283,7 +283,7 @@ async fn requests_over_the_limit_are_put_off() {
     })
     .await;
     assert_eq!(refused.header("retry-after"), "1");
-    // As in Kubernetes, it is not a Status.
+    // As in Kubernetes, the refusal is not a Status.
     assert_eq!(refused.text(), "Too many requests, please try again later.\n");
     assert!(refused.header("content-type").starts_with("text/plain"));
     // Reads and watches have places of their own.
@@ -414,7 +414,7 @@ const FRAME_PIECES: [&[u8]; 18] = [
 ];
 const CONNECTIONS: usize = 60;
 
-/// The same numbers in every run.
+/// A random generator that gives the same numbers in every run.
 struct Dice(u64);
 
 impl Dice {

@@ -23,7 +23,7 @@ async fn a_running_server_tells_what_its_folder_tells() {
     let admin = Wire::admin(&server);
     let before = version(&admin.get(&format!("{MAPS}?limit=1")).await.expect(200).json());
     admin.post(MAPS, &map("a", "0")).await.expect(201);
-    // More than is fetched at a time.
+    // These are more events than are fetched at a time.
     for turn in 1..150 {
         patch(&admin, "a", &json!({"data": {"text": turn.to_string()}})).await;
         if turn % 50 == 0 {
@@ -121,7 +121,7 @@ async fn objects_are_put_back() {
     assert_eq!(written["after"], version(&now));
     assert_eq!(json(&restore)["event"], "unchanged");
     assert_eq!(version(&admin.get(&format!("{MAPS}/a")).await.expect(200).json()), version(&now));
-    // An ordinary event, with the restoring manager.
+    // The restore is an ordinary event with the restoring manager.
     let history = json(&["history", "cm", "a"]);
     let last = history["versions"].as_array().expect("versions").last().expect("one").clone();
     assert_eq!((&last["manager"], &last["verb"]), (&"holdfast-restore".into(), &"update".into()));
@@ -132,7 +132,7 @@ async fn objects_are_put_back() {
     assert_eq!(now["data"]["text"], "two");
     assert_ne!(now["metadata"]["uid"], uid);
 
-    // The status through its subresource; missing owners are left out.
+    // The status is restored through its subresource, and missing owners are left out.
     let web = json!({"metadata": {"name": "web", "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap",
         "name": "a", "uid": uid}]}, "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}},
         "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "w:1"}]}}}});
@@ -146,7 +146,8 @@ async fn objects_are_put_back() {
     let now = admin.get(&format!("{DEPLOYMENTS}/web")).await.expect(200).json();
     assert_eq!((&now["status"], &now["metadata"]["ownerReferences"]), (&status["status"], &Value::Null));
 
-    // An immutable object gives the server's message; with force it is created again.
+    // The restore of an immutable object fails with the server's message. With `--force` the object is deleted and
+    // created again.
     let mut fixed = map("fixed", "one");
     fixed["immutable"] = true.into();
     let first = version(&admin.post(MAPS, &fixed).await.expect(201).json()).to_string();
@@ -173,7 +174,7 @@ async fn objects_are_put_back() {
         fails(on(arguments), parts);
     }
 
-    // The same command on the folder: refused while the server runs, and with the same result after that.
+    // The same command on the folder is refused while the server runs, and has the same result after that.
     let data = text_of(folder.path());
     fails(holdfast(["restore", "cm", "a", "--to", &one_text, "--data-dir", &data]), &["is in use by", "--kubeconfig"]);
     server.stop();
@@ -235,7 +236,7 @@ async fn events_are_undone() {
     assert_eq!(told(undo(changed, &["--force"]))["event"], "changed");
     assert_eq!(get("a").await.json()["data"]["text"], "one");
 
-    // A creation with a later change, and one without.
+    // Undoes a creation with a later change, and one without.
     let conflict = undo(created, &[]);
     fails(conflict, &["nothing is written"]);
     let plain = version(&admin.post(MAPS, &map("plain", "one")).await.expect(201).json());
@@ -258,7 +259,7 @@ async fn events_are_undone() {
     fails(undo(9_999_999, &[]), &["is in the future"]);
     server.stop();
 
-    // On the closed folder.
+    // Undoes changes on the folder, without a server.
     let data = text_of(folder.path());
     let outcome = told(holdfast(["undo", &deleted.to_string(), "--data-dir", &data, "-o", "json"]));
     assert_eq!(outcome["event"], "created");
@@ -299,7 +300,7 @@ async fn any_client_sees_the_past_and_bisect_searches_it() {
     assert_eq!(present.get("a").await.expect("a map").data.expect("data")["text"], "12");
     fails(on(&["at", &middle_text, "--context", &context], &[]), &["shows the past itself"]);
     fails(on(&["history", "cm", "a", "--context", &context], &[]), &["has no log of its own"]);
-    // One in a file of its own, one for a single command.
+    // A context in a file of its own, and a context for a single command.
     let other = text_of(&folder.join("other"));
     assert!(on(&["at", &middle_text, "-o", &other], &[]).status.success());
     let maps: kube::Api<k8s_openapi::api::core::v1::ConfigMap> =
@@ -328,7 +329,7 @@ async fn any_client_sees_the_past_and_bisect_searches_it() {
         assert_eq!((&event["version"], &event["object"]), (&middle.into(), &"configmaps/default/a".into()));
         assert_eq!(event["changes"][0]["new"], "7");
     }
-    // Without a result for the previous version, either may be the one.
+    // Without a result for the previous version, either of the two versions may be the first bad one.
     let skipped = format!("[ $HOLDFAST_VERSION -eq {} ] && exit 125; [ $HOLDFAST_VERSION -lt {middle} ]", middle - 1);
     let found = told(bisect(&[], &skipped));
     assert_eq!((&found["isCertain"], found["events"].as_array().map(Vec::len)), (&false.into(), Some(2)));
@@ -382,7 +383,7 @@ async fn a_log_is_replayed_into_another_server() {
     let owner = there.get(&format!("{MAPS}/owner")).await.expect(200).json()["metadata"]["uid"].clone();
     let owned = there.get(&format!("{MAPS}/owned")).await.expect(200).json();
     assert_eq!(owned["metadata"]["ownerReferences"][0]["uid"], owner, "owners are those that stand for them");
-    // Again over existing objects, from the running server and from its folder; at a limited speed.
+    // Replays again over existing objects, from the running server and from its folder, at a limited speed.
     let data = text_of(&folder.join("one"));
     for log in [&one, &data] {
         // A bound pod cannot be unbound.

@@ -2,9 +2,9 @@
 //! The memory of these responses is bounded and shared among users. A response that takes long is made on a thread of
 //! its own, so that no other request waits for it.
 //!
-//! Most responses are bytes that the state holds anyway, or are made of them while they are sent. YAML, indented lists
-//! and tables of one object are not. A client that does not read would keep each of these, and a piece of every list,
-//! for a minute.
+//! Most responses are bytes that the state has anyway, or are made from such bytes while they are sent. YAML, indented
+//! lists and tables of one object need memory of their own. A client that does not read would occupy this memory, and
+//! the memory of one piece of a list, for a minute.
 
 use crate::held::Held;
 use crate::respond::{self, OWN_BYTES_MIN, Response, Shape};
@@ -50,8 +50,9 @@ impl Answers {
         self.memory.room(&Reader::of(user), bytes as u64).await
     }
 
-    /// Counts a response as its user's until it was sent: `counted` is already counted, and `keep` counts what the
-    /// response keeps of the state. If there is no room for it, the response becomes a refusal.
+    /// Counts the memory of a response for its user until the response is sent. `counted` is already counted, and
+    /// `keep` counts the objects of the state that the response refers to. If there is no room for them, the response
+    /// becomes a refusal.
     pub fn hold(
         &self,
         user: &User,

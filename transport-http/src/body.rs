@@ -80,8 +80,8 @@ where
     let _ = tokio::time::timeout(PASSED_OVER_MAX, read).await;
 }
 
-/// The memory for the bodies that are being read, of which each user has a fair share. A body takes memory before its
-/// request takes a place among those in progress. Clones share the same memory.
+/// The memory for the bodies that are being read. Each user has a fair share of it. A body takes memory before its
+/// request takes a place among the requests in progress. Clones share the same memory.
 #[derive(Clone)]
 pub struct Bodies {
     room: Shares,

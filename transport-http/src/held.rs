@@ -82,7 +82,7 @@ impl Held {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a charge, and cuts the pieces off when the charge gives way.
+    /// Keeps a charge. When other users need its memory, the charge ends and the pieces are cut off.
     pub fn count(&self, mut charge: Charge) {
         let mut counted = self.counted();
         let (pieces, kept) = (counted.pieces.clone(), Arc::downgrade(&self.kept));

@@ -36,7 +36,7 @@ pub type Frames = Pin<Box<dyn Stream<Item = Result<Bytes, CutOff>> + Send + Sync
 
 /// Responses above this size are compressed for clients that accept compression.
 const GZIP_BYTES_MIN: usize = 128 << 10;
-/// Bytes that are made for one reader count as the reader's if there are more than this.
+/// Bytes that are made for one reader count as the reader's memory if there are more than this.
 pub const OWN_BYTES_MIN: usize = 2 << 10;
 /// Large responses are sent in pieces of about this size.
 pub const PIECE_BYTES: usize = 64 << 10;

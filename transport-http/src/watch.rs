@@ -129,7 +129,7 @@ struct Feeder {
     bookmark_at: Option<Pin<Box<Sleep>>>,
     deadline: Pin<Box<Sleep>>,
     stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// The rest of a large piece: the connection gets no more than it sends, and keeps no copy.
+    /// The rest of a large piece. The connection receives only as much as it sends, so it keeps no copy.
     rest: VecDeque<Bytes>,
     reader: Arc<User>,
     /// Counts a large frame that only this watch holds while it is sent.
@@ -248,8 +248,8 @@ impl Feeder {
         piece.slice(skipped..)
     }
 
-    /// This event and those that are ready after it, in one piece. A single event is the frame that all watchers share.
-    /// Fails if a conversion webhook does.
+    /// This event and the events that are ready after it, in one piece. A single event becomes the frame that all
+    /// watchers share. Fails if a conversion webhook fails.
     async fn gather(&mut self, first: Delivery) -> Result<Result<Bytes, Refusal>, Fault> {
         if let Some(begin) = self.large(&first) {
             return Ok(Ok(begin));

@@ -1,4 +1,4 @@
-//! Measures the cost of a thousand tests with a cluster each: `cargo run --release -p holdfast-testing --example
+//! Measures the cost of a thousand tests that have a cluster each: `cargo run --release -p holdfast-testing --example
 //! thousand`.
 
 use holdfast_testing::Cluster;

@@ -12,9 +12,10 @@
 //! }
 //! ```
 //!
-//! [`Cluster::start`] gives an empty cluster, [`Cluster::fork`] a cluster that begins with the content of another one.
-//! So a slow preparation is done once, and every test continues from it independently. Both take milliseconds, except
-//! for the first cluster of the process. A cluster ends when its last clone is dropped, and its watches with it.
+//! [`Cluster::start`] makes an empty cluster, and [`Cluster::fork`] makes a cluster that begins with the content of
+//! another one. So a slow preparation is done once, and every test continues from it independently. Both take
+//! milliseconds, except for the first cluster of the process. A cluster and its watches end when its last clone is
+//! dropped.
 //!
 //! A cluster is the whole API server: roles, custom resources, server-side apply, watches, history, service account
 //! tokens. It has no controller of workloads and no scheduler: pods stay pending, as with envtest.
@@ -46,7 +47,7 @@ use tower::ServiceExt;
 /// The issuer of service account tokens.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 const SERVICE_RANGE: &str = "10.0.0.0/24";
-/// How long Events are kept: as long as in a server without an option for it.
+/// How long Events are kept: the default of a server.
 const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
 /// The address that the cluster reports as its own, from a range reserved for documentation.
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -58,7 +59,7 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     builder.worker_threads(2).thread_name("holdfast").enable_all().build().expect("threads for clusters")
 });
 
-/// The initial state of every cluster. Nobody writes to it.
+/// The initial state of every cluster. Nothing writes to it.
 static EMPTY: OnceCell<Cluster> = OnceCell::const_new();
 
 /// One cluster. A clone is the same cluster.
@@ -78,24 +79,24 @@ impl Cluster {
     ///
     /// # Panics
     ///
-    /// Where the first one of the process cannot be made.
+    /// If the first cluster of the process cannot be made.
     pub async fn start() -> Cluster {
         let make = || async { RUNTIME.spawn(Cluster::empty()).await.expect("the first cluster") };
         EMPTY.get_or_init(make).await.fork().await
     }
 
-    /// Another cluster, which begins with everything that is in this one; from then on the two see nothing of each
-    /// other. It shares what the two have in common, and takes no time to speak of.
+    /// Makes another cluster, which begins with the content of this one. From then on the two clusters are independent.
+    /// They share their common data, so a fork takes very little time.
     pub async fn fork(&self) -> Cluster {
         self.fork_at(None).await
     }
 
-    /// One that begins as this one was at a version (`"42"`), a time (`"2026-11-21T10:00:00Z"`) or a time ago
-    /// (`"-15m"`).
+    /// Makes a cluster that begins with the state of this one at a version (`"42"`), at a time
+    /// (`"2026-11-21T10:00:00Z"`) or at a duration back (`"-15m"`).
     ///
     /// # Panics
     ///
-    /// Where the cluster was not there yet.
+    /// If the cluster did not exist yet at that moment.
     pub async fn fork_of(&self, moment: &str) -> Cluster {
         let found = self.engine().moment(moment).await;
         let at = found.unwrap_or_else(|refusal| panic!("{moment} is not a moment of this cluster: {refusal:?}"));
@@ -103,7 +104,7 @@ impl Cluster {
     }
 
     async fn fork_at(&self, at: Option<holdfast_core::event::Offset>) -> Cluster {
-        // The process bounds its memory itself.
+        // The limit of the process's memory is the limit of the fork.
         let room = Room::new(u64::MAX);
         let transport = self.inner.transport.fork(at, &room).await.expect("what is in memory can be read");
         let mut tasks = JoinSet::new();
@@ -113,18 +114,19 @@ impl Cluster {
         Cluster { inner: Arc::new(Inner { transport, _tasks: tasks }) }
     }
 
-    /// A client of the administrator. It belongs to the runtime in which this is called; each test makes its own.
+    /// A client with the rights of the administrator. It belongs to the runtime in which this is called, so each test
+    /// makes its own.
     pub fn client(&self) -> kube::Client {
         self.client_as("kubernetes-admin", &[PRIVILEGED_GROUP])
     }
 
-    /// A client whom the cluster takes for this user, without any credential, and whose roles say what it may do:
-    /// `("jane", &["developers"])`, or `("system:serviceaccount:shop:clerk", &[])`.
+    /// A client that acts as this user and needs no credential. The user's roles decide what it may do: `("jane",
+    /// &["developers"])`, or `("system:serviceaccount:shop:clerk", &[])`.
     pub fn client_as(&self, user: &str, groups: &[&str]) -> kube::Client {
         kube::Client::new(memory::service(self.inner.transport.clone(), user_of(user, groups)), "default")
     }
 
-    /// A client of the administrator who reads the cluster as it was at a version, a time or a time ago.
+    /// A client of the administrator that reads the cluster at a version, at a time or at a duration back.
     pub fn client_at(&self, moment: &str) -> kube::Client {
         let user = user_of("kubernetes-admin", &[PRIVILEGED_GROUP]);
         let service = memory::service(self.inner.transport.clone(), user);

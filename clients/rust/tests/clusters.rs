@@ -1,4 +1,4 @@
-//! Tests of clusters for tests: their content, and their isolation from each other.
+//! Tests of the clusters that this crate makes: their content, and their isolation from each other.
 
 use futures_util::{StreamExt, TryStreamExt};
 use holdfast_testing::Cluster;
@@ -60,7 +60,7 @@ async fn clusters_see_nothing_of_each_other() {
 async fn watches_see_their_own_cluster_and_end_with_it() {
     let parent = Cluster::start().await;
     let fork = parent.fork().await;
-    // Else a bookmark would come first, which ends what there is.
+    // Without this, a bookmark at the end of the initial objects would come first.
     let params = WatchParams::default().disable_bookmarks();
     let mut of_parent = maps(parent.client()).watch(&params, "0").await.unwrap().boxed();
     let mut of_fork = maps(fork.client()).watch(&params, "0").await.unwrap().boxed();
@@ -120,7 +120,7 @@ async fn roles_are_a_clusters_own() {
     .unwrap();
     Api::default_namespaced(fork.client()).create(&PostParams::default(), &binding).await.unwrap();
     let began = Instant::now();
-    // The rules of `view` are gathered by whom the cluster has for it.
+    // The background work of the cluster aggregates the rules of `view`, which takes a moment.
     while let Err(refused) = maps(fork.client_as("jane", &["readers"])).list(&ListParams::default()).await {
         assert!(began.elapsed() < PATIENCE, "{refused}");
         tokio::time::sleep(Duration::from_millis(5)).await;

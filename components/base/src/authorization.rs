@@ -10,7 +10,7 @@ use holdfast_value::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Answers to questions of more bytes than this are not cached.
+/// Answers are not cached if the name or path in the request has more bytes than this.
 const QUESTION_BYTES_MAX: usize = 10_000;
 
 /// Decides which user may do what.
@@ -33,7 +33,7 @@ struct Question {
     about: About,
 }
 
-/// The thing that a request is about.
+/// The subject of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum About {
     Path(String),
@@ -94,7 +94,7 @@ impl Authorizer {
         self.allows_with(user, verb, About::Path(path.to_owned())).await
     }
 
-    /// Like [`Self::allows`] for other things than paths.
+    /// Like [`Self::allows`] for other subjects than paths.
     pub async fn allows_with(&self, user: &User, verb: &str, about: About) -> Result<bool, ApiError> {
         if user.is_privileged() {
             return Ok(true);

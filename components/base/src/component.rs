@@ -37,7 +37,7 @@ pub struct Kind {
     /// `v1.35.0`.
     pub version: &'static str,
     pub secure_port: u16,
-    /// Whether it starts without the published authorities by default. Options overrule this.
+    /// Whether the component starts without the published authorities by default. Options override this.
     pub tolerates_lookup_failure: bool,
 }
 
@@ -69,7 +69,7 @@ impl Kind {
 }
 
 impl Component {
-    /// `flags` are the options with their values, to be shown to operators.
+    /// `flags` are the options with their values, which operators can read on a page.
     pub fn new(kind: Kind, args: ComponentArgs, flags: Vec<(String, String)>, features: Features) -> Result<Component> {
         let gates = args.gates.gates().map_err(|why| anyhow!("--feature-gates: {why}"))?;
         let metrics = Arc::new(Metrics::new(args.metrics.shown().map_err(|faults| anyhow!(joined(&faults)))?));

@@ -1,7 +1,7 @@
 //! Clouds that run in real time, for the pure plans of `holdfast-cloud`.
 //!
-//! [`external`] asks a provider over gRPC, [`simulated`] a simulated cloud in the process, [`counted`] counts the calls
-//! to either, and [`backends`] shows how the simulated cloud finds the nodes behind its balancers.
+//! [`external`] calls a provider over gRPC, [`simulated`] is a simulated cloud in the process, [`counted`] counts the
+//! calls to either, and [`backends`] shows the health of the nodes behind the balancers of the simulated cloud.
 
 pub mod backends;
 pub mod counted;

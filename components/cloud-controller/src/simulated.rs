@@ -61,7 +61,7 @@ impl InTime {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reloads a description that has changed. A faulty one changes nothing and is logged.
+    /// Reloads a description that has changed. A description with faults is logged and not applied.
     async fn look(&self) {
         let Some(source) = &self.source else { return };
         let is_due = {

@@ -1,8 +1,8 @@
 //! The four controllers of Kubernetes' cloud controller manager as pure plans, and a simulated cloud.
 //!
-//! Calls to a cloud are data ([`holdfast_world::cloud`]). A plan that needs an answer contains calls and no steps; when
-//! the answer has come, its controller plans the key again. Nothing is deleted while in doubt: a resource stays if the
-//! cloud does not know it or does not answer.
+//! Calls to a cloud are data ([`holdfast_world::cloud`]). A plan that needs an answer contains calls and no steps;
+//! after the answer has arrived, its controller plans the key again. Nothing is deleted while its state is in doubt: a
+//! resource stays if the cloud has no information about it or does not answer.
 
 pub mod lifecycle;
 pub mod names;

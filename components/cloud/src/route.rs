@@ -1,8 +1,8 @@
 //! Routes: one for each pod CIDR of a node, leading to that node.
 //!
 //! All routes are planned under one key. The cloud lists them every `--route-reconciliation-period`, and when pod CIDRs
-//! of nodes change. Missing routes are created, and routes that lead nowhere are deleted, a limited number at once.
-//! Only routes of this cluster within its CIDRs are ever deleted.
+//! of nodes change. Missing routes are created, and routes without a node are deleted, a limited number at once. Only
+//! routes of this cluster within its CIDRs are ever deleted.
 
 use crate::planted::{Bug, planted};
 use crate::{NAMESPACES, Settings, cluster, names};
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The maximum number of calls and patches in progress at once.
 const AT_ONCE: usize = 200;
-/// How long a change of a node waits for further ones.
+/// How long the plan waits for further changes after a change of a node.
 const NODES_MILLIS: i64 = 100;
 const CONDITION: &str = "NetworkUnavailable";
 /// The maximum number of reported messages that are remembered.

@@ -47,7 +47,7 @@ impl Cluster {
         }
     }
 
-    /// All pods of a node; of all nodes if it is unknown which node the client means.
+    /// All pods of a node, or of all nodes if the client's request does not name a node.
     pub async fn pods(&self, node: Option<&str>) -> Result<Vec<Value>, ApiError> {
         let selector = node.filter(|node| is_plain(node)).map(|node| format!("?fieldSelector=spec.nodeName={node}"));
         let list = self.api.get(&format!("/api/v1/pods{}", selector.unwrap_or_default())).await?;

@@ -1,8 +1,8 @@
 //! Containers in use by a client. Each is a machine of the shell, replayed from the container's start to the present.
 //!
-//! A machine is made at the first use and dropped a while after the last one; the pod has everything to make it again.
-//! A machine in which an executed command has changed something is kept longer, because the change is recorded nowhere
-//! else.
+//! A machine is made at the first use and dropped some time after the last one. The pod contains everything that is
+//! needed to make the machine again. If an executed command has changed something in a machine, the machine is kept
+//! longer, because the change is recorded nowhere else.
 
 use crate::cluster::{Cluster, TOKENS_PERIOD, now_ms};
 use crate::journal::{Journal, Recent};
@@ -215,7 +215,7 @@ impl Containers {
         Some(Look(known.clone()))
     }
 
-    /// A run of a container that has ended, if it is still kept because commands were executed in it.
+    /// A run of a container that has ended, if its machine still exists because commands were executed in it.
     pub fn ended(&self, pod: &Value, name: &str, restarts: i64) -> Option<Look> {
         let uid = text(&pod["metadata"]["uid"]).to_owned();
         let known = self.known(&Key { uid, container: name.to_owned(), restarts })?;
@@ -233,7 +233,7 @@ impl Containers {
         let _turn = self.replays.acquire().await.map_err(|error| error.to_string())?;
         let volumes = match end_ms {
             None => self.volumes(pod),
-            // An ended container is replayed with the volumes as they were at its begin.
+            // An ended container is replayed with the volumes as they were when it began.
             Some(_) => Err(Arc::new(of_all(pod))),
         };
         let mut earlier = Vec::new();
@@ -266,7 +266,7 @@ impl Containers {
         Err(volumes)
     }
 
-    /// Lets time pass in a container until it is no longer used.
+    /// Advances the time in a container until it is no longer used.
     async fn go_on(self, key: Key, container: Arc<Container>) {
         let mut looked_at = tokio::time::Instant::now();
         let mut pod_at = looked_at + POD_PERIOD;
@@ -343,7 +343,7 @@ impl Containers {
         }
         let mut sources = self.cluster.sources(&pod, &container.spec, with_tokens).await;
         let mut state = container.lock();
-        // A token that the server did not give is requested again next time. Until then the old token stays.
+        // A token that the server did not provide is requested again next time. Until then the old token stays.
         for (audience, token) in std::mem::take(&mut state.sources.tokens) {
             sources.tokens.entry(audience).or_insert(token);
         }
@@ -469,7 +469,7 @@ impl Container {
         turn
     }
 
-    /// Stops it from outside.
+    /// Stops the container from outside.
     fn end(&self) {
         {
             let mut state = self.lock();
@@ -497,7 +497,7 @@ impl Container {
         self.nudge();
     }
 
-    /// Starts a command in it.
+    /// Starts a command in the container.
     pub fn execute(&self, words: &[String], with_input: bool, is_terminal: bool) -> Option<Executed<'_>> {
         let mut state = self.lock();
         let changes = state.machine.with_files(|files| files.changes());
@@ -561,7 +561,7 @@ impl State {
         }
     }
 
-    /// Replays from the container's start to now.
+    /// Replays the container from its start to now.
     fn replay(&mut self, begin_ms: i64, now_ms: i64) {
         let mut time_ms = begin_ms.min(now_ms);
         while self.machine.steps() < REPLAY_STEPS && self.ended.is_none() {

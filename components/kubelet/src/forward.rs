@@ -1,4 +1,4 @@
-//! `/portForward`: the answers of a pod's ports. No program listens at them, so each port gives a fixed answer.
+//! `/portForward`: the answers of a pod's ports. No program listens on them, so each port gives a fixed answer.
 
 use crate::answers::{Answer, fault, plain};
 use crate::remote::{Sessions, full, refused, switched};

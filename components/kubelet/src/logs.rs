@@ -269,7 +269,7 @@ pub async fn answer(
     stream(futures_util::stream::unfold(pieces, async |mut pieces| pieces.recv().await.map(|piece| (piece, pieces))))
 }
 
-/// A line which says that no program ran.
+/// A line that says that no program ran.
 fn note(container: &crate::containers::Container, unknown: Option<&str>, begin_ms: i64) -> Line {
     let image = text(&container.spec["image"]);
     let what = match unknown {

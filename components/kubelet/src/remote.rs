@@ -23,13 +23,13 @@ pub const SESSIONS_MAX: usize = 1000;
 const WORDS_MAX: usize = 1000;
 /// The maximum number of bytes of a command's words.
 const WORDS_BYTES_MAX: usize = 256 << 10;
-/// How long a command with input may go on after its client has gone.
+/// How long a command with input may continue after its client has disconnected.
 const ALONE_MAX: Duration = Duration::from_secs(10);
 /// How much of a command's output is read at once.
 const PIECE_BYTES: usize = 32 << 10;
 /// The timeout of a command of `/run`.
 const RUN_MAX: Duration = Duration::from_secs(60);
-/// The maximum number of bytes of its output.
+/// The maximum number of bytes of the output of `/run`.
 const RUN_BYTES_MAX: usize = 1 << 20;
 
 /// Limits the sessions.
@@ -150,8 +150,8 @@ async fn talk(mut session: Session, container: &Container, command: Option<Vec<S
         let mut running = pin!(run(&mut session, container, command, wanted));
         tokio::select! {
             outcome = &mut running => Some(outcome),
-            // The client has gone. Input that has reached the node is still delivered: clients that cannot close a
-            // stream send a file's bytes to `cat`, and leave.
+            // The client has disconnected. Input that has reached the node is still delivered, because clients that
+            // cannot close a stream send a file's bytes to `cat` and disconnect.
             () = closed.cancelled() => {
                 if wanted.stdin {
                     _ = tokio::time::timeout(ALONE_MAX, running).await;

@@ -1,6 +1,6 @@
 //! A small shell with a simulated file system, which simulated containers run. It starts no program of the machine,
-//! reads no file of it, and uses no clock: the owner of a [`Machine`] passes the time and the input, lets it run some
-//! steps, and takes the output.
+//! reads no file of it, and uses no clock. The owner of a [`Machine`] passes the time and the input, lets the machine
+//! run some steps, and reads the output.
 //!
 //! Every step is counted, and everything that a script can allocate is bounded; see the constants of each module.
 

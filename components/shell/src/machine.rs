@@ -153,7 +153,7 @@ impl Machine {
         }
     }
 
-    /// The unknown program that the container's own command has called; it sleeps since then.
+    /// The unknown program that the container's own command has called; since then the command sleeps.
     pub fn unknown(&self) -> Option<String> {
         self.shared.lock().unknown.clone()
     }

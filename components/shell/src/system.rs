@@ -165,8 +165,8 @@ impl Shared {
         Some(code)
     }
 
-    /// Whether calling an unknown program fails with an error. In the container's own command it does not: nobody knows
-    /// what the program would do, so the process sleeps forever.
+    /// Whether calling an unknown program fails with an error. It does not in the container's own command: the
+    /// behaviour of the program is unknown, so the process sleeps forever.
     pub fn knows_not(&self, pid: Pid, program: &str) -> bool {
         let mut system = self.lock();
         let is_own = system.processes.get(&pid).is_some_and(|process| process.is_own);

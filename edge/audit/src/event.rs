@@ -1,4 +1,5 @@
-//! One event of `audit.k8s.io/v1`. The order of fields is Kubernetes', because people search the files as text.
+//! One event of `audit.k8s.io/v1`. The order of fields is the order in Kubernetes, because people search the files as
+//! text.
 
 use holdfast_core::authz::User;
 use holdfast_core::object::encode::string;
@@ -12,7 +13,7 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-/// How much of a request is recorded.
+/// The amount of recorded data of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Level {
     None,
@@ -25,7 +26,7 @@ pub enum Level {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Stage {
     RequestReceived,
-    /// The response has begun and goes on. Only long-running requests have this stage.
+    /// The response has begun and continues. Only long-running requests have this stage.
     ResponseStarted,
     ResponseComplete,
     Panic,
@@ -89,7 +90,7 @@ pub struct Event {
     pub(crate) known: Known,
 }
 
-/// The part that all lines of a request share, written once.
+/// The part that all lines of a request share; it is serialized once.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Known(OnceLock<(Vec<u8>, String)>);
 
@@ -157,7 +158,7 @@ impl ObjectReference {
     }
 }
 
-/// A JSON object that is being written. Field names, and words of the server itself, need no escaping.
+/// A JSON object that is being written. Field names and constants of the server need no escaping.
 struct Fields<'a> {
     out: &'a mut Vec<u8>,
     first: bool,
@@ -169,14 +170,14 @@ impl<'a> Fields<'a> {
         Fields { out, first: true }
     }
 
-    /// The buffer for the value of a field.
+    /// Begins a field, and returns the buffer for its value.
     fn field(&mut self, field: &str) -> &mut Vec<u8> {
         self.comma();
         self.out.extend_from_slice(field.as_bytes());
         self.out
     }
 
-    /// The buffer for the value of a field whose name needs escaping.
+    /// Begins a field whose name needs escaping, and returns the buffer for its value.
     fn named(&mut self, name: &str) -> &mut Vec<u8> {
         self.comma();
         string(self.out, name);
@@ -215,7 +216,7 @@ impl<'a> Fields<'a> {
 
     fn value(&mut self, field: &str, value: &Value) {
         let out = self.field(field);
-        // A parsed value always serializes, and a Vec takes it all.
+        // Serializing a parsed value to a Vec cannot fail.
         _ = serde_json::to_writer(out, value);
     }
 
@@ -260,7 +261,8 @@ impl Event {
         line
     }
 
-    /// Written by hand: every request has two events, and derived code would take three times as long.
+    /// Writes the event as JSON. The code is written by hand, because every request has two events, and derived code
+    /// would take three times as long.
     fn write_json(&self, out: &mut Vec<u8>) {
         let mut fields = Fields::begin(out);
         fields.word(field!("kind"), self.kind);

@@ -1,4 +1,4 @@
-//! Annotations of slow requests' events that show how long each step took.
+//! Annotations on the events of slow requests that show how long each step took.
 
 use holdfast_core::object::duration;
 use std::time::Duration;
@@ -13,9 +13,9 @@ pub enum Spent {
     Authorization,
     /// Waiting for a seat in flow control.
     Queue,
-    /// Calls one after another: their times are added.
+    /// Mutating webhooks are called one after another, so their times are added.
     MutatingWebhooks,
-    /// Concurrent calls: the slowest one counts.
+    /// Validating webhooks are called concurrently, so the slowest one counts.
     ValidatingWebhooks,
     /// The write, until it is durable.
     Storage,

@@ -1,4 +1,4 @@
-//! Which requests are recorded, and how much of them: the first rule that matches decides.
+//! The audit policy: its first rule that matches a request decides whether the request is recorded, and how much of it.
 
 use crate::{Level, Stage};
 use holdfast_core::authz::User;
@@ -82,7 +82,7 @@ impl Ruling {
 }
 
 impl Policy {
-    /// Parses a policy file. All errors are returned at once; unknown fields are ignored and returned as warnings in
+    /// Parses a policy file. All errors are returned at once. Unknown fields are ignored and returned as warnings in
     /// the second part of the result.
     pub fn read(text: &str) -> Result<(Policy, Vec<String>), Vec<String>> {
         let document: Value =

@@ -1,4 +1,4 @@
-//! The trail of one request, which records an event at each stage.
+//! The trail of one request records an event at each stage of the request.
 
 use crate::event::{Impersonation, Known, ResponseStatus};
 use crate::latency::{Latencies, SLOW};
@@ -53,7 +53,7 @@ pub struct Begun {
     pub lasts: bool,
 }
 
-/// When a request is cut off, and the response that its client then gets.
+/// The time at which a request is ended, and the response that its client then receives.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
     pub at: Instant,
@@ -74,7 +74,7 @@ pub struct Ended {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotStored;
 
-/// A request that is recorded. If it is dropped before it has ended, the request was cut off.
+/// The record of one request. If the trail is dropped before the request has ended, the request was cut off.
 pub struct Trail {
     auditor: Arc<Auditor>,
     ruling: Ruling,
@@ -83,9 +83,9 @@ pub struct Trail {
     deadline: Option<Deadline>,
     /// Whether the request is a long-running one.
     lasts: bool,
-    /// Finds the object's name if neither the path nor the reply contains it.
+    /// Finds the name of the object if neither the path nor the reply contains it.
     name: Option<Box<dyn FnOnce() -> String + Send + Sync>>,
-    /// Finds the uid and the version that the request names.
+    /// Finds the uid and the version in the client's object.
     reference: Option<Box<dyn FnOnce() -> (String, String) + Send + Sync>>,
     state: State,
 }
@@ -102,7 +102,7 @@ impl Auditor {
         Arc::new(Auditor { policy, backends, counts: Counts::default() })
     }
 
-    /// Records that a request has arrived; `None` if the policy omits it.
+    /// Records the arrival of a request; `None` if the policy omits the request.
     pub async fn begin(
         self: &Arc<Self>,
         ruling: Ruling,
@@ -111,7 +111,7 @@ impl Auditor {
         let Some(mut trail) = self.trail(ruling, begun) else { return Ok(None) };
         if trail.tell(Stage::RequestReceived).await.is_err() {
             self.counts.rejected.fetch_add(1, Ordering::Relaxed);
-            // A request that is refused at its arrival has no end to record.
+            // A request that is refused at its arrival has no further event.
             trail.state = State::Ended;
             return Err(NotStored);
         }
@@ -181,7 +181,8 @@ impl Auditor {
         Some(Trail { auditor, ruling, event, latencies, deadline, lasts, name, reference, state })
     }
 
-    /// Waits until all recorded events are written, at most for `patience`: the others are lost.
+    /// Waits until all recorded events are written, at most for `patience`. Events that are not written by then are
+    /// lost.
     pub async fn close(&self, patience: Duration) {
         join_all(self.backends.iter().map(|backend| backend.close(patience))).await;
     }
@@ -224,7 +225,7 @@ impl Auditor {
         text
     }
 
-    /// Gives an event to every backend. Fails if a strict one could not store it.
+    /// Passes an event to every backend. Fails if a strict backend could not store the event.
     async fn tell(&self, event: &Event, may_wait: bool) -> Result<(), NotStored> {
         self.counts.events.fetch_add(1, Ordering::Relaxed);
         let mut outcome = Ok(());
@@ -248,7 +249,7 @@ impl Trail {
         self.ruling.level >= Level::RequestResponse
     }
 
-    /// Sets the impersonated user, and the verb that allowed the impersonation, if it is a constrained one.
+    /// Sets the impersonated user, and the verb that allowed the impersonation if the impersonation is constrained.
     pub fn impersonates(&mut self, user: &Arc<User>, constraint: Option<&'static str>) {
         self.event.impersonated_user = Some(user.clone());
         self.event.authentication_metadata = constraint.map(|constraint| Impersonation { constraint });
@@ -282,7 +283,7 @@ impl Trail {
     }
 
     /// Sets the object's name if the path does not contain it or the server has generated it. For most requests the
-    /// name is known, and `name` is not called.
+    /// name is known, so `name` is not called.
     pub fn names(&mut self, name: impl FnOnce() -> String) {
         if let Some(object) = &mut self.event.object_ref
             && object.name.is_empty()
@@ -291,7 +292,7 @@ impl Trail {
         }
     }
 
-    /// Sets a function that finds the name in the client's object. The reply usually has the name at less cost.
+    /// Sets a function that finds the name in the client's object, which is slow. The reply usually contains the name.
     pub fn names_at_last(&mut self, name: impl FnOnce() -> String + Send + Sync + 'static) {
         self.name = Some(Box::new(name));
     }
@@ -310,7 +311,7 @@ impl Trail {
         self.reference = Some(Box::new(reference));
     }
 
-    /// Records that a long-running response has begun. It lasts until the trail is dropped.
+    /// Records that a long-running response has begun. The response lasts until the trail is dropped.
     pub async fn start(&mut self, ended: Ended) {
         self.answer(ended);
         self.state = State::Started;
@@ -349,7 +350,8 @@ impl Trail {
             return Ok(());
         }
         self.reach(stage);
-        // The line for the request's end is written before its response begins, and the same write includes this one.
+        // The line for the end of the request is written before the response begins, and the same write includes this
+        // line.
         let ends_before_answer = || {
             let ends = [Stage::ResponseComplete, Stage::Panic];
             !self.lasts && ends.into_iter().all(|stage| self.ruling.tells(stage))
@@ -405,13 +407,14 @@ impl Drop for Trail {
                     }
                 };
                 self.answer(ended);
-                // The events of a long-running request must have as many beginnings as ends, since both are counted.
+                // A long-running request must have as many started events as ended ones, because monitoring counts
+                // both.
                 begun = if self.lasts { self.told(Stage::ResponseStarted) } else { None };
             }
         }
         let ended = self.told(Stage::ResponseComplete);
         let auditor = self.auditor.clone();
-        // A runtime that has ended has no more connections, and their events are lost.
+        // A runtime that has ended has no more connections, and the events are lost.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 for event in begun.into_iter().chain(ended) {
@@ -479,7 +482,7 @@ mod tests {
         text.lines().map(|line| serde_json::from_str(line).expect("an event")).collect()
     }
 
-    /// The shared part of lines is written once, unless it changes.
+    /// The shared part of the lines is serialized once, unless the impersonated user changes it.
     #[tokio::test]
     async fn in_whose_name_somebody_acts_is_told_when_it_is_known() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -513,7 +516,8 @@ mod tests {
         }
     }
 
-    /// Both ends of a long-running request are recorded, even if its client did not wait for the response.
+    /// The started and the ended event of a long-running request are recorded, even if its client did not wait for the
+    /// response.
     #[tokio::test]
     async fn what_is_cut_off_has_come_to_its_end() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! The configured issuers: from the options for one issuer, or from a file that is followed while the server runs.
+//! The configured issuers, from the options for one issuer or from a file that is read again while the server runs.
 
 use crate::metrics::Metrics;
 use crate::oidc::claims::{Expression, Mapping, Rules, Source};
@@ -23,7 +23,7 @@ const PERIOD: Duration = Duration::from_secs(5);
 const HEALTHY_MAX: Duration = Duration::from_secs(60);
 const ISSUERS_MAX: usize = 64;
 
-/// The accepted signature algorithms: Kubernetes' without ES512, which the libraries here cannot verify.
+/// The accepted signature algorithms: those of Kubernetes except ES512, which the libraries here cannot verify.
 pub const ALGORITHMS: [&str; 8] = ["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "PS384", "PS512"];
 
 const GROUP: &str = "apiserver.config.k8s.io";
@@ -49,7 +49,7 @@ pub struct Anonymous {
 pub struct Server {
     /// The issuers of service account tokens, which must not be configured as issuers.
     pub own_issuers: Vec<String>,
-    /// How issuers that name an egress are reached; `None` if no issuer may name one.
+    /// The dialers for issuers that name an egress; `None` if no issuer may name one.
     pub egress: Option<Egress>,
 }
 
@@ -137,7 +137,7 @@ fn issuer(one: &Reader<'_>, server: &Server) -> Option<Settings> {
     Some(Settings { audiences: audiences(&issuer), url, discovery_url, authority, algorithms, mapping, rules, dialer })
 }
 
-/// How connections to the issuer are made.
+/// The dialer for connections to the issuer.
 fn dialer(issuer: &Reader<'_>, server: &Server) -> Dialer {
     let egress = issuer.text("egressSelectorType").unwrap_or("");
     if egress.is_empty() {
@@ -205,7 +205,7 @@ fn audiences(issuer: &Reader<'_>) -> Vec<String> {
     audiences
 }
 
-/// The mapping; whether its user name comes from an e-mail address, and whether an expression checks that the address
+/// The mapping, whether its user name comes from an e-mail address, and whether an expression checks that the address
 /// is verified.
 fn mapping(one: &Reader<'_>) -> (Mapping, bool, bool) {
     let nobody = Source::Claim { name: String::new(), prefix: String::new() };
@@ -418,7 +418,7 @@ impl Issuers {
         Ok(None)
     }
 
-    /// Follows the configuration file, whose content `text` is in effect.
+    /// Reads the configuration file again whenever it changes. `text` is the content that is in effect.
     pub async fn follow(self: Arc<Self>, file: PathBuf, text: String, anonymous: Option<Anonymous>, server: Server) {
         let mut file = Followed::new("authentication configuration", file, text, PERIOD, self.metrics.reloads.clone());
         loop {

@@ -1,7 +1,8 @@
-//! Tokens that are verified elsewhere: by a webhook, or by the keys of an issuer.
+//! Tokens that are verified outside the server: by a webhook, or by the keys of an issuer.
 //!
-//! [`Others`] is asked when the server itself does not know a token. [`oidc`] has the issuers and [`webhook`] the
-//! webhook; [`configuration`] parses the file with the issuers and follows it, [`metrics`] counts.
+//! [`Others`] is called when the server itself does not recognize a token. [`oidc`] contains the issuers and
+//! [`webhook`] the webhook; [`configuration`] parses the file with the issuers and reads it again when it changes;
+//! [`metrics`] counts.
 
 pub mod configuration;
 pub mod metrics;

@@ -1,4 +1,4 @@
-//! Metrics of tokens that are verified elsewhere, under Kubernetes' names.
+//! Metrics of tokens that are verified outside the server, under Kubernetes' names.
 
 use holdfast_edge::{Reloads, digest};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -64,14 +64,14 @@ impl Metrics {
         self.reloads.register(registry, "authentication", server);
     }
 
-    /// Counts a look-up of a token: answered by the cache or by a verifier.
+    /// Counts the look-up of a token, which the cache or a verifier answered.
     pub(crate) fn looked_up(&self, remembered: bool, time: Duration) {
         let status = Status { status: if remembered { "hit" } else { "miss" } };
         self.requests.get_or_create(&status).inc();
         self.request_durations.get_or_create(&status).observe(time.as_secs_f64());
     }
 
-    /// Counts a token as being verified until the result is dropped.
+    /// Counts a token as in flight until the returned value is dropped.
     pub(crate) fn asking(&self) -> Asking {
         let in_flight = self.in_flight.get_or_create(&Status { status: "in_flight" }).clone();
         in_flight.inc();

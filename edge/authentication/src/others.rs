@@ -1,4 +1,4 @@
-//! All verifiers of tokens outside the server, asked one after another.
+//! Calls all verifiers of tokens outside the server, one after another.
 
 use crate::metrics::Metrics;
 use futures_util::future::BoxFuture;
@@ -8,10 +8,11 @@ use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a verified token is cached. An unknown token is not cached, since it may become valid at any moment.
+/// The time for which a verified token is cached. An unknown token is not cached, because it may become valid at any
+/// moment.
 const KNOWN: Duration = Duration::from_secs(10);
 
-/// The verifiers in the order in which they are asked.
+/// The verifiers in the order in which they are called.
 pub struct Others {
     all: Vec<Arc<dyn Elsewhere>>,
     known: Cache<[u8; 32], Reviewed>,
@@ -40,7 +41,7 @@ impl Others {
 
     async fn find(&self, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
         let _asking = self.metrics.asking();
-        // A verifier's error does not keep the next one from verifying the token.
+        // After an error of one verifier, the next one may still verify the token.
         let mut errors = Vec::new();
         for one in &self.all {
             match one.review(token, audiences).await {
@@ -67,7 +68,7 @@ impl Elsewhere for Others {
     }
 }
 
-/// A verifier that does not check audiences. Its tokens are for this server, which has the audiences `own`.
+/// A verifier that does not check audiences. Its tokens are valid for this server, whose audiences are `own`.
 pub struct Agnostic {
     pub inner: Arc<dyn Elsewhere>,
     pub own: Vec<String>,
@@ -110,7 +111,7 @@ mod tests {
     use holdfast_core::authz::User;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Knows one token, and counts the calls.
+    /// A verifier that recognizes one token, and counts the calls.
     #[derive(Default)]
     struct One {
         asked: AtomicUsize,

@@ -20,10 +20,10 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// The first wait before a retry.
 const WAIT: Duration = Duration::from_millis(500);
 /// The maximum number of tokens under review at a time, because any client can send unknown tokens. Further tokens wait
-/// at most for the time in which an answer must arrive.
+/// for at most the time limit of an answer.
 const ASKED_MAX: usize = 256;
 
-/// How long an answer of an API server is cached.
+/// The time for which an answer of an API server is cached.
 const DELEGATED: Duration = Duration::from_secs(10);
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 
@@ -31,13 +31,14 @@ pub struct Webhook {
     posting: Posting,
     version: Version,
     cache_time: Duration,
-    /// The audiences of tokens for which the webhook names none.
+    /// The audiences of a token if the webhook returns none.
     audiences: Vec<String>,
     answers: Answers,
     room: Semaphore,
 }
 
-/// Recent answers. Any client can make unknown tokens, so these together count as one user's.
+/// Recent answers. Any client can make unknown tokens, so all answers about unknown tokens count as the answers of one
+/// user.
 #[derive(Default)]
 struct Answers(Cache<[u8; 32], Option<Reviewed>>);
 
@@ -64,7 +65,7 @@ impl Webhook {
         Webhook::at(kubeconfig, "", version, cache_time, dialer, audiences)
     }
 
-    /// Uses another API server as the webhook. Its own components review tokens in the same way.
+    /// Uses another API server as the webhook. Components authenticate their clients in this way.
     pub fn of_api_server(kubeconfig: &Path, dialer: &Dialer, audiences: Vec<String>) -> Result<Webhook> {
         Webhook::at(kubeconfig, REVIEWS, Version::V1, DELEGATED, dialer, audiences)
     }
@@ -89,7 +90,7 @@ impl Webhook {
         }
         let room = tokio::time::timeout(ANSWER_MAX, self.room.acquire()).await;
         let Ok(Ok(_room)) = room else { return Err("too many tokens wait for the webhook".into()) };
-        // Another request may have got the answer in the meantime.
+        // Another request may have received the answer in the meantime.
         if let Some(answer) = self.answers.get(&key) {
             return Ok(answer);
         }
@@ -120,8 +121,8 @@ impl Webhook {
     }
 }
 
-/// The result of a review for these audiences. A webhook that returns no audiences means `own`: such a token proves
-/// nothing to other audiences.
+/// The result of a review for these audiences. If the webhook returns no audiences, the token is valid for `own` only,
+/// and proves nothing to other audiences.
 fn understand(status: &Value, asked: &[String], own: &[String]) -> Result<Option<Reviewed>, String> {
     if status["authenticated"] != true {
         return match status["error"].as_str().filter(|error| !error.is_empty()) {

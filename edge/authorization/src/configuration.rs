@@ -88,7 +88,7 @@ fn authorizer(one: &Reader<'_>, seen: &mut Seen) -> Option<Authorizer> {
         } else {
             not_supported(one, "type", kind, &TYPES);
         }
-        // Further fields are not checked, since they depend on the type.
+        // Further fields are not checked, because they depend on the type.
         webhook.map(Reader::lenient);
         return None;
     };
@@ -198,7 +198,7 @@ fn time(own: &Reader<'_>, field: &str, default: Option<Duration>) -> Option<Dura
     time
 }
 
-/// How long answers are cached; zero if the field `switch` is false.
+/// The time for which answers are cached; zero if the field `switch` is false.
 fn kept(own: &Reader<'_>, field: &str, switch: &str, default: Duration) -> Option<Duration> {
     let time = time(own, field, Some(default));
     if own.bool(switch).unwrap_or(true) { time } else { time.map(|_| Duration::ZERO) }

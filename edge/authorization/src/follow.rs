@@ -1,4 +1,4 @@
-//! Follows the AuthorizationConfiguration file while the server runs, and updates the authorizer chain.
+//! Reads the AuthorizationConfiguration file again while the server runs, and updates the authorizer chain.
 
 use crate::configuration::Configuration;
 use crate::webhook::Webhooks;
@@ -19,16 +19,16 @@ pub struct ChainFile {
     pub file: PathBuf,
     /// The text that is in effect.
     pub text: String,
-    /// The policies of the ABAC file, which is not followed.
+    /// The policies of the ABAC file, which is read only at the start.
     pub policies: Option<Arc<Policies>>,
     pub chain: Configured,
     pub webhooks: Arc<Webhooks>,
-    /// How connections to webhooks are made.
+    /// Makes the connections to webhooks.
     pub dialer: Dialer,
 }
 
 impl ChainFile {
-    /// Follows the file for ever.
+    /// Reads the file periodically, without end.
     pub async fn follow(self) {
         let (name, reloads) = ("authorization configuration", self.webhooks.metrics.reloads.clone());
         let mut file = Followed::new(name, self.file.clone(), self.text.clone(), PERIOD, reloads);
@@ -43,13 +43,13 @@ impl ChainFile {
         self.check_modes(&configuration.authorizers)?;
         let (chain, webhooks) = chain(configuration.authorizers, self.policies.as_ref(), &self.dialer)
             .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
-        // Webhooks are replaced before the chain, so that a webhook in the chain can always be asked.
+        // Webhooks are replaced before the chain, so that every webhook in the chain can be called.
         self.webhooks.replace(webhooks);
         self.chain.replace(chain);
         Ok(())
     }
 
-    /// Refuses to add or remove authorizers that have an index or a file of their own, as Kubernetes does.
+    /// Refuses to add or remove authorizers that need an index or a file of their own, as Kubernetes does.
     fn check_modes(&self, wanted: &[Authorizer]) -> Result<(), String> {
         let now = self.chain.now();
         let lasting = [Mode::Abac, Mode::Node, Mode::Rbac];

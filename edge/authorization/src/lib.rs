@@ -1,8 +1,8 @@
-//! The authorizers that options and files configure, and the webhooks among them.
+//! Authorizers as options and files configure them, and the webhooks among them.
 //!
 //! [`configuration`] parses an AuthorizationConfiguration and returns all errors at once. [`Webhooks`] calls the
-//! configured servers, and caches their answers. [`ChainFile`] updates the chain from the file while the server runs.
-//! The core decides by the chain.
+//! configured servers and caches their answers. [`ChainFile`] updates the chain from the file while the server runs.
+//! The core uses the chain to decide.
 
 pub mod configuration;
 mod follow;
@@ -23,12 +23,12 @@ use std::sync::Arc;
 pub enum ChainFault {
     #[error("authorization-mode ABAC's authorization policy file not passed")]
     NoPolicies,
-    /// A webhook that cannot be called.
+    /// A webhook cannot be called.
     #[error("{0}")]
     Webhook(String),
 }
 
-/// The chain of the configured authorizers, and their webhooks, which are reached through `dialer`.
+/// The chain of the configured authorizers, and the webhooks in the chain, which `dialer` connects to.
 pub fn chain(
     authorizers: Vec<Authorizer>,
     policies: Option<&Arc<Policies>>,

@@ -1,4 +1,4 @@
-//! Authorization webhooks: servers that answer what users may do.
+//! Authorization webhooks: servers that decide which requests users may make.
 
 use crate::metrics::{Metrics, Outcome};
 use arc_swap::ArcSwap;
@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 const GROUP: &str = "authorization.k8s.io";
 /// The first wait before a retry.
 const WAIT: Duration = Duration::from_millis(500);
-/// The maximum number of a webhook's answers that are kept.
+/// The maximum number of cached answers of a webhook.
 const ANSWERS_MAX: usize = 8192;
-/// How often a webhook's failure is logged.
+/// The minimum time between two log lines about the failures of a webhook.
 const TOLD_EACH: Duration = Duration::from_secs(1);
 
 /// How a webhook is reached and called.
@@ -46,7 +46,7 @@ pub struct Webhook {
     name: String,
     posting: Posting,
     connection: Connection,
-    /// The webhook's answers by the hash of the question.
+    /// The webhook's answers by the hash of the request.
     answers: Cache<[u8; 32], Opinion>,
     /// When its last failure was logged.
     told: Mutex<Option<Instant>>,
@@ -89,7 +89,7 @@ impl Webhook {
         answer
     }
 
-    /// Logs a failure, at most once per [`TOLD_EACH`]: every request may have one.
+    /// Logs a failure, at most once per [`TOLD_EACH`], because every request may fail.
     fn tell(&self, why: &str) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.is_none_or(|told| told.elapsed() >= TOLD_EACH) {
@@ -104,7 +104,7 @@ impl Webhook {
         if version == Version::V1Beta1
             && let Some(groups) = spec.as_object_mut().and_then(|spec| spec.remove("groups"))
         {
-            // The older version has another name for the groups.
+            // The older version uses another name for the field with the groups.
             spec["group"] = groups;
         }
         let review = json!({
@@ -121,7 +121,7 @@ impl Webhook {
     }
 }
 
-/// The opinion in an answer. The answer does not say to which question it belongs: the connection does.
+/// The opinion in an answer. The answer contains no id of the question; the connection connects the two.
 fn understand(body: &[u8]) -> Answer {
     let review: Value = serde_json::from_slice(body).map_err(|error| format!("the answer is not JSON: {error}"))?;
     if review["kind"] != "SubjectAccessReview" || !review["status"].is_object() {
@@ -151,12 +151,12 @@ impl Webhooks {
         all
     }
 
-    /// Why the present content of the file with the webhooks is not in effect, if it is not.
+    /// The error if the current content of the file with the webhooks is not in effect.
     pub fn trouble(&self) -> Trouble {
         self.metrics.reloads.trouble()
     }
 
-    /// Replaces the webhooks. Cached answers of the old ones no longer count.
+    /// Replaces the webhooks. Cached answers of the old webhooks are dropped.
     pub fn replace(&self, webhooks: Vec<Webhook>) {
         let webhooks = webhooks.into_iter().map(|webhook| (webhook.name.clone(), Arc::new(webhook)));
         self.all.store(Arc::new(webhooks.collect()));

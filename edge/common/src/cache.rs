@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The maximum number of answers in a cache by default. It is limited because clients choose the questions.
+/// The default maximum number of answers in a cache. The number is limited because clients choose the questions.
 const ENTRIES_MAX: usize = 4096;
 
 /// A cache of the most recently used answers.
@@ -20,7 +20,7 @@ struct Kept<K, V> {
     entries: HashMap<K, Entry<V>>,
     /// Keys by the number of their last use.
     by_use: BTreeMap<u64, K>,
-    /// The numbers of each user's answers.
+    /// The use numbers of each user's answers.
     of_users: HashMap<String, BTreeSet<u64>>,
     uses: u64,
 }
@@ -39,8 +39,8 @@ impl<K, V> Default for Cache<K, V> {
 }
 
 impl<K, V> Cache<K, V> {
-    /// A cache of at most this many answers. One user's answers take at most an eighth of it, so that no user can
-    /// displace the answers about all others.
+    /// A cache of at most this many answers. The answers of one user take at most an eighth of the cache, so that no
+    /// user can displace the answers of all others.
     pub fn of(most: usize) -> Cache<K, V> {
         let (entries, by_use, of_users) = (HashMap::new(), BTreeMap::new(), HashMap::new());
         Cache { kept: Mutex::new(Kept { entries, by_use, of_users, uses: 0 }), most }
@@ -66,7 +66,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
         value
     }
 
-    /// Keeps an answer about a user for `time`. Answers about no user count as one user's.
+    /// Stores an answer about a user for `time`. Answers about no user count as the answers of one user.
     pub fn put(&self, key: K, user: &str, value: V, now: Instant, time: Duration) {
         let Some(until) = now.checked_add(time).filter(|_| !time.is_zero()) else { return };
         let mut kept = self.lock();
@@ -161,7 +161,7 @@ mod tests {
         }
         assert_eq!((cache.get(&0, now), cache.get(&(2 * ENTRIES_MAX), now)), (Some('a'), Some('b')));
         assert_eq!((cache.get(&1, now), cache.lock().of_users["eve"].len()), (None, OF_USER_MAX));
-        // A key that is put again is counted once.
+        // A key that is stored again is counted once.
         cache.put(0, "jane", 'c', now, second);
         assert_eq!((cache.get(&0, now), cache.lock().of_users["jane"].len()), (Some('c'), 1));
     }

@@ -18,13 +18,14 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// `text` is the file's content that is in effect.
+    /// `text` is the content of the file that is in effect.
     pub fn new(name: &'static str, file: PathBuf, text: String, period: Duration, reloads: Reloads) -> Followed {
         reloads.configured(&text);
         Followed { name, file, text: Some(text), period, reloads }
     }
 
-    /// Waits for a new content of the file. The caller applies it, and reports the result to [`Followed::applied`].
+    /// Waits until the file has a new content. The caller applies the content, and reports the result to
+    /// [`Followed::applied`].
     pub async fn changed(&mut self) -> String {
         loop {
             tokio::time::sleep(self.period).await;
@@ -34,8 +35,8 @@ impl Followed {
         }
     }
 
-    /// The file's content, if it differs from the last one. An unreadable file is reported once; after that, any
-    /// content counts as new.
+    /// The content of the file, if it differs from the last content. An unreadable file is reported once; after that,
+    /// any content counts as new.
     fn compare(&mut self, read: io::Result<String>) -> Option<String> {
         match read {
             Ok(now) if self.text.as_ref() == Some(&now) => None,
@@ -52,7 +53,7 @@ impl Followed {
         }
     }
 
-    /// Notes whether the new content is in effect. After an error the old content stays in effect.
+    /// Records whether the new content is in effect. After an error the old content stays in effect.
     pub fn applied(&self, outcome: &Result<(), String>) {
         self.report(outcome);
         if let (Ok(()), Some(text)) = (outcome, &self.text) {

@@ -1,5 +1,5 @@
-//! Tools for parts of a server that are configured by a file or send requests to another server: [`Followed`] files
-//! with their metrics, and a [`Cache`] of answers.
+//! Tools for parts of a server that a file configures or that send requests to another server: [`Followed`] files with
+//! their metrics, and a [`Cache`] of answers.
 
 mod cache;
 mod followed;

@@ -1,4 +1,4 @@
-//! Metrics of a configuration file that is followed, under Kubernetes' names.
+//! Metrics of a configuration file that is read again while the server runs, under Kubernetes' names.
 
 use holdfast_files::trouble::Trouble;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -34,8 +34,8 @@ pub struct Reloads {
 }
 
 impl Reloads {
-    /// `configures` is the part of the API server that the file configures, as `authentication`; `server` is the hash
-    /// of the server's id, as a label.
+    /// `configures` is the part of the API server that the file configures, such as `authentication`; `server` is the
+    /// hash of the server's id, as a label.
     pub fn register(&self, registry: &mut Registry, configures: &str, server: String) {
         let file = registry.sub_registry_with_prefix(format!("apiserver_{configures}_config_controller"));
         let file = file.sub_registry_with_label((SERVER.into(), server.into()));
@@ -61,7 +61,7 @@ impl Reloads {
         self.last_configuration.get_or_create(&Info { hash: digest(text) }).set(1);
     }
 
-    /// Why the file's present content is not in effect, if it is not.
+    /// The error if the current content of the file is not in effect.
     pub fn trouble(&self) -> Trouble {
         self.trouble.clone()
     }

@@ -1,7 +1,9 @@
 //! The ciphers, each bound to the place of the value that it encrypts.
 //!
-//! AES-GCM authenticates the place with the value. Secretbox cannot take additional data, and AES-CBC authenticates
-//! nothing. So in a log of Holdfast's their output ends with a MAC over it and the place, with a key derived from
+//! AES-GCM authenticates the place together with the value. Secretbox cannot authenticate additional data, and AES-CBC
+//! authenticates nothing. So in Holdfast's logs the output of these two ends with a MAC over the output and the place,
+//! with a key derived from the cipher's key. In etcd, where kube-apiserver must be able to read the value, there is no
+//! MAC.
 //! theirs. In etcd, where kube-apiserver has to read the value, it ends without one.
 
 use aes_gcm::aead::consts::U12;
@@ -22,13 +24,13 @@ const MAC: usize = 32;
 pub const AES_KEYS: &[usize] = &[16, 24, 32];
 pub const SECRETBOX_KEYS: &[usize] = &[32];
 
-/// Where an encrypted value is stored. Ciphers authenticate it, so that a value copied to another place cannot be
-/// decrypted.
+/// The place at which an encrypted value is stored. Ciphers authenticate the place, so that a value copied to another
+/// place cannot be decrypted.
 #[derive(Debug, Clone, Copy)]
 pub enum ValuePlace<'p> {
-    /// An event in one of Holdfast's logs. Every cipher binds the value to it.
+    /// An event in a log of Holdfast. Every cipher binds the value to its event.
     Event(&'p [u8]),
-    /// A key in etcd, in kube-apiserver's form. Only AES-GCM binds the value to it.
+    /// A key in etcd, in the format of kube-apiserver. Only AES-GCM binds the value to the key.
     Key(&'p [u8]),
 }
 
@@ -83,7 +85,7 @@ impl Cipher {
         }
     }
 
-    /// Decrypts a value; `None` unless this key encrypted it for this place.
+    /// Decrypts a value; `None` unless it was encrypted with this key for this place.
     pub fn open(self, key: &[u8], sealed: &[u8], place: ValuePlace) -> Option<Vec<u8>> {
         match self {
             Self::AesGcm => {
@@ -120,7 +122,7 @@ fn mac(key: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
     mac
 }
 
-/// The place's length comes first, so that no other split of place and value gives the same bytes.
+/// The length of the place comes first, so that no other split of place and value gives the same bytes.
 fn bound(key: &[u8], sealed: &[u8], place: &[u8]) -> Hmac<Sha256> {
     let key = expand(key, b"holdfast: the place of a value");
     mac(&key, &[&(place.len() as u64).to_be_bytes(), place, sealed])

@@ -1,7 +1,7 @@
-//! The EncryptionConfiguration: which resources are encrypted, by which providers, with which keys.
+//! The EncryptionConfiguration: the encrypted resources, the providers that encrypt them, and the keys.
 //!
-//! It is parsed strictly, and all errors are reported at once, each with the path of its field. Errors never contain
-//! secrets.
+//! The configuration is parsed strictly, and all errors are reported at once, each with the path of its field. Errors
+//! never contain secrets.
 
 use crate::cipher::Cipher;
 use crate::kms::client::Endpoint;
@@ -71,7 +71,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it covers everything that `other` covers.
+    /// Whether this pattern covers everything that `other` covers.
     fn masks(&self, other: &Pattern) -> bool {
         match (self, other) {
             (Pattern::Everything, _) => true,
@@ -84,8 +84,8 @@ impl Pattern {
         self.masks(&Pattern::Resource { resource: resource.into(), group: group.into() })
     }
 
-    /// A resource and group that this pattern covers and no narrower pattern does. `*` is possible because no resource
-    /// or group has this name.
+    /// A resource and group that this pattern covers and no narrower pattern does. A `*` in the result is safe, because
+    /// no resource or group has this name.
     pub fn example(&self) -> (&str, &str) {
         match self {
             Pattern::Everything => ("*", "*"),
@@ -96,7 +96,7 @@ impl Pattern {
 }
 
 impl Configuration {
-    /// Reads a document in YAML or JSON. KMS version 1 is accepted only if `may_use_kms_v1`.
+    /// Reads a document in YAML or JSON. KMS version 1 is accepted only if `may_use_kms_v1` is true.
     pub fn read(text: &str, may_use_kms_v1: bool) -> Result<Configuration, Vec<String>> {
         if text.trim().is_empty() {
             return Err(vec!["the encryption provider configuration file is empty".into()]);
@@ -116,7 +116,7 @@ fn read(reader: &Reader<'_>, may_use_kms_v1: bool) -> Vec<Entry> {
     if !KINDS.contains(&(version, kind)) {
         reader.fault("", format!("no kind {kind:?} is registered for version {version:?}"));
     }
-    // Metadata is allowed and has no meaning.
+    // Metadata is allowed and ignored.
     let _ = reader.get("metadata");
     let list = reader.list("resources").unwrap_or_default();
     if list.is_empty() {
@@ -227,7 +227,7 @@ fn keys(settings: &Reader<'_>, cipher: Cipher) -> Provider {
         } else if name.contains(':') || name.len() > 253 {
             one.invalid("name", format!("{name:?}"), "must not contain ':', and be no longer than 253 bytes");
         }
-        // An error never shows the secret.
+        // Errors never show the secret.
         let text = one.text("secret").unwrap_or("");
         if text.is_empty() {
             one.required("secret", "secret is a mandatory field for a key");

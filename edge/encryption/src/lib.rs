@@ -1,11 +1,13 @@
 //! Encryption at rest: the values of events are encrypted before a log stores them, and decrypted when it is read.
 //!
-//! Start at [`SealedLog`], which wraps any log, and [`Keyring`], which determines the key of a value: it has the
-//! providers of an EncryptionConfiguration, parsed by [`Configuration`]. [`Live`] follows the file. An event's object,
-//! time and user stay in plain, because the log is searched by them.
+//! Start at [`SealedLog`], which wraps any log, and [`Keyring`], which selects the key of a value. The keyring has the
+//! providers of an EncryptionConfiguration, which [`Configuration`] parses. [`Live`] reads the file again while the
+//! process runs. The name of the object, the time and the user of an event stay in plain text, because the log is
+//! searched by them.
 //!
-//! An encrypted value begins with `k8s:enc:`, its provider, the provider's version and the key's name, as in
-//! Kubernetes; no document begins so. It is bound to its object and its event: at another place it cannot be decrypted.
+//! As in Kubernetes, an encrypted value begins with `k8s:enc:`, its provider, the provider's version and the key's
+//! name. No document begins with these bytes. The value is bound to its object and its event: at another place it
+//! cannot be decrypted.
 
 mod cipher;
 mod configuration;

@@ -1,4 +1,5 @@
-//! The encryption configuration of a process: read at the start, and followed if that is configured.
+//! The encryption configuration of a process. It is read at the start, and read again while the process runs if that is
+//! configured.
 
 use crate::configuration::Configuration;
 use crate::keyring::Keyring;
@@ -19,7 +20,7 @@ pub struct Live {
     follows: bool,
 }
 
-/// A file to follow.
+/// A file that is read again while the process runs.
 pub struct Follow {
     file: PathBuf,
     text: String,
@@ -36,7 +37,7 @@ impl Live {
         Live { keyring: ArcSwap::from_pointee(keyring), metrics, follows }
     }
 
-    /// Reads the configuration in a file. `follows` says whether the file will be followed.
+    /// Reads the configuration in a file. `follows` says whether the file will be read again.
     pub fn read(file: &Path, may_use_kms_v1: bool, follows: bool) -> Result<(Arc<Live>, Follow), Vec<String>> {
         let text = std::fs::read_to_string(file).map_err(|error| vec![error.to_string()])?;
         let live = Live::of_text(&text, may_use_kms_v1, follows)?;
@@ -51,7 +52,7 @@ impl Live {
         Ok(Arc::new(Live::of(keyring, metrics, follows)))
     }
 
-    /// The current keyring. A caller may go on using it after a change.
+    /// The current keyring. A caller may continue to use it after a change.
     pub fn keyring(&self) -> Arc<Keyring> {
         self.keyring.load_full()
     }
@@ -69,7 +70,7 @@ impl Live {
         }
     }
 
-    /// The health of the plug-in of a check, or of all plug-ins.
+    /// The health of the plug-in that a check names, or of all plug-ins.
     pub async fn check(&self, name: &str) -> Result<(), String> {
         let keyring = self.keyring();
         let only = name.strip_prefix("kms-provider-").and_then(|at| at.parse::<usize>().ok());
@@ -87,12 +88,12 @@ impl Live {
         }
     }
 
-    /// Metrics as text without the final line. They name the server by the hash of its id.
+    /// Metrics as text without the final line. `server` is the hash of the server's id.
     pub fn metrics(&self, server: &str) -> String {
         self.metrics.render(server)
     }
 
-    /// Follows the file for ever.
+    /// Reads the file periodically, without end.
     pub async fn follow(self: Arc<Self>, Follow { file, text, may_use_kms_v1 }: Follow) {
         let mut file = Followed::new("encryption config", file, text, PERIOD, self.metrics.reloads.clone());
         loop {

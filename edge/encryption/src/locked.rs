@@ -24,13 +24,13 @@ pub enum Locked {
         "its value cannot be decrypted with the key {prefix:?}: the key is another, or the value was changed or moved"
     )]
     Changed { prefix: String },
-    /// The plug-in with the key cannot be reached, which may change.
+    /// The plug-in with the key cannot be reached at the moment.
     #[error("{0}")]
     Unreachable(String),
 }
 
 impl Locked {
-    /// The fault about the value of an object in the event `offset`, which a log has or is about to have.
+    /// The fault about the value of an object in the event `offset`. The event is in the log, or about to be appended.
     pub fn fault(self, offset: Offset, object: String) -> Fault {
         Fault::Sealed(Box::new(LockedValue { offset, object, why: self }))
     }

@@ -164,7 +164,7 @@ impl Metrics {
         }
     }
 
-    /// Sets how many keys of a provider are kept, and how full the cache is.
+    /// Sets the number of cached keys of a provider, and the fill level of the cache.
     pub fn cached(&self, provider: &str, known: usize, most: usize) {
         self.sources.get_or_create(&Provider { provider_name: provider.to_owned() }).set(known as i64);
         self.fill.set(known as f64 / most.max(1) as f64);

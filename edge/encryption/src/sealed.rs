@@ -9,7 +9,7 @@ use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Size}
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Readers of this log get decrypted values; the log below has the values that are on the disk.
+/// Readers of this log receive decrypted values; the log below stores the encrypted values.
 pub struct SealedLog<L: ?Sized> {
     live: Arc<Live>,
     log: Arc<L>,

@@ -1,4 +1,4 @@
-//! Logs with encrypted values pass the suite of every log, over each log that stores them.
+//! Checks that logs with encrypted values pass the suite of every log, over each log that stores them.
 
 const CONFIGURATION: &str = "{apiVersion: apiserver.config.k8s.io/v1, kind: EncryptionConfiguration, resources: [
     {resources: [pods], providers: [
@@ -55,7 +55,7 @@ mod in_memory {
     use holdfast_engine::memory::MemoryLog;
     use std::sync::Arc;
 
-    /// Other servers write to the log below, and encrypt with the same keys.
+    /// A log in memory, to which other servers write values that they encrypt with the same keys.
     struct InMemory(SealedLog<MemoryLog>, Arc<Live>);
 
     impl InMemory {

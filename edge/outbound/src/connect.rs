@@ -1,4 +1,4 @@
-//! Connections to servers, for the pool: by URL or by Service, direct, through a proxy, or within this process.
+//! Makes the connections of the pool: by URL or by Service; direct, through a proxy, or within this process.
 
 use crate::Resolver;
 use crate::egress::Dialer;
@@ -23,7 +23,7 @@ const DIAL_MAX: Duration = Duration::from_secs(30);
 /// The maximum number of bytes in transit, in each direction, of a connection to a server in this process.
 pub(crate) const INSIDE_BYTES: usize = 64 << 10;
 
-/// A function that serves the other end of a connection to a Service that this process answers itself.
+/// A function that serves the other end of a connection to a Service, if this process answers for the Service.
 pub type Inside = Arc<dyn Fn(&Arc<Engine>, DuplexStream) + Send + Sync>;
 
 /// Makes connections for calls with the same TLS settings and the same Service.
@@ -36,7 +36,7 @@ pub struct Connector {
     service: Option<(String, String, u16)>,
     /// Finds the addresses of the Service; `Some` if `service` is.
     resolver: Option<Arc<Resolver>>,
-    /// The server in this process that answers instead, and the engine with its data.
+    /// The server in this process that answers for the Service, and the engine with its data.
     inside: Option<(Inside, Arc<Engine>)>,
 }
 
@@ -65,8 +65,8 @@ impl Connector {
         Connector { dialer: dialer.clone(), ..self }
     }
 
-    /// The same connector with HTTP/1.1, where a connection has one call at a time. So parallel calls use several
-    /// connections, and reach all servers behind one name.
+    /// The same connector with HTTP/1.1, where a connection carries one call at a time. So parallel calls use several
+    /// connections, and can reach all servers that share a name.
     pub fn speaking_http1(self) -> Connector {
         Connector { http2: false, ..self }
     }
@@ -119,7 +119,7 @@ impl Service<http::Uri> for Connector {
     }
 }
 
-/// A connection to a server in another process, or in this process. The latter needs no TLS.
+/// A connection to a server in another process, or in this process. The second kind needs no TLS.
 pub enum Link {
     Tls(Box<TlsStream<Wire>>),
     Plain(Wire),
@@ -137,7 +137,7 @@ impl Link {
 
 either!(Link: Tls, Plain, Inside);
 
-/// A connection that tells the pool whether it negotiated HTTP/2.
+/// A connection that reports to the pool whether it negotiated HTTP/2.
 pub struct Stream(TokioIo<Link>);
 
 impl Connection for Stream {

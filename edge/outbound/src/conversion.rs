@@ -1,4 +1,4 @@
-//! Calls of conversion webhooks and of admission webhooks.
+//! Calls conversion webhooks and admission webhooks.
 
 use crate::{Credentials, Endpoint, Outbound, ServerAddress, TlsTrust, Users, cleaned, cleaned_url, deadline};
 use base64::Engine as _;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// The time limit of a conversion webhook.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The port of a webhook's Service if the configuration names none.
+/// The port of a webhook's Service if the configuration gives none.
 const PORT: u16 = 443;
 
 /// The credentials for mutating and for validating webhooks; `None` without a kubeconfig.
@@ -26,7 +26,7 @@ pub struct Speakers {
     pub validating: Option<Arc<Users>>,
 }
 
-/// Calls webhooks for an engine. Holds both only weakly, because both hold it.
+/// Calls webhooks for an engine. Its references are weak, because the engine and the client hold this value.
 pub struct Webhooks {
     engine: Weak<Engine>,
     outbound: Weak<Outbound>,
@@ -66,7 +66,7 @@ fn endpoint(config: &Value) -> Result<Endpoint, String> {
     Ok(Endpoint::service(text("namespace"), text("name"), port, &cleaned(text("path")), trust))
 }
 
-/// The timeout for a webhook's query, in seconds, rounded up.
+/// The value of the timeout in the query of a webhook's URL: seconds, rounded up.
 fn whole_seconds(patience: Duration) -> u64 {
     patience.as_secs() + u64::from(patience.subsec_nanos() > 0)
 }
@@ -81,7 +81,8 @@ fn speaker<'a>(users: &'a Users, target: &Endpoint) -> Option<&'a Credentials> {
 }
 
 impl Webhooks {
-    /// Posts a review of a write to an admission webhook. Returns the body of its answer, or why there is none.
+    /// Posts a review of a write to an admission webhook. Returns the body of the answer, or the reason why there is
+    /// none.
     pub async fn review(&self, call: &Call) -> Result<Vec<u8>, String> {
         let Some(outbound) = self.outbound.upgrade() else { return Err("the server is stopping".into()) };
         let (own, left) = (Duration::from_secs(call.timeout_seconds), deadline::left());
@@ -92,8 +93,8 @@ impl Webhooks {
         let user = users.as_deref().and_then(|users| speaker(users, &target));
         let answer = outbound.post_json(&target, user, body, patience).await;
         if answer.is_err() && deadline::left().is_some_and(|left| left.is_zero()) {
-            // The request has timed out. If the webhook's failures are ignored, returning an error would let the write
-            // go on, so the call never returns.
+            // The request has timed out, so the call never returns. If failures of the webhook are ignored, returning
+            // an error would let the write continue.
             std::future::pending::<()>().await;
         }
         answer.map(|body| body.to_vec()).map_err(|error| error.to_string())

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The port of a server whose URL names none.
+/// The port of a server whose URL has none.
 const PORT: &str = "443";
 /// The prefix of the headers for a user's extra attributes; the attribute's name follows.
 const EXTRA: &str = "impersonate-extra-";
@@ -58,7 +58,7 @@ impl Credentials {
     }
 }
 
-/// The users of a kubeconfig, by the servers that they are named after.
+/// The users of a kubeconfig, by the servers after which they are named.
 pub struct Users {
     named: HashMap<String, Arc<Credentials>>,
     /// The user of the current context, for all other servers.
@@ -89,9 +89,9 @@ impl Users {
         Ok(Users { named, current })
     }
 
-    /// The user for a server, in this order: the user named like the host, then a user whose name is a pattern
-    /// (`*.suffix`), each with the port and, for port 443, without; then the user `*`; then the user of the current
-    /// context.
+    /// The user for a server. The user named after the host with its port is tried first, then users whose name is a
+    /// pattern (`*.suffix`) for both. For port 443 the host without the port is tried next in the same way. After these
+    /// come the user `*` and the user of the current context.
     pub fn speaking_to(&self, host: &str, port: u16) -> Option<&Arc<Credentials>> {
         let port = port.to_string();
         let with_port = format!("{host}:{port}");
@@ -147,7 +147,7 @@ pub(crate) fn named<'a>(document: &'a Value, list: &str, field: &str, name: &str
     found.ok_or_else(|| format!("{field} {name:?} does not exist"))
 }
 
-/// PEM data, from the kubeconfig itself or from a file that it names.
+/// PEM data, from the kubeconfig itself or from a file that the kubeconfig names.
 pub(crate) fn pem(value: &Value, field: &str, folder: &Path) -> Result<Option<Vec<u8>>, String> {
     let text = |field: &str| value[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     if let Some(data) = text(&format!("{field}-data")) {

@@ -1,7 +1,7 @@
-//! The deadline of the request for which calls are made.
+//! The deadline of the request on whose behalf calls are made.
 //!
-//! All work for a request in the same task can read the deadline ([`within`]). So a webhook gets the remaining time as
-//! its timeout, and no call goes on after the end of the request.
+//! All work in the task of a request can read the deadline ([`within`]). So a webhook receives the remaining time as
+//! its timeout, and no call continues after the end of the request.
 
 use std::time::Duration;
 use tokio::time::error::Elapsed;

@@ -1,4 +1,4 @@
-//! The ways of connections out of this server: direct, or through the proxies of an EgressSelectorConfiguration.
+//! The routes of connections out of this server: direct, or through the proxies of an EgressSelectorConfiguration.
 
 use crate::wire::{ServerTls, Wire, dial, shown};
 use crate::words::DialError;
@@ -17,7 +17,7 @@ const KIND: &str = "EgressSelectorConfiguration";
 /// The largest answer of a proxy to CONNECT.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
-/// The ways of connections to the control plane and into the cluster.
+/// The routes of connections to the control plane and into the cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Egress {
     pub control_plane: Dialer,
@@ -33,7 +33,7 @@ pub enum Dialer {
     Tunnel(Arc<Proxy>),
 }
 
-/// A proxy that connects to any target: by HTTP's method CONNECT, or as a konnectivity server.
+/// A proxy that connects to any target, with HTTP's method CONNECT or as a konnectivity server.
 #[derive(Debug)]
 pub struct Proxy {
     /// The proxy's name in messages.
@@ -101,8 +101,8 @@ impl Proxy {
         self
     }
 
-    /// Asks the proxy for a connection, and reads only to the end of its answer: the bytes after it belong to the
-    /// target.
+    /// Requests a connection from the proxy, and reads exactly to the end of the proxy's answer: the bytes after it
+    /// belong to the target.
     async fn tunnel(&self, wire: &mut Wire, target: &str) -> Result<(), DialError> {
         let address = &self.address;
         let broken = |why: &dyn fmt::Display| {
@@ -137,7 +137,7 @@ impl Proxy {
 }
 
 impl Egress {
-    /// Reads a document in YAML or JSON. Returns all faults at once. As in Kubernetes, unknown fields are ignored.
+    /// Reads a document in YAML or JSON, and returns all faults at once. As in Kubernetes, unknown fields are ignored.
     pub fn read(text: &str) -> Result<Egress, Vec<String>> {
         let document: Value = serde_yaml_ng::from_str(text).map_err(|error| vec![error.to_string()])?;
         let faults = Faults::default();
@@ -183,7 +183,7 @@ fn read(reader: &Reader<'_>) -> Egress {
     egress
 }
 
-/// The path of all faults in Kubernetes' messages, independent of the selection.
+/// The path in all fault messages; as in Kubernetes it does not depend on the selection.
 const AT: &str = "service.connection";
 
 /// The dialer of a connection; `None` after a fault was reported.

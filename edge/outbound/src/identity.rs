@@ -1,4 +1,4 @@
-//! This server's client certificate, which follows its files.
+//! The client certificate of this server, which is read again when its files change.
 
 use holdfast_tls::keys;
 use holdfast_tls::server::{Stamp, stamp};
@@ -57,7 +57,7 @@ impl Identity {
         Ok(Identity::new(certified(certificate, key)?, None))
     }
 
-    /// An identity that follows its files: [`look`](Self::look) reads them again.
+    /// An identity that can change with its files: [`look`](Self::look) reads them again.
     pub fn of_files(certificate: &Path, key: &Path) -> Result<Identity, String> {
         let files = Files { certificate: certificate.to_owned(), key: key.to_owned(), stamps: Mutex::default() };
         *files.stamps.lock().unwrap_or_else(PoisonError::into_inner) = files.stamps_now();
@@ -74,7 +74,8 @@ impl Identity {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// A resolver that reads changed files at each handshake, for callers with few handshakes that never call `look`.
+    /// A resolver that reads changed files at each handshake, for callers that make few handshakes and never call
+    /// `look`.
     pub fn looking(self: Arc<Self>) -> Arc<dyn ResolvesClientCert> {
         Arc::new(Looking(self))
     }

@@ -1,4 +1,4 @@
-//! Connections through a konnectivity server: each is a stream of gRPC messages, on an HTTP/2 connection of its own.
+//! Connections through a konnectivity server. Each is a stream of gRPC messages on a separate HTTP/2 connection.
 
 use crate::wire::Wire;
 use crate::words::DialError;
@@ -56,7 +56,7 @@ struct DialRequest {
     protocol: String,
     #[prost(string, tag = "2")]
     address: String,
-    /// The number that the answer repeats.
+    /// A random number that the answer repeats.
     #[prost(int64, tag = "3")]
     random: i64,
 }
@@ -147,7 +147,7 @@ pub fn unavailable(why: &DialError) -> DialError {
 async fn open(wire: Wire) -> Result<(Outgoing, Incoming), DialError> {
     let (sender, connection) = h2::client::handshake(wire).await.map_err(broken)?;
     tokio::spawn(async move {
-        // An error reaches both ends of the stream, and nothing else uses this connection.
+        // Both ends of the stream receive the error, and nothing else uses this connection.
         let _ = connection.await;
     });
     let mut sender = sender.ready().await.map_err(broken)?;
@@ -185,7 +185,8 @@ impl Outgoing {
 }
 
 struct Incoming {
-    /// The future head of the answer; `None` once it has arrived. A server sends the head with its first message.
+    /// The future that resolves to the head of the answer; `None` once the head has arrived. A server sends the head
+    /// together with its first message.
     answer: Option<ResponseFuture>,
     body: Option<RecvStream>,
     /// The received bytes of an incomplete message.
@@ -228,7 +229,7 @@ impl Incoming {
     }
 }
 
-/// Takes a message off the bytes, if it is complete.
+/// Removes a message from the bytes, if it is complete.
 fn whole(bytes: &mut BytesMut) -> Result<Option<Packet>, DialError> {
     let Some(mut head) = bytes.get(..HEAD_BYTES) else { return Ok(None) };
     let (compressed, length) = (head.get_u8(), head.get_u32() as usize);
@@ -257,7 +258,7 @@ fn check(headers: &HeaderMap) -> Result<(), DialError> {
     }
 }
 
-/// Copies bytes in both directions until either end has closed.
+/// Copies bytes in both directions until one end has closed.
 async fn carry(mut outgoing: Outgoing, mut incoming: Incoming, connect_id: i64, near: DuplexStream) {
     let (mut read, mut write) = tokio::io::split(near);
     let mut up = pin!(async move {

@@ -1,4 +1,4 @@
-//! A server in a kubeconfig, with its credentials: the form in which options and configuration files name webhooks.
+//! A server in a kubeconfig with its credentials. Options and configuration files specify webhooks in this form.
 
 use crate::connect::Connector;
 use crate::credentials::{Credentials, named, pem};
@@ -16,12 +16,12 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// How often a request is sent to a server that cannot answer now. Each wait is 1.5 times as long as the previous one.
+/// The maximum number of attempts to send a request to a server that is temporarily unable to answer. Each wait is 1.5
+/// times as long as the previous one.
 const TRIES_MAX: u32 = 5;
 const WAIT_FACTOR: f64 = 1.5;
 const WAIT_JITTER: f64 = 0.2;
-/// The maximum number of concurrent calls to one server. Further calls wait at most for the time in which an answer
-/// must arrive.
+/// The maximum number of concurrent calls to one server. Further calls wait for at most the time limit of an answer.
 const CALLS_MAX: usize = 256;
 
 /// Posts JSON to one server.
@@ -32,7 +32,7 @@ pub struct Posting {
     room: Semaphore,
 }
 
-/// A failure, with the time that the server wants to pass before the next try.
+/// A failure, with the time for which the server asks the client to wait before the next attempt.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct PostFault {
@@ -130,7 +130,8 @@ impl Posting {
         }
     }
 
-    /// Like [`Self::post`], but retries failures that may pass. The first wait is `first_wait`; zero means no retries.
+    /// Like [`Self::post`], but retries failures that may be temporary. The first wait is `first_wait`; zero means no
+    /// retries.
     pub async fn post_again(
         &self,
         query: &str,
@@ -145,7 +146,7 @@ impl Posting {
                 return Err(PostFault { error: OutboundError::Unanswered(why), retry_after: None });
             };
             let answer = self.post(query, body.clone(), timeout).await;
-            // While a call waits for its next attempt, another one may use its place.
+            // While a call waits for its next attempt, another call may use its place.
             drop(room);
             match answer {
                 Err(fault) if attempt < TRIES_MAX && !wait.is_zero() && fault.may_pass() => {

@@ -1,7 +1,7 @@
-//! Connections to the kubelets of nodes: their addresses come from Node objects, their trust and credentials from
-//! options.
+//! Connections to the kubelets of nodes. Node objects give their addresses; options give the trusted authorities and
+//! the credentials.
 //!
-//! Users with write access to Nodes control the addresses, so addresses of this machine and link-local ones are
+//! Users with write access to Nodes control the addresses, so addresses of this machine and link-local addresses are
 //! refused. The kubelets of nodes that this process simulates are reached within the process.
 
 use crate::connect::{INSIDE_BYTES, Link};
@@ -23,22 +23,22 @@ use tokio::io::DuplexStream;
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// The protocol of every connection.
 const HTTP1: &[u8] = b"http/1.1";
-/// The default port of kubelets whose Node names none.
+/// The default port of a kubelet whose Node has none.
 const PORT: u16 = 10250;
-/// The types of addresses that are tried, the best first.
+/// The default types of addresses, in order of preference.
 pub const ADDRESS_TYPES: [&str; 5] = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
 
 /// The options for connections to kubelets.
 pub struct Settings {
-    /// Types of addresses, the best first.
+    /// The types of addresses, in order of preference.
     pub preferred: Vec<String>,
-    /// The port of kubelets whose Node names none.
+    /// The port of a kubelet whose Node has none.
     pub port: u16,
     pub is_secure: bool,
     /// The time limit for a connection.
     pub timeout: Duration,
-    /// The authorities that sign kubelets' certificates, in a file that is read again when it changes; without it any
-    /// certificate is accepted.
+    /// The file with the authorities that sign kubelets' certificates. It is read again when it changes. Without a file
+    /// any certificate is accepted.
     pub authorities: Option<PathBuf>,
     /// This server's client certificate.
     pub identity: Option<Arc<Identity>>,
@@ -57,24 +57,24 @@ impl Default for Settings {
     }
 }
 
-/// Reaches kubelets.
+/// Connects to kubelets.
 pub struct Kubelets {
     settings: Settings,
     dialer: Dialer,
     simulated: Arc<Simulated>,
-    /// The port of this server itself: connections to it are refused.
+    /// The port of this server itself. Connections to it are refused.
     own_port: OnceLock<u16>,
     trusted: Mutex<Option<Trusted>>,
 }
 
-/// The TLS settings, until a file changes.
+/// The TLS settings, valid until a file changes.
 struct Trusted {
     authorities: Vec<u8>,
     generation: u64,
     tls: ServerTls,
 }
 
-/// The kubelets of the nodes that this process simulates. One server answers for all of them.
+/// The kubelets of the nodes that this process simulates. One server answers for all of these nodes.
 #[derive(Default)]
 pub struct Simulated(OnceLock<SimulatedServer>);
 
@@ -84,12 +84,12 @@ struct SimulatedServer {
     accept: Accept,
 }
 
-/// Takes the server's end of a new connection, over which HTTP/1.1 is spoken.
+/// Receives the server's end of a new connection, which uses HTTP/1.1.
 pub type Accept = Box<dyn Fn(DuplexStream) + Send + Sync>;
 
 impl Simulated {
-    /// Sets the server of all simulated Nodes with this port. The header `Host` tells it which node is meant:
-    /// `NODE:PORT`. Connections to it stay in this process, so they need no TLS.
+    /// Sets the server of all simulated Nodes with this port. The header `Host` identifies the node: `NODE:PORT`.
+    /// Connections to the server stay in this process, so they need no TLS.
     pub fn serve(&self, port: u16, accept: Accept) {
         _ = self.0.set(SimulatedServer { port, accept });
     }
@@ -101,7 +101,7 @@ pub enum Unreached {
     /// The Node has no usable address.
     #[error("{0}")]
     Nowhere(String),
-    /// The server does not connect to this address: it is not a global address, or it is the server's own.
+    /// The server does not connect to this address, because it is not a global address or it is the server's own.
     #[error("address not allowed")]
     NotAllowed,
     /// The connection failed.
@@ -179,7 +179,7 @@ impl Kubelets {
         Ok(tls)
     }
 
-    /// Whether an address is one of this server's own, on its own port.
+    /// Whether an address belongs to this machine and the port is this server's own.
     fn is_own(&self, address: IpAddr, port: u16) -> bool {
         // A UDP socket can be bound only to addresses of this machine.
         self.own_port.get() == Some(&port) && UdpSocket::bind((address, 0)).is_ok()
@@ -199,7 +199,7 @@ impl Kubelets {
             return Ok(vec![host.to_owned()]);
         }
         if !matches!(self.dialer, Dialer::Direct) {
-            // The proxy resolves the name, perhaps to other addresses than this machine would.
+            // The proxy resolves the name, and may find other addresses than this machine would find.
             let is_local = host.trim_end_matches('.').to_ascii_lowercase();
             return match is_local == "localhost" || is_local.ends_with(".localhost") {
                 true => Err(Unreached::NotAllowed),
@@ -215,7 +215,7 @@ impl Kubelets {
         }
     }
 
-    /// Dials a server within the cluster that is no kubelet, without a client certificate. Any server certificate is
+    /// Dials a server within the cluster that is not a kubelet, without a client certificate. Any server certificate is
     /// accepted.
     pub async fn dial_server(&self, host: &str, port: u16, is_secure: bool) -> Result<Link, Unreached> {
         let tls = is_secure.then(|| {
@@ -252,7 +252,7 @@ impl Kubelets {
 }
 
 impl Kubelet<'_> {
-    /// Whether it listens on this port.
+    /// Whether the kubelet listens on this port.
     pub fn listens_on(&self, port: u16) -> bool {
         self.port == port
     }
@@ -275,7 +275,7 @@ impl Kubelet<'_> {
         if self.kubelets.settings.is_secure || self.is_inside() { "https" } else { "http" }
     }
 
-    /// A connection for HTTP/1.1. `is_insecure`: any server certificate is accepted.
+    /// A connection for HTTP/1.1. If `is_insecure` is true, any server certificate is accepted.
     pub async fn dial(&self, is_insecure: bool) -> Result<Link, Unreached> {
         let Kubelet { kubelets, place, host, port } = self;
         if let (Locality::Inside, Some(server)) = (place, kubelets.simulated.0.get()) {
@@ -288,8 +288,8 @@ impl Kubelet<'_> {
     }
 }
 
-/// Sends a request over a connection of its own, and returns the answer as soon as it begins. The connection ends with
-/// the answer's body, or with the upgraded protocol.
+/// Sends a request over a separate connection, and returns the answer as soon as it begins. The connection ends with
+/// the body of the answer, or with the upgraded protocol.
 pub async fn send(
     link: Link,
     host: Option<&str>,
@@ -360,7 +360,7 @@ mod tests {
             let dialled = kubelets.find(&machine).expect("an address").dial(false).await;
             assert_eq!(dialled.err(), Some(Unreached::NotAllowed), "{host}");
         }
-        // The mark alone has no effect while no listener is registered.
+        // Marking a Node as simulated has no effect while no listener is registered.
         let simulated = Machine { is_simulated: true, ..machine(&[("InternalIP", "127.0.0.1")]) };
         let dialled = kubelets.find(&simulated).expect("an address").dial(false).await;
         assert_eq!(dialled.err(), Some(Unreached::NotAllowed));
@@ -383,7 +383,7 @@ mod tests {
         };
         kubelets.simulated().serve(7, Box::new(accept));
         let simulated = Machine { is_simulated: true, port: Some(7), ..machine(&[]) };
-        // Other nodes are not reached through it, whatever their port.
+        // Connections to other nodes never use the listener, whatever their port.
         let other = Machine { is_simulated: false, ..simulated.clone() };
         assert!(kubelets.find(&other).is_err());
         let elsewhere = Machine { port: Some(1), ..simulated.clone() };

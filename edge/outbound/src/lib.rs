@@ -1,8 +1,8 @@
-//! Calls that the server makes: to servers that answer for parts of the API, and to webhooks.
+//! Calls from the server to other servers: to webhooks, and to servers that answer for parts of the API.
 //!
-//! [`Outbound`] pools connections; [`kubeconfig::Posting`] calls one server of a kubeconfig, and [`fetch`] gets one
-//! document. [`Egress`] selects proxies. Errors have the wording of Go's client, because they become part of messages
-//! that users know from Kubernetes.
+//! [`Outbound`] pools connections, [`kubeconfig::Posting`] calls one server of a kubeconfig, and [`fetch`] gets one
+//! document. [`Egress`] selects proxies. Errors have the wording of Go's client, because they appear in messages that
+//! users know from Kubernetes.
 
 mod connect;
 pub mod conversion;
@@ -46,7 +46,8 @@ use trace::Calling;
 pub use trust::TlsTrust;
 pub use wire::client_config;
 
-/// The largest answer that is kept in memory: larger than any object together with the additions of webhooks.
+/// The maximum size of an answer that is read into memory. It is larger than any object together with the additions of
+/// webhooks.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 /// The maximum number of pooled clients; see [`Profile`].
 const CLIENTS_MAX: usize = 256;
@@ -145,14 +146,14 @@ impl Endpoint {
         }
     }
 
-    /// Whether calls may share connections. As in Kubernetes, calls to webhooks with URLs of other machines may not.
+    /// Whether calls may share connections. As in Kubernetes, calls to a webhook with a URL on another machine may not.
     fn shares_connections(&self) -> bool {
         let ServerAddress::Url(url) = &self.place else { return false };
         let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
         host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
     }
 
-    /// The name that the server's certificate must be for.
+    /// The name for which the server's certificate must be valid.
     fn server_name(&self) -> String {
         match &self.place {
             ServerAddress::Url(url) => url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned(),
@@ -170,7 +171,7 @@ pub struct Outbound {
     egress: Egress,
 }
 
-/// The Services that this process answers itself, by namespace and name. They need no objects with these names.
+/// The Services for which this process answers itself, by namespace and name. They need no Service objects.
 pub type Insiders = HashMap<(String, String), Inside>;
 
 /// Finds the addresses of Services.
@@ -189,15 +190,15 @@ impl Resolver {
     }
 }
 
-/// Two calls share connections if all of this is equal.
+/// The properties of a call that decide about shared connections: two calls with equal profiles may share one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Profile {
     server_name: String,
     trust: TlsTrust,
-    /// The Service whose address is looked up for each connection; without one, the URL's host is dialled.
+    /// The Service whose address is looked up for each connection; without a Service, the host of the URL is dialled.
     service: Option<(String, String, u16)>,
     http2: bool,
-    /// The client certificate, and the number of its changes: a changed certificate needs new connections.
+    /// The client certificate, and the number of changes of it: a changed certificate needs new connections.
     identity: Option<Arc<Identity>>,
     generation: u64,
 }
@@ -230,7 +231,7 @@ impl Outbound {
     }
 
     /// Posts a JSON document, given in pieces. Returns the body of a successful answer. `user` has the credentials, if
-    /// any.
+    /// there are any.
     pub async fn post_json(
         &self,
         target: &Endpoint,
@@ -281,7 +282,7 @@ impl Outbound {
         words::of_answer(&parts, body)
     }
 
-    /// Gets a whole document; the target's path and the headers name it. Redirects are returned like other answers.
+    /// Gets a whole document. The target's path and the headers identify it. Redirects are returned like other answers.
     pub async fn get(
         &self,
         target: &Endpoint,
@@ -297,7 +298,8 @@ impl Outbound {
         tokio::time::timeout(timeout, call).await.unwrap_or(Err(OutboundError::TimedOut))
     }
 
-    /// Forwards a request. Returns the answer as soon as it begins. The target's path replaces the request's.
+    /// Forwards a request. Returns the answer as soon as it begins. The path of the target replaces the path of the
+    /// request.
     pub async fn forward(
         &self,
         target: &Endpoint,
@@ -310,7 +312,7 @@ impl Outbound {
         Ok(response)
     }
 
-    /// Forwards a request that upgrades to another protocol, over a connection of its own.
+    /// Forwards a request that upgrades to another protocol, over a separate connection.
     pub async fn upgrade(
         &self,
         target: &Endpoint,
@@ -394,7 +396,7 @@ impl Outbound {
             .http2_keep_alive_timeout(Duration::from_secs(15))
             .build(connector);
         if clients.len() >= CLIENTS_MAX {
-            // Calls in progress keep their clients; the others are created again when needed.
+            // Calls in progress keep their clients; new calls create clients again.
             clients.clear();
         }
         clients.insert(profile, client.clone());

@@ -1,4 +1,4 @@
-//! The versions in which webhooks get reviews.
+//! The API versions in which webhooks receive reviews.
 
 /// The version of a TokenReview or a SubjectAccessReview.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Traces in the terms of OpenTelemetry and of W3C's `traceparent`: spans of traced requests, and of the calls that
-//! they make.
+//! these requests make.
 //!
-//! All work for a request in the same task knows the request's span ([`within`]). Calls to other servers become child
-//! spans, and pass their ids on.
+//! All work in the task of a request knows the span of the request ([`within`]). Calls to other servers become child
+//! spans, and pass their ids to these servers.
 
 use http::{HeaderName, HeaderValue, Request, StatusCode};
 use std::pin::pin;
@@ -34,7 +34,7 @@ pub enum Side {
 }
 
 impl Span {
-    /// Whether the span is an error: of the server, or of the called server.
+    /// Whether the span is an error, either of the server or of the called server.
     pub fn failed(&self) -> bool {
         match self.side {
             Side::Server => self.code >= 500,
@@ -46,7 +46,7 @@ impl Span {
 /// Receives ended spans. It must not block.
 pub type Take = Arc<dyn Fn(Span) + Send + Sync>;
 
-/// The span that calls become children of.
+/// The span whose children are the calls.
 #[derive(Clone)]
 pub struct Context {
     pub trace: u128,
@@ -58,7 +58,7 @@ tokio::task_local! {
     static CONTEXT: Context;
 }
 
-/// Runs work whose calls become children of a span, if there is one.
+/// Runs work. If there is a span, the calls of the work become its children.
 pub async fn within<F: Future>(context: Option<Context>, work: F) -> F::Output {
     let work = pin!(work);
     match context {
@@ -67,7 +67,7 @@ pub async fn within<F: Future>(context: Option<Context>, work: F) -> F::Output {
     }
 }
 
-/// A traced call. Its span is delivered when it is dropped; without an answer if the call was abandoned.
+/// A traced call. Its span is delivered on drop; if the call was abandoned, the span has no answer.
 pub(crate) struct Calling {
     span: Option<Span>,
     take: Take,

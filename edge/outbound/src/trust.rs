@@ -13,7 +13,7 @@ use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 /// The trusted authorities.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct TlsTrust {
-    /// The authorities in PEM. If it is empty, the authorities that this machine trusts.
+    /// The authorities in PEM. If empty, the authorities that this machine trusts are used.
     pub authorities: Vec<u8>,
     /// Whether to accept any certificate.
     pub insecure: bool,

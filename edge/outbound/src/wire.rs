@@ -25,7 +25,8 @@ pub struct ServerTls {
     config: Arc<ClientConfig>,
 }
 
-/// The rustls configuration with these trusted authorities and client certificate, for other crates' connections.
+/// The rustls configuration with these trusted authorities and client certificate, for connections that other crates
+/// make.
 pub fn client_config(trust: &TlsTrust, identity: Option<&Identity>) -> Result<ClientConfig, String> {
     let verifier = Arc::new(ServerVerifier::new(trust)?);
     let mut provider = rustls::crypto::ring::default_provider();

@@ -30,10 +30,10 @@ pub fn of_client(error: hyper_util::client::legacy::Error) -> OutboundError {
     OutboundError::Unanswered(error.to_string())
 }
 
-/// The error when the body of an answer breaks off.
+/// The error when the body of an answer ends early.
 pub fn of_body(error: OutboundError) -> OutboundError {
     let cause = match error.to_string() {
-        // Within a body the end is unexpected.
+        // An EOF within a body is unexpected.
         end if end == "EOF" => "unexpected EOF".to_owned(),
         other => other,
     };
@@ -110,7 +110,7 @@ fn of_certificate(error: &CertificateError) -> String {
             format!("certificate is not valid for any names, but wanted to match {}", expected.to_str())
         }
         CertificateError::NotValidForNameContext { expected, presented } => {
-            // rustls shows the names as `DnsName("a.b")` and `IpAddress(10.0.0.1)`; Go shows only those of the kind
+            // rustls shows the names as `DnsName("a.b")` and `IpAddress(10.0.0.1)`; Go shows only names of the kind
             // that was searched for.
             let address = |name: &'_ str| name.strip_prefix("IpAddress(")?.strip_suffix(')').map(str::to_owned);
             let wants_address = expected.to_str().parse::<std::net::IpAddr>().is_ok();
@@ -129,7 +129,7 @@ fn of_certificate(error: &CertificateError) -> String {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "certificate specifies an incompatible key usage".into()
         }
-        // The certificate is an authority's own, and the caller does not trust that authority.
+        // The certificate is the certificate of an authority, and the caller does not trust that authority.
         CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
             "certificate signed by unknown authority".into()
         }
@@ -155,7 +155,7 @@ fn of_alert(name: &str) -> String {
     format!("remote error: tls: {text}")
 }
 
-/// The text of an error that HTTP/2 passes on only as text.
+/// The text of an error that HTTP/2 passes on as text.
 fn of_text(text: String) -> String {
     match text.rsplit_once("received fatal alert: ") {
         Some((_, name)) => of_alert(name),
@@ -182,8 +182,8 @@ pub fn of_answer(parts: &Parts, body: Bytes) -> Result<Bytes, OutboundError> {
     Ok(body)
 }
 
-/// The error for an answer without success, as Kubernetes' client words it: a `Status` gives its message, a text is
-/// shown.
+/// The error for an answer without success, in the wording of Kubernetes' client. A `Status` gives its message; a text
+/// body is shown.
 fn of_status(code: StatusCode, is_text: bool, body: &[u8]) -> OutboundError {
     let status: holdfast_value::Value = serde_json::from_slice(body).unwrap_or_default();
     // A document without kind and version counts as a `Status`.

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue, header};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bearer<'a> {
     Token(&'a str),
-    /// Extra spaces precede the token. The token is ignored, which few clients intend.
+    /// Extra spaces precede the token, so the token is ignored. Few clients intend this.
     Misplaced,
     Nothing,
 }
@@ -15,7 +15,7 @@ pub enum Bearer<'a> {
 pub const MISPLACED: &str =
     "the provided Authorization header contains extra space before the bearer token, and is ignored";
 
-/// Stands for a token that is no text. It is invalid, but still a credential: such a request must not count as
+/// The token if the header is not valid text. It is invalid, but still a credential: the request must not count as
 /// anonymous.
 const NO_TEXT: &str = "\u{fffd}";
 

@@ -1,26 +1,26 @@
 //! Limits on the resources that connections use, and on how long they use them.
 //!
-//! The table in docs/SECURITY.md says which test checks which bound.
+//! The table in docs/SECURITY.md lists the test of each bound.
 
 use std::time::Duration;
 
-/// Bounds of connections. Kubernetes has an option only for the streams; the other bounds are far above what a cluster
-/// uses.
+/// Bounds of connections. Kubernetes has an option only for the number of streams. The other bounds are far above the
+/// needs of a cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     /// The maximum number of connections, counted from their acceptance.
     pub connections_max: usize,
     /// How many connections are reserved for clients without a known user: new clients, the debug page, and probes.
     pub reserve: usize,
-    /// The maximum number of such connections from one address; beyond that the newest replaces the oldest.
+    /// The maximum number of these connections from one address. Above it, the newest replaces the oldest.
     pub strangers_of_one_max: usize,
     /// The maximum number of connections of one user.
     pub connections_of_user_max: usize,
-    /// The maximum number of handshakes in progress at once. The others wait for their turn, and one address has half
-    /// of the turns at most. A turn is one step of a handshake, for which the client's bytes have already arrived, so a
-    /// slow client does not keep it.
+    /// The maximum number of handshakes in progress at once. Other handshakes wait for their turn, and one address has
+    /// at most half of the turns. A turn is one step of a handshake for which the client's bytes have already arrived,
+    /// so a slow client does not occupy it.
     pub handshakes_max: usize,
-    /// How long a client may take to send its first byte, and then to finish the handshake once it is its turn.
+    /// How long a client may take to send its first byte, and then to finish the handshake once its turn has begun.
     pub handshake: Duration,
     /// How long a client may take to send the head of a request, or to begin HTTP/2.
     pub head: Duration,
@@ -43,11 +43,11 @@ pub const STREAMS_MAX: u32 = 250;
 /// The maximum number of handshakes in progress: enough to use all cores, and few enough that other work does not wait
 /// for them.
 pub const HANDSHAKES_MAX: usize = 32;
-/// The memory that one connection may take before its first request has identified the user.
+/// The maximum memory of one connection before its first request has identified the user.
 const CONNECTION_BYTES: u64 = 64 << 10;
 
-/// The number of connections that the limit of open files allows, less an eighth for the log and other files, and that
-/// fit into a quarter of the memory.
+/// The number of connections that both the limit of open files and the memory allow. An eighth of the files, at least
+/// 256, is reserved for the log and other files; connections may use a quarter of the memory.
 pub fn connections_within(files: u64, memory: u64) -> usize {
     let files = files - (files / 8).max(256).min(files);
     let fit = files.min(memory / 4 / CONNECTION_BYTES).max(64);
@@ -55,7 +55,7 @@ pub fn connections_within(files: u64, memory: u64) -> usize {
 }
 
 impl Bounds {
-    /// The bounds that follow from the number of all connections.
+    /// The bounds for a given number of connections.
     pub fn of_connections(connections_max: usize) -> Bounds {
         let half = (connections_max / 2).max(1);
         Bounds {

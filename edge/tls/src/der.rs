@@ -1,4 +1,4 @@
-//! Parsing the outermost layer of DER: the end of an element, and its content.
+//! Parses the outermost layer of DER: the end of an element, and its content.
 
 pub const INTEGER: u8 = 0x02;
 pub const OCTET_STRING: u8 = 0x04;

@@ -1,4 +1,4 @@
-//! A proxy in front of a server: it names the user in headers, which count only because of the proxy's certificate.
+//! A proxy in front of a server. It names the user in headers, which count only because of the proxy's certificate.
 
 use crate::peer::authenticated;
 use holdfast_core::authz::User;
@@ -15,7 +15,7 @@ pub struct RequestHeaders {
 }
 
 impl RequestHeaders {
-    /// Removes such headers that a client sent itself.
+    /// Removes these headers, because a client may have sent them itself.
     pub fn clear(&self, headers: &mut HeaderMap) {
         for name in self.usernames.iter().chain(&self.uids).chain(&self.groups) {
             headers.remove(name.as_str());
@@ -50,13 +50,13 @@ impl RequestHeaders {
     }
 }
 
-/// The text of a header. Bytes that are no text become replacement characters: if a name were skipped instead, the
-/// request could run as another user.
+/// The text of a header. Invalid bytes become replacement characters: if the name were skipped instead, the request
+/// could run as another user.
 pub fn text(value: &HeaderValue) -> String {
     String::from_utf8_lossy(value.as_bytes()).into_owned()
 }
 
-/// Decodes percent-encoding; a malformed escape stays as it is.
+/// Decodes percent-encoding. A malformed escape is not changed.
 pub fn decode(text: &str) -> Cow<'_, str> {
     decoded(text, |out| {
         out.push(b'%');
@@ -65,7 +65,7 @@ pub fn decode(text: &str) -> Cow<'_, str> {
     .unwrap_or_default()
 }
 
-/// Decodes percent-encoding in a key of `extra`; with a malformed escape the whole key stays as it is.
+/// Decodes percent-encoding in a key of `extra`. If an escape is malformed, the whole key is not changed.
 pub fn decode_key(text: &str) -> String {
     decoded(text, |_| None).map_or_else(|| text.to_owned(), Cow::into_owned)
 }

@@ -1,7 +1,7 @@
-//! Private keys in their various formats, and the certificates that belong to them.
+//! Private keys in their various formats, and certificates with their keys.
 //!
 //! The same key may be written as PKCS #1 (`RSA PRIVATE KEY`), as SEC 1 (`EC PRIVATE KEY`, which openssl writes after
-//! `EC PARAMETERS`) or as PKCS #8 (`PRIVATE KEY`); libraries that use keys want the last.
+//! `EC PARAMETERS`) or as PKCS #8 (`PRIVATE KEY`). Libraries that use keys require PKCS #8.
 
 use crate::der::{self, BIT_STRING, CONTEXT_0, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE};
 use rustls::crypto::CryptoProvider;
@@ -73,7 +73,7 @@ pub enum Kind {
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
 
-/// A public key as a SubjectPublicKeyInfo. An RSA key is given as PKCS #1, a curve's point as it is.
+/// A public key as a SubjectPublicKeyInfo. An RSA key is given as PKCS #1, a key on a curve as its point.
 pub fn public_info(kind: Kind, key: &[u8]) -> Vec<u8> {
     let (algorithm, parameters) = match kind {
         Kind::Rsa => (RSA, NULL.to_vec()),
@@ -81,7 +81,7 @@ pub fn public_info(kind: Kind, key: &[u8]) -> Vec<u8> {
         Kind::P384 => (ELLIPTIC, der::made(OBJECT_IDENTIFIER, &[P384])),
     };
     let algorithm = der::made(SEQUENCE, &[&der::made(OBJECT_IDENTIFIER, &[algorithm]), &parameters]);
-    // No bit of the last byte is unused.
+    // The zero byte says that all bits of the last byte are used.
     der::made(SEQUENCE, &[&algorithm, &der::made(BIT_STRING, &[&[0], key])])
 }
 

@@ -1,7 +1,7 @@
-//! The other end of a connection: certificates, keys and proofs, for the clients and servers of every component.
+//! Certificates, keys and proofs of identity, for the clients and servers of every component.
 //!
-//! [`server`] makes the TLS side of a server from files and follows them, [`peer`] identifies a client by its
-//! certificate, [`front_proxy`] reads the user that a proxy names, and [`bounds`] limits connections.
+//! [`server`] makes the TLS side of a server from files and reads changed files again, [`peer`] identifies a client by
+//! its certificate, [`front_proxy`] reads the user that a proxy names, and [`bounds`] limits connections.
 
 pub mod bearer;
 pub mod bounds;

@@ -29,14 +29,14 @@ pub fn params(name: &str, days: i64) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
-    // The clocks of machines differ a little.
+    // The clocks of machines differ a little, so the validity begins in the past.
     params.not_before = OffsetDateTime::now_utc() - Duration::hours(1);
     params.not_after = OffsetDateTime::now_utc() + Duration::days(days);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
     params
 }
 
-/// The names and addresses that a certificate is valid for.
+/// The names and addresses for which a certificate is valid.
 pub fn alternatives(names: &[String], addresses: &[IpAddr]) -> Result<Vec<SanType>, Error> {
     let names = names.iter().map(|name| Ok(SanType::DnsName(name.as_str().try_into()?)));
     names.chain(addresses.iter().map(|address| Ok(SanType::IpAddress(*address)))).collect()

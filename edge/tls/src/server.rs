@@ -1,6 +1,6 @@
 //! The TLS side of a server: made from certificates, keys and options, and made again when a file changes.
 //!
-//! Changed files that cannot be used change nothing: a file is often written in two steps.
+//! Changed files that cannot be used have no effect, because a file is often written in two steps.
 
 use crate::keys;
 use crate::peer::PeerVerifier;
@@ -35,16 +35,16 @@ pub enum Pem {
 pub struct Options {
     pub certificate: Pem,
     pub key: Pem,
-    /// Each is `CERT,KEY[:DOMAINS]`.
+    /// Pairs of certificate and key, each as `CERT,KEY[:DOMAINS]`.
     pub named: Vec<String>,
-    /// By their names in Go; empty for all safe ones.
+    /// The cipher suites by their names in Go; empty for all safe ones.
     pub cipher_suites: Vec<String>,
     /// Key exchange groups by their numbers in Go; empty for all safe ones.
     pub curves: Vec<u16>,
-    /// `VersionTLS12` or another; empty for the lowest supported version.
+    /// The minimum version, such as `VersionTLS12`; empty for the lowest supported version.
     pub min_version: String,
     pub http2: bool,
-    /// The authorities of users' certificates.
+    /// The authorities that sign the certificates of users.
     pub client_authorities: Vec<Pem>,
     /// The authorities of certificates of proxies in front of the server, and the allowed common names; empty for any
     /// name.
@@ -58,7 +58,7 @@ pub struct Options {
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ServerConfig>,
-    /// The same for connections to addresses with certificates of their own.
+    /// The configurations for connections to addresses that have certificates of their own.
     by_address: BTreeMap<IpAddr, Arc<ServerConfig>>,
     pub verifier: Arc<PeerVerifier>,
 }
@@ -132,20 +132,20 @@ impl Tls {
         Ok(Tls { config: Arc::new(config), by_address, verifier })
     }
 
-    /// The configuration for a client that has connected to this address of the server.
+    /// The configuration for a client that connected to this address of the server.
     pub fn config(&self, local: Option<IpAddr>) -> &Arc<ServerConfig> {
         local.and_then(|local| self.by_address.get(&local.to_canonical())).unwrap_or(&self.config)
     }
 }
 
-/// The TLS side of a server that follows its files.
+/// The TLS side of a server that reads its files again when they change.
 pub struct LiveTls {
     current: ArcSwap<Tls>,
-    /// The options and the files' stamps; `None` if it never changes.
+    /// The options and the stamps of the files; `None` if the TLS side never changes.
     made_of: Mutex<Option<(Options, Vec<Option<Stamp>>)>>,
-    /// Why the files' present content is not used, if so.
+    /// The error if the current content of the files is not used.
     pub trouble: Trouble,
-    /// How often the files were read again, and how often that failed.
+    /// The number of times the files were read again, and the number of failures.
     reloads: AtomicU64,
     failures: AtomicU64,
 }
@@ -177,7 +177,7 @@ impl LiveTls {
         LiveTls { current, made_of, trouble: Trouble::default(), reloads, failures }
     }
 
-    /// How often changed files were read again, in Prometheus' text form.
+    /// The number of reloads after a change of files, in Prometheus' text form.
     pub fn metrics(&self) -> String {
         let name = "holdfast_tls_automatic_reloads_total";
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -231,7 +231,7 @@ impl LiveTls {
 }
 
 impl Options {
-    /// The present stamp of each file.
+    /// The current stamp of each file.
     fn stamps(&self) -> Vec<Option<Stamp>> {
         let own = [&self.certificate, &self.key].into_iter();
         let all = own.chain(&self.client_authorities).chain(&self.front_proxy_authorities);
@@ -245,7 +245,7 @@ impl Options {
     }
 }
 
-/// The present stamp of a file; `None` if it does not exist.
+/// The current stamp of a file; `None` if the file does not exist.
 pub fn stamp(file: &Path) -> Option<Stamp> {
     let metadata = std::fs::metadata(file).ok()?;
     Some((metadata.mtime(), metadata.mtime_nsec(), metadata.size(), metadata.ino()))
@@ -316,7 +316,7 @@ fn versions(minimum: &str) -> Result<&'static [&'static SupportedProtocolVersion
     }
 }
 
-/// Keeps only the named suites. Returns what is wrong with the names.
+/// Keeps only the named suites. Returns the errors in the names.
 fn keep_suites(provider: &mut CryptoProvider, names: &[String]) -> Vec<String> {
     let unknown = names.iter().filter(|name| !suites::exists(name));
     let faults = unknown.map(|name| format!("Cipher suite {name} not supported or doesn't exist")).collect();
@@ -343,12 +343,12 @@ fn keep_curves(provider: &mut CryptoProvider, numbers: &[u16]) -> Vec<String> {
     faults
 }
 
-/// Selects the certificate by the name that a client asks for.
+/// Selects the certificate by the name that a client requests.
 #[derive(Debug, Clone)]
 struct Certificates {
-    /// For names without a certificate of their own.
+    /// The certificate for names without a certificate of their own.
     default: Arc<CertifiedKey>,
-    /// For clients that ask for no name, because they have connected to an address.
+    /// The certificate for clients that request no name, because they connected to an address.
     without_name: Arc<CertifiedKey>,
     named: Arc<[ServerNameCertificate]>,
 }
@@ -357,13 +357,13 @@ struct Certificates {
 struct ServerNameCertificate {
     /// `example.com`, `*.example.com`, or an address.
     pattern: String,
-    /// The pattern is from the command line, not from the certificate.
+    /// Whether the pattern comes from the command line, and not from the certificate.
     explicit: bool,
     pair: Arc<CertifiedKey>,
 }
 
 impl ServerNameCertificate {
-    /// The pair under each of its names.
+    /// The certificate with its key, under each of its names.
     fn load(provider: &CryptoProvider, text: &str) -> Result<Vec<ServerNameCertificate>, String> {
         let (certificate, key, domains) = named_files(text).ok_or("expected CERT,KEY[:DOMAINS]")?;
         let file = |path: &str| Pem::File(path.into());
@@ -384,7 +384,7 @@ impl Certificates {
             Some(suffix) => name.split_once('.').is_some_and(|(_, rest)| rest == suffix),
             None => named.pattern == name,
         };
-        // Exact names come before wildcards, names from the command line before those in certificates.
+        // Exact names have precedence over wildcards, and names from the command line over names in certificates.
         let rank = |named: &&ServerNameCertificate| (!named.pattern.starts_with("*."), named.explicit);
         self.named.iter().rev().filter(matches).max_by_key(rank).map(|named| &named.pair)
     }
@@ -466,7 +466,7 @@ mod tests {
         assert!(Arc::ptr_eq(&second, &live.current()), "what cannot be read changes nothing");
     }
 
-    /// The files of a pair for some names and addresses, in the form of the option.
+    /// The files of a certificate and key for some names and addresses, in the form of the option.
     fn pair(folder: &Path, name: &str, addresses: &[&str]) -> String {
         let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().expect("an address")).collect();
         let made = self_signed(name, &[name.to_owned()], &addresses).expect("a certificate");
@@ -489,7 +489,7 @@ mod tests {
         let of = |address: &str| tls.config(Some(address.parse().expect("an address"))).cert_resolver.clone();
         let shown = |address: &str| format!("{:?}", of(address));
         let other = format!("{:?}", tls.config(None).cert_resolver);
-        // Names from the command line come before those in certificates, and replace the names in their own
+        // Names from the command line have precedence over names in certificates, and replace the names in their own
         // certificate.
         assert_eq!(shown("10.0.0.1"), shown("10.0.0.2"));
         assert_eq!(shown("::ffff:10.0.0.2"), shown("10.0.0.2"));

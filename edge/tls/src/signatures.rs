@@ -1,8 +1,8 @@
-//! Signatures of a TLS handshake, which prove that a peer has the key of its certificate; and signatures of
+//! Signatures of a TLS handshake, which prove that a peer has the key of its certificate, and signatures of
 //! certificates.
 //!
-//! Verifiers differ in which certificates they trust, but check proofs in the same way. The TLS library parses only
-//! certificates of version 3; the key of others is parsed here.
+//! Verifiers trust different certificates, but check these proofs in the same way. The TLS library parses only
+//! certificates of version 3. The keys of other certificates are parsed here.
 
 use crate::der::{self, BIT_STRING, SEQUENCE};
 use rustls::client::danger::HandshakeSignatureValid;
@@ -63,7 +63,8 @@ impl Signatures {
             let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
             let mut parts = der::elements(der::sequence(certificate)?);
             let (signed, algorithm, signature) = (parts.next()?, parts.next()?, bits(parts.next()?)?);
-            // The bytes that are checked must be those that other code parses, signed with the stated algorithm.
+            // The checked bytes must be the bytes that other code parses, and the signature must use the stated
+            // algorithm.
             let is_read = signed.whole == parsed.tbs_certificate.as_ref() && parts.next().is_none();
             if !is_read || algorithm.tag != SEQUENCE || parsed.signature_algorithm != parsed.tbs_certificate.signature {
                 return None;
@@ -77,7 +78,7 @@ impl Signatures {
     }
 }
 
-/// Whether a certificate has version 1, which has no extensions; `openssl x509 -req` makes such.
+/// Whether a certificate has version 1, which has no extensions. `openssl x509 -req` makes certificates of version 1.
 pub fn is_version_1(certificate: &CertificateDer<'_>) -> bool {
     key_of_version_1(certificate).is_some()
 }

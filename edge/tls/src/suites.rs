@@ -38,22 +38,22 @@ pub fn exists(name: &str) -> bool {
     KNOWN.contains(&name)
 }
 
-/// Whether a suite has this name. Go also has a shorter name for two of them.
+/// Whether a suite has this name. Go has a shorter name for two suites as well.
 pub fn is(suite: CipherSuite, name: &str) -> bool {
     let standard = format!("{suite:?}").replace("TLS13_", "TLS_");
     standard == name || standard.strip_suffix("_SHA256").is_some_and(|short| short == name)
 }
 
-/// The names of suites that the TLS library lacks: they encrypt without authentication, or allow decrypting recorded
-/// connections once the server's key is stolen.
+/// The names of suites that the TLS library does not support. These suites encrypt without authentication, or allow
+/// decrypting recorded connections once the server's key is stolen.
 pub fn unserved(names: &[String]) -> Vec<&str> {
     let served = rustls::crypto::ring::default_provider().cipher_suites;
     let is_served = |name: &&str| served.iter().any(|suite| is(suite.suite(), name));
     names.iter().map(String::as_str).filter(|name| exists(name) && !is_served(name)).collect()
 }
 
-/// Orders suites as Go does on processors with instructions for AES: first AES-128, whose handshakes hash with SHA-256.
-/// SHA-384 costs several times as much.
+/// Orders suites as Go does on processors with instructions for AES: first AES-128, whose handshakes use the hash
+/// SHA-256. SHA-384 costs several times as much.
 pub fn by_cost(provider: &mut CryptoProvider) {
     let cost = |suite: &SupportedCipherSuite| match suite.suite() {
         CipherSuite::TLS13_AES_128_GCM_SHA256
@@ -61,7 +61,7 @@ pub fn by_cost(provider: &mut CryptoProvider) {
         | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => 0,
         _ => 1,
     };
-    // Newer versions of TLS stay first.
+    // Suites of newer versions of TLS stay first.
     provider.cipher_suites.sort_by_key(|suite| (suite.tls13().is_none(), cost(suite)));
 }
 

@@ -1,17 +1,17 @@
 //! Runs long computations where they block no other task, and on threads of lower priority than the threads that answer
 //! requests.
 //!
-//! A user may cause much work, by a large request or by a list that must be converted. On an ordinary thread such work
-//! gets as much processor time as the answers to all other requests together. A thread of lower priority does it in the
-//! time that they leave. A process without root's rights can never raise a thread's priority again, so each such
-//! computation gets a thread of its own.
+//! One user may cause much work, by a large request or by a list that must be converted. On an ordinary thread such
+//! work gets as much processor time as the answers to all other requests together. A thread of lower priority works in
+//! the processor time that the other threads leave. A process without root's rights can never raise a thread's priority
+//! again, so each such computation gets a thread of its own.
 
 use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
 use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 
-/// The niceness that is added: a thread with it gets about a third of the time of a thread without it on the same
-/// processor.
+/// The niceness that is added to a thread. Such a thread gets about a third of the time of an ordinary thread on the
+/// same processor.
 const NICER: i32 = 5;
 
 /// Runs work that may take long. Other tasks of this thread meanwhile move to another thread.
@@ -23,7 +23,7 @@ pub fn heavy<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// As [`heavy`], on a thread of lower priority.
+/// Like [`heavy`], on a thread of lower priority.
 pub fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(|| on_another_thread(work)),
@@ -31,7 +31,7 @@ pub fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     }
 }
 
-/// A runtime all of whose threads have lower priority: for work that no request waits for.
+/// A runtime whose threads all have lower priority, for work that no request waits for.
 pub fn runtime() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().thread_name("background").on_thread_start(give_way).enable_all().build()
 }
@@ -50,15 +50,15 @@ fn on_another_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     });
     match done {
         Some(done) => done,
-        // The system gives no thread, so this one does the work.
+        // The system cannot start a thread, so this thread does the work.
         None => take().map(|work| work()).expect("the work is done once"),
     }
 }
 
-/// Lowers the priority of this thread and of the threads that it starts later. A thread with lower priority already
-/// stays as it is.
+/// Lowers the priority of this thread and of the threads that it starts later. A thread whose priority is already lower
+/// stays unchanged.
 fn give_way() {
-    // The niceness of the process's first thread, which is never lowered, so repeated calls do not add up.
+    // The niceness of the first thread of the process. It never changes, so repeated calls do not add up.
     let niceness = rustix::process::getpriority_process(Some(rustix::process::getpid())).unwrap_or(0);
     // If the system does not allow it, the thread keeps its priority.
     let _ = rustix::process::setpriority_process(None, niceness + NICER);
@@ -70,7 +70,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
-    /// Checks that work which ends only after another task has run does end, with one worker thread for both.
+    /// Checks that a computation which waits for another task ends, although both have one worker thread.
     fn ends_after_another_task(runtime: impl Fn(Box<dyn FnOnce() -> bool + Send>) -> bool + Send + 'static) {
         let workers = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
         let ((began, begun), (done, waits)) = (channel(), channel());

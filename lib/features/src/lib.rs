@@ -1,1 +1,1 @@
-//! Holds no code: its manifest says which features dependencies have in every build.
+//! This crate has no code. Its manifest selects the features that dependencies have in every build.

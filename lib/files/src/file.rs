@@ -1,7 +1,7 @@
 //! Files with secrets, written so that no other user of the machine can read them or redirect them.
 //!
-//! A file that is written whole is made under a random name beside its place, private to its owner; then it is renamed
-//! over the previous file. A link of this user at that place is replaced, never followed.
+//! A file that is written whole is first made under a random name in the same folder, private to its owner, and then
+//! renamed over the previous file. A link of this user with that name is replaced, never followed.
 
 pub use crate::way::check;
 use crate::way::{check_around, check_found, check_place, find, refused};
@@ -51,9 +51,9 @@ impl Writing {
     }
 }
 
-/// Opens a file that lines are appended to, with its content if `keep`, else emptied; a missing file is made, private
-/// to its owner. The folder must exist. Links of the operator are followed (`/dev/stdout` is one), those of other users
-/// are not.
+/// Opens a file for appending lines. If `keep` is false, the file is emptied. A missing file is made, private to its
+/// owner, but the folder must exist. Links of this user and of root are followed (`/dev/stdout` is one), links of other
+/// users are not.
 pub fn open_growing(path: &Path, keep: bool) -> Result<File> {
     let end = find(path)?;
     let how = if keep { OFlags::APPEND } else { OFlags::TRUNC };
@@ -83,8 +83,8 @@ pub fn open_growing(path: &Path, keep: bool) -> Result<File> {
     Ok(file)
 }
 
-/// Opens a growing file, private to its owner; with `new` it must not exist. A link is not followed, and a file of
-/// another user is not written to.
+/// Opens a file private to its owner, and makes it if it is missing; with `new` it must be missing. A link is not
+/// followed, and a file of another user is refused.
 pub fn open_private(path: &Path, new: bool) -> Result<File> {
     let no_follow = OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
@@ -97,8 +97,8 @@ pub fn open_private(path: &Path, new: bool) -> Result<File> {
     Ok(file)
 }
 
-/// Listens on a socket that no other user can open, in place of one that an earlier process has left; anything else in
-/// its place stays.
+/// Listens on a socket that no other user can open. A socket of an earlier process at this path is replaced; any other
+/// file there is refused.
 pub fn private_socket(path: &Path) -> Result<UnixListener> {
     check_place(path)?;
     match std::fs::symlink_metadata(path) {
@@ -106,7 +106,7 @@ pub fn private_socket(path: &Path) -> Result<UnixListener> {
         _ => {}
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // The socket is made in a private folder, and closed to others before it gets its name.
+    // The socket is made in a private folder, and its permissions are set before it is renamed to its path.
     let closed =
         tempfile::Builder::new().prefix(".hf").permissions(Permissions::from_mode(0o700)).tempdir_in(folder)?;
     let made = closed.path().join("s");
@@ -123,7 +123,7 @@ pub fn close(file: &Path) {
     }
 }
 
-/// Makes all new files of the process private to its owner by default, including those of libraries.
+/// Makes all new files of the process private to its owner by default, including files that libraries make.
 pub fn keep_others_out() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }
@@ -149,7 +149,7 @@ mod tests {
         Writing::Unsynced.file(&secret, "shown", Readers::Everybody).expect("written");
         assert_eq!(mode(&secret), 0o644);
 
-        // Links at the file's place, and where earlier releases first made the file, are not followed.
+        // Links are not followed: at the path of the file, and at the temporary path of earlier releases.
         let prepared = secret.with_extension("new");
         std::fs::remove_file(&secret).expect("removed");
         symlink(&elsewhere, &secret).expect("a link");

@@ -17,9 +17,9 @@ const GROUP_WRITES: u32 = 0o020;
 
 /// Makes a folder for secrets, or checks that the existing one can be trusted with them.
 ///
-/// A new or empty folder becomes private to its owner. A folder with content keeps its permissions, since it may
-/// contain other things: use [`close`] for the own part. A folder that another user owns or may write to, or that
-/// another user's link leads to, is refused.
+/// A new or empty folder becomes private to its owner. A folder with content keeps its permissions, because it may
+/// contain files of other programs; use [`close`] for this program's own part. A folder is refused if another user owns
+/// it or may write to it, or if the path goes through another user's link.
 pub fn make_private(folder: &Path) -> Result<()> {
     let mut end = find(folder)?;
     if end.found.is_none() {
@@ -36,14 +36,14 @@ pub fn make_private(folder: &Path) -> Result<()> {
     end.found.iter().try_for_each(|found| check_found(&path, found))
 }
 
-/// Makes the missing folders of this path, which may be shared with others.
+/// Makes the missing folders of this path. Existing folders may be shared with other users.
 pub fn make_missing(folder: &Path) -> Result<()> {
     let end = find(folder)?;
     if end.found.is_none() { make(&end) } else { Ok(()) }
 }
 
-/// Makes the missing folders, private to their owner. If another user makes one first, that folder is used and the
-/// caller judges it.
+/// Makes the missing folders, private to their owner. If another user makes a folder first, that folder is used, and
+/// the caller must check it.
 fn make(end: &End) -> Result<()> {
     let owner = Mode::from_raw_mode(OWNER);
     let opened = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -72,8 +72,8 @@ pub fn check_entries(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes other users' permissions from a folder. Not every file system has permissions: [`warning`] says where some
-/// are left.
+/// Removes other users' permissions from a folder. Not every file system has permissions: [`warning`] reports a folder
+/// where some remain.
 pub fn close(folder: &Path) {
     if mode(folder).is_ok_and(|mode| mode & OTHERS != 0) {
         let _ = std::fs::set_permissions(folder, Permissions::from_mode(OWNER));
@@ -122,12 +122,12 @@ mod tests {
         make_private(&new).expect("made");
         assert_eq!([mode(&new).unwrap() & 0o777, mode(&around.path().join("a")).unwrap() & 0o777], [OWNER; 2]);
 
-        // An empty folder is as good as a new one, whatever its permissions were.
+        // An empty folder is treated like a new one, whatever its permissions were.
         set(&new, 0o777);
         make_private(&new).expect("taken");
         assert_eq!(mode(&new).unwrap() & 0o777, OWNER);
 
-        // A folder with content stays as it is.
+        // A folder with content keeps its permissions.
         std::fs::create_dir(new.join("log")).expect("made");
         set(&new, 0o755);
         set(&new.join("log"), 0o755);

@@ -1,4 +1,5 @@
-//! The error of a followed file whose last good content stays in use, for health checks.
+//! The error of a file that is read again when it changes. The last good content stays in use; health checks report the
+//! error.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Trouble(Arc<Mutex<Option<String>>>);
 
 impl Trouble {
-    /// Notes the result of the last look at the file.
+    /// Records the result of the last attempt to read the file.
     pub fn note<T>(&self, outcome: &Result<T, String>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = outcome.as_ref().err().cloned();
     }
 
-    /// Why the file's present content is not used, if so.
+    /// Fails with the reason if the current content of the file is not used.
     pub fn check(&self) -> Result<(), String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
     }

@@ -1,7 +1,7 @@
 //! Resolving a path name by name, without following a link that another user has made.
 //!
-//! Only root and the user of this process are trusted. Their links are followed, as are those in `/proc` (`/dev/stdout`
-//! leads there), which the kernel makes for files that a process has open anyway.
+//! Only root and the user of this process are trusted. Their links are followed. The links in `/proc`, to which
+//! `/dev/stdout` leads, are followed too: the kernel makes them for files that a process has open already.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, fstatfs, openat, readlinkat, statat};
@@ -14,25 +14,25 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// As many links as the kernel follows.
+/// The same maximum number of links as in the kernel.
 const LINKS_MAX: usize = 40;
 const PROC: u64 = 0x9fa0;
 const ALL_WRITE: u32 = 0o002;
 const GROUP_WRITES: u32 = 0o020;
 const STICKY: u32 = 0o1000;
-/// The owner that files of users outside a user namespace appear to have.
+/// The owner that a user namespace shows for files of users outside it.
 const UNKNOWN_USER: u32 = 65534;
 
 /// The end of a path.
 #[derive(Debug)]
 pub struct End {
-    /// The folder that contains it.
+    /// The folder that contains the end.
     pub folder: OwnedFd,
     pub folder_path: PathBuf,
     pub name: OsString,
     /// The existing file; `None` if there is none.
     pub found: Option<Stat>,
-    /// Whether it is a link of the kernel to an open file. Such a link must be followed.
+    /// Whether the end is a link of the kernel to an open file. Such a link must be followed.
     pub is_open_file: bool,
     /// The names after the first missing one.
     pub missing: Vec<OsString>,
@@ -45,7 +45,7 @@ impl End {
     }
 }
 
-/// Resolves a path to its end. The caller judges the file at the end.
+/// Resolves a path to its end. The caller must check the file at the end.
 pub fn find(path: &Path) -> Result<End> {
     let whole = std::path::absolute(path)?;
     let mut rest: VecDeque<OsString> = names(&whole).collect();
@@ -93,8 +93,8 @@ pub fn find(path: &Path) -> Result<End> {
     Ok(End { folder, folder_path: shown, name: ".".into(), found, is_open_file: false, missing: Vec::new() })
 }
 
-/// Refuses a file, folder or socket that another user owns, may write to, could replace, or has put a link to. A
-/// missing file is accepted if no other user could make it.
+/// Refuses a file, folder or socket if another user owns it, may write to it, could replace it, or has made a link in
+/// its path. A missing file is accepted if no other user could make it.
 pub fn check(path: &Path) -> Result<()> {
     let end = find(path)?;
     if end.is_open_file {
@@ -109,8 +109,8 @@ pub fn check(path: &Path) -> Result<()> {
     check_around(&end)
 }
 
-/// Refuses a place to which a file is about to be renamed, if another user could replace the file at this place or has
-/// put a file there. The target of this user's own link does not matter, because the link is replaced.
+/// Refuses a path to which a file is about to be renamed, if another user could replace the file there or owns the file
+/// there. The target of this user's own link does not matter, because the link is replaced.
 pub fn check_place(path: &Path) -> Result<()> {
     let whole = std::path::absolute(path)?;
     let (Some(around), Some(name)) = (whole.parent(), whole.file_name()) else { return Ok(()) };
@@ -134,13 +134,13 @@ pub fn check_place(path: &Path) -> Result<()> {
     }
 }
 
-/// The text of a refusal by this module. Other errors of a path are left to its reader or writer.
+/// The text of a refusal by this module. Other errors of a path are reported by the code that reads or writes it.
 pub fn complaint(checked: Result<()>) -> Option<String> {
     checked.err().filter(|error| error.raw_os_error().is_none()).map(|error| error.to_string())
 }
 
-/// Refuses a folder of another user, or one that another user's link leads to. Whether others may write into it is
-/// checked by the caller.
+/// Refuses a folder that belongs to another user, or whose path goes through another user's link. The caller checks
+/// whether other users may write into the folder.
 pub fn check_owner(path: &Path) -> Result<()> {
     let end = find(path)?;
     match &end.found {
@@ -149,9 +149,9 @@ pub fn check_owner(path: &Path) -> Result<()> {
     }
 }
 
-/// Refuses a socket that another user could have made in place of the right one. If the socket or a folder on the way
-/// belongs to another user, then it must be in a folder where only root or this user could have put it. So plug-ins may
-/// run as users of their own.
+/// Refuses a socket that another user could have made instead of the expected program. If the socket or a folder in its
+/// path belongs to another user, that entry must be in a folder where only root or this user can make entries. So
+/// plug-ins may run as users of their own.
 pub fn check_socket(path: &Path) -> Result<()> {
     let end = find(path)?;
     if end.found.is_none() {
@@ -216,17 +216,17 @@ pub(crate) fn check_found(shown: &Path, found: &Stat) -> Result<()> {
     Ok(())
 }
 
-/// The user that owns the files which this process makes.
+/// The user who owns the files that this process makes.
 pub fn own_user() -> u32 {
     geteuid().as_raw()
 }
 
-/// Whether all users may make files in a folder, so that names in it could be taken by others.
+/// Whether all users may make files in a folder, so that another user could take a name in it.
 pub fn is_shared(folder: &Path) -> bool {
     std::fs::metadata(folder).is_ok_and(|metadata| metadata.mode() & ALL_WRITE != 0)
 }
 
-/// Whether the user is root or this process's.
+/// Whether the user is root or the user of this process.
 fn is_trusted(user: u32) -> bool {
     user == 0 || user == own_user()
 }
@@ -354,7 +354,7 @@ mod tests {
         check_place(&at("new")).expect("nothing is there");
         check(&at("own")).expect("what is root's");
 
-        // A plug-in's own folder is accepted where root has made it, and refused where anyone could have.
+        // A plug-in's own folder is accepted if root has made it, and refused if any user could have made it.
         check_socket(&at("theirs/file")).expect("in a folder that was given to him");
         check_socket(&at("theirs/none")).expect("not there yet");
         set(folder.path(), 0o1777);

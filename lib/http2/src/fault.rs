@@ -4,9 +4,9 @@ use crate::reason::Reason;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The connection cannot go on.
+    /// The connection cannot continue.
     Connection { reason: Reason, why: &'static str },
-    /// The stream cannot go on; other streams can.
+    /// The stream cannot continue; other streams can.
     Stream { number: u32, reason: Reason, why: &'static str },
 }
 

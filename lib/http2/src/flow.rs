@@ -37,7 +37,7 @@ impl Outgoing {
     }
 }
 
-/// The window in which the peer may send, and the updates that it is owed.
+/// The window in which the peer may send, and the window updates that we owe the peer.
 ///
 /// Invariant: `left`, `owed` and the unread bytes add up to `whole`.
 #[derive(Debug, Clone, Copy)]

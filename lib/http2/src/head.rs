@@ -17,9 +17,9 @@ pub struct Head {
     headers: HeaderMap,
     /// The announced length of the body.
     announced: Option<u64>,
-    /// The bytes that the head may still have; `None` once it is too large.
+    /// The number of bytes by which the head may still grow; `None` once it is too large.
     room: Option<usize>,
-    /// A header other than a pseudo-header has come.
+    /// Whether a header other than a pseudo-header has been read.
     has_header: bool,
     has_cookies: bool,
     flaw: Option<&'static str>,
@@ -133,7 +133,7 @@ impl Head {
 
 impl Sink for Head {
     fn take(&mut self, field: Cow<'_, Field>) {
-        // The fields of a head that is too large or malformed are decoded to keep the table in step, and not kept.
+        // The fields of a head that is too large or malformed are decoded to keep the table in step, and then dropped.
         let Some(room) = self.room.and_then(|room| room.checked_sub(field.bytes as usize)) else {
             self.room = None;
             self.headers = HeaderMap::new();

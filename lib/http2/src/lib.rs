@@ -1,10 +1,11 @@
 //! The server's side of HTTP/2 (RFC 9113) as a state machine.
 //!
-//! [`Connection`] takes the bytes that a client sent and returns their events; it takes responses and data, and
-//! produces the bytes to send. It does no I/O and uses no clock, thread or task: its driver brings these. Whatever a
-//! client sends, the machine does work in proportion to it, holds a bounded amount of memory, and never panics.
+//! [`Connection`] receives the bytes that a client sent and returns their events; it receives responses and data, and
+//! produces the bytes to send. It does no I/O and has no clock, thread or task; its driver has them. Whatever a client
+//! sends, the machine does work in proportion to the bytes, uses a bounded amount of memory, and never panics.
 //!
-//! Start at `connection.rs`; `frame.rs` has the layout of frames, and `hpack/` the compression of headers (RFC 7541).
+//! Start at `connection/mod.rs`; `frame.rs` has the layout of frames, and `hpack/` the compression of headers (RFC
+//! 7541).
 
 mod connection;
 mod fault;

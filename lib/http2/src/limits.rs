@@ -12,23 +12,23 @@ pub struct Limits {
     pub head_bytes_max: usize,
     /// The bytes of one request's body that a client may send before any of them is read.
     pub stream_window: u32,
-    /// The same for all requests together.
+    /// The same limit for all requests of a connection together.
     pub connection_window: u32,
 }
 
-/// The maximum number of frames within one period that advance no request.
+/// The maximum number of frames in one period that advance no request.
 pub const IDLE_FRAMES_MAX: u32 = 10_000;
-/// The window updates that a client may answer a DATA frame with: one for the stream, one for the connection. They do
-/// not count as idle.
+/// The number of window updates with which a client may answer a DATA frame: one for the stream and one for the
+/// connection. These updates do not count as idle.
 const UPDATES_A_DATA_FRAME: u32 = 2;
-/// The maximum number of CONTINUATION frames after one HEADERS frame. The largest head fits into a quarter of them if
-/// each is full.
+/// The maximum number of CONTINUATION frames after one HEADERS frame. If each frame is full, the largest head needs a
+/// quarter of them.
 pub const CONTINUATIONS_MAX: u32 = 64;
-/// The maximum number of errors on single streams within one period: a connection may serve many users for days, and
+/// The maximum number of errors on single streams in one period. A connection may serve many users for days, so it
 /// survives a few errors.
 const MISTAKES_MAX: u32 = 1_024;
-/// The maximum number of requests that a client may cancel unanswered, beyond the number that it let be answered and
-/// beyond the number that it may have in progress.
+/// A client may cancel as many requests as it may have in progress, and as many as it let be answered. This is the
+/// maximum number of unanswered requests that it may cancel in addition.
 const RESETS_MAX: u32 = 64;
 
 /// Counts of useless frames from the client.

@@ -15,7 +15,7 @@ pub struct Output {
     /// How many bytes of `small` were sent.
     gone: usize,
     large: VecDeque<Large>,
-    /// The bytes of all that is not sent yet.
+    /// The number of bytes not sent yet, in small frames and large payloads.
     bytes: usize,
 }
 
@@ -94,7 +94,7 @@ impl Output {
                 }
             }
         }
-        // Otherwise the buffer would grow for ever if the client never takes all of it.
+        // Without this, the buffer would grow without bound if the client never reads all of it.
         if self.gone > GONE_BYTES_MAX && self.gone > self.small.len() / 2 {
             self.small.drain(..self.gone);
             self.large.iter_mut().for_each(|large| large.behind -= self.gone);
@@ -109,8 +109,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the sizes, and however few bytes are sent at a time, the bytes come out in the order in which they
-        /// were put in.
+        /// Whatever the sizes, and however few bytes are sent at a time, the bytes leave in the order in which they
+        /// were added.
         #[test]
         fn order_is_kept(sizes in prop::collection::vec(0..9_000usize, 0..20), taken in 1..20_000usize, room in 1..5usize) {
             let mut output = Output::default();

@@ -45,11 +45,12 @@ impl Settings {
                     return Err(Fault::connection(Reason::FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE is too large"));
                 }
                 INITIAL_WINDOW_SIZE => self.initial_window = value,
-                // Our frames stay at the size that every peer accepts, because streams share the connection.
+                // Our frames keep the size that every peer accepts, because larger frames would delay other streams of
+                // the connection.
                 MAX_FRAME_SIZE if !(PAYLOAD_BYTES_MAX as u32..0x100_0000).contains(&value) => {
                     return Err(Fault::connection(Reason::PROTOCOL_ERROR, "MAX_FRAME_SIZE is out of bounds"));
                 }
-                // Other settings are unknown, or mean nothing to a server.
+                // Other settings are unknown, or have no meaning for a server.
                 _ => {}
             }
         }

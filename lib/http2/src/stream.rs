@@ -27,21 +27,21 @@ impl StreamId {
 /// A stream that neither side has reset and that is not finished in both directions.
 #[derive(Debug)]
 pub struct Stream {
-    /// The client has sent everything.
+    /// Whether the client has sent its whole request.
     pub has_ended: bool,
     /// The bytes of the body that are still to come, if the client announced its length.
     pub announced: Option<u64>,
     pub incoming: Incoming,
     pub outgoing: Outgoing,
-    /// The head of the response was sent.
+    /// Whether the head of the response was sent.
     pub is_answered: bool,
-    /// Data of the response of which no frame was made yet.
+    /// Data of the response that is not in a frame yet.
     pub queue: VecDeque<Bytes>,
     /// The bytes in the queue.
     pub queued_bytes: usize,
     /// How the response ends after the queue; `None` while more may come.
     pub end: Option<End>,
-    /// The stream is in the connection's line of streams with something to send.
+    /// Whether the stream is in the connection's queue of streams with data to send.
     pub in_line: bool,
 }
 
@@ -66,7 +66,7 @@ impl Stream {
         }
     }
 
-    /// Whether the stream has something that its window allows it to send.
+    /// Whether the stream has data or an end that its window allows it to send.
     pub fn may_send(&self) -> bool {
         match self.queued_bytes {
             0 => self.end.is_some(),
@@ -106,7 +106,7 @@ impl Streams {
         self.ids.len()
     }
 
-    /// Adds a stream; its number must be higher than all before it.
+    /// Adds a stream. Its number must be higher than the numbers of all earlier streams.
     pub fn add(&mut self, number: u32, stream: Stream) -> StreamId {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -126,7 +126,7 @@ impl Streams {
     /// The stream, if it still exists.
     pub fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
         let is_there = || self.ids.binary_search_by_key(&id.number, |id| id.number).is_ok();
-        // The newest stream is asked for most often.
+        // The newest stream is looked up most often.
         if self.ids.last() != Some(&id) && !is_there() {
             return None;
         }

@@ -1,10 +1,10 @@
 //! Declares bugs that tests plant on purpose, one at a time, to prove that a simulation finds each.
 
-/// Declares the bugs of a crate as an enum, with `ALL` of them, and two functions: `plant` makes a bug active in this
-/// thread, and the code asks `planted(Bug::…)` where a bug can be planted.
+/// Declares the bugs of a crate as an enum with the list `ALL`, and two functions. `plant` makes a bug active in this
+/// thread; code that can have a bug calls `planted(Bug::…)`.
 ///
-/// The crate that uses the macro has a feature `planted`. Without it there is no `plant`, and `planted` is `false` at
-/// compile time, so that no code of a bug remains.
+/// The crate that uses the macro must have a feature `planted`. Without this feature there is no `plant`, and `planted`
+/// is `false` at compile time, so no code of a bug is compiled.
 #[macro_export]
 macro_rules! bugs {
     ($(#[$about:meta])* pub enum $name:ident { $($(#[$what:meta])* $bug:ident,)* }) => {

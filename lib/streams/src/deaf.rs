@@ -1,4 +1,4 @@
-//! A socket whose other side may stop reading, and still send.
+//! A socket whose peer may stop reading while it still sends.
 
 use std::io;
 use std::pin::Pin;
@@ -6,11 +6,11 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
-/// Drops written bytes once a write has failed, and cancels the token then.
+/// After a failed write, drops all written bytes and cancels the token.
 ///
-/// A client that closes its connection while bytes are under way to it makes writes fail. Its own last bytes are still
-/// to be read. The WebSocket library answers pings before it reads on, and reads nothing more if that fails: so here a
-/// write does not fail.
+/// Writes fail after a client closes its connection while bytes are in transit to it. The last bytes of the client must
+/// still be read. The WebSocket library answers a ping before it continues to read, and stops reading if that answer
+/// fails. So here a write never fails.
 pub struct Deaf<S> {
     socket: S,
     is_deaf: CancellationToken,
@@ -21,7 +21,7 @@ impl<S> Deaf<S> {
         Deaf { socket, is_deaf }
     }
 
-    /// The result of a write; `dropped` stands for a failed one.
+    /// The result of a write; `dropped` replaces the result of a failed one.
     fn forgive<T>(&self, written: io::Result<T>, dropped: T) -> Poll<io::Result<T>> {
         Poll::Ready(Ok(written.unwrap_or_else(|_| {
             self.is_deaf.cancel();
@@ -46,7 +46,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Deaf<S> {
             return Poll::Ready(Ok(bytes.len()));
         }
         let written = ready!(Pin::new(&mut self.socket).poll_write(context, bytes));
-        // A socket that takes nothing has ended too.
+        // A socket that accepts no bytes has ended too.
         let is_full = |count: &usize| *count == 0 && !bytes.is_empty();
         let written = written.and_then(|count| match is_full(&count) {
             true => Err(io::ErrorKind::WriteZero.into()),

@@ -24,7 +24,7 @@ const PAIRS_MAX: usize = 256;
 /// The maximum number of ports of one WebSocket: each has two channels, which are numbered by one byte.
 pub const PORTS_MAX: usize = 127;
 
-/// The connections that a client asks for.
+/// The connections that a client requests.
 pub struct Forwards {
     kind: Kind,
     closed: CancellationToken,
@@ -36,7 +36,7 @@ enum Kind {
         incoming: Incoming,
         pairs: HashMap<String, Half>,
     },
-    /// All connections at once, in the order of the ports.
+    /// All connections are known at once, in the order of the ports.
     WebSocket {
         forwards: std::vec::IntoIter<Forward>,
     },
@@ -112,8 +112,7 @@ impl AsyncWrite for Data {
 }
 
 impl Forwards {
-    /// Accepts an upgraded connection. `ports` are the ports that the request names; only a WebSocket with channels
-    /// needs them.
+    /// Accepts an upgraded connection. `ports` are the ports in the request; only a WebSocket with channels needs them.
     pub async fn accept<S: Socket>(socket: S, agreed: &Agreed, ports: &[u16], limits: Limits) -> io::Result<Forwards> {
         match agreed.wire {
             Wire::Spdy => Ok(Forwards::over_spdy(socket, limits)),
@@ -155,12 +154,12 @@ impl Forwards {
         Forwards { kind: Kind::Spdy { _spdy: spdy, incoming, pairs: HashMap::new() }, closed }
     }
 
-    /// Cancelled when the client has gone.
+    /// Cancelled when the client has disconnected.
     pub fn closed(&self) -> CancellationToken {
         self.closed.clone()
     }
 
-    /// The next connection that the client asks for; `None` when it has gone.
+    /// The next connection that the client requests; `None` when it has disconnected.
     pub async fn next(&mut self) -> Option<Forward> {
         match &mut self.kind {
             Kind::WebSocket { forwards } => match forwards.next() {
@@ -175,7 +174,7 @@ impl Forwards {
                 let asked = tokio::select! {
                     asked = incoming.next() => asked?,
                     () = sleep_until(first.unwrap_or_else(Instant::now)), if first.is_some() => {
-                        // A stream whose partner did not come in time is dropped, which resets it.
+                        // Drop streams whose partner did not arrive in time, which resets them.
                         pairs.retain(|_, half| half.until > Instant::now());
                         continue;
                     }
@@ -213,7 +212,7 @@ fn understood(headers: &Headers, id: u32) -> Option<(String, bool, u16)> {
     let port = headers.get("port")?.parse().ok().filter(|port| *port > 0)?;
     let key = match headers.get("requestid").filter(|id| !id.is_empty()) {
         Some(request) => request.to_owned(),
-        // The oldest clients send no id. They open the error stream first, and the data stream next.
+        // The oldest clients send no request id. They open the error stream first, and then the data stream.
         None if is_error => format!("stream {id}"),
         None => format!("stream {}", id.checked_sub(2)?),
     };

@@ -1,5 +1,5 @@
-//! Bounded queues between a connection and the readers and writers of its streams: pieces that have arrived, and pieces
-//! to be sent.
+//! Bounded queues between a connection and the readers and writers of its streams, one for pieces that have arrived and
+//! one for pieces to be sent.
 
 use bytes::{Buf, Bytes};
 use std::io;
@@ -13,7 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard, PollSemaphore};
 
 /// The maximum number of bytes that are written at once.
 pub const WRITE_BYTES_MAX: usize = 16 << 10;
-/// The cost of a piece in a [`Room`] on top of its bytes: pieces of one byte need memory as well.
+/// The cost of a piece in a [`Room`] in addition to its bytes: pieces of one byte need memory as well.
 const PIECE_COST: usize = 64;
 
 /// A byte limit shared by all pieces of one connection.
@@ -41,7 +41,7 @@ impl Room {
         self.semaphore.clone().try_acquire_many_owned(self.cost(bytes)).ok()
     }
 
-    /// Wakes all waiting callers: there will be no room any more.
+    /// Wakes all waiting callers, because there will be no more room.
     pub fn close(&self) {
         self.semaphore.close();
     }
@@ -66,13 +66,13 @@ impl Feeder {
         (Feeder { queue, room: room.clone() }, reader)
     }
 
-    /// Waits for room. If the reader has gone, the data is dropped.
+    /// Waits for room. If the reader was dropped, the data is dropped too.
     pub async fn feed(&self, bytes: Bytes) {
         if bytes.is_empty() {
             return;
         }
         tokio::select! {
-            // First, because the data of a reader that has gone must not take room.
+            // This branch is first, because data for a dropped reader must not use room.
             biased;
             () = self.queue.closed() => {}
             room = self.room.take(bytes.len()) => {
@@ -118,7 +118,7 @@ impl AsyncRead for Reader {
     }
 }
 
-/// An item to be sent, and the room that it takes until it is written.
+/// An item to be sent, and the room that it occupies until it is written.
 pub struct Outgoing<T> {
     pub what: T,
     room: Option<OwnedSemaphorePermit>,
@@ -136,7 +136,7 @@ pub struct Outbox<T> {
     queue: UnboundedSender<Outgoing<T>>,
     room: Room,
     unused: CancellationToken,
-    /// Cancels the token with the last outbox.
+    /// Cancels the token when the last outbox is dropped.
     users: Arc<DropGuard>,
 }
 
@@ -155,7 +155,7 @@ impl<T> Outbox<T> {
         (Outbox { queue, room: room.clone(), unused, users }, outgoing)
     }
 
-    /// Sends when there is room.
+    /// Waits for room, then sends the item.
     pub async fn send(&self, what: T, bytes: usize) -> io::Result<()> {
         let room = self.reserve(bytes).await?;
         self.push(what, Some(room))
@@ -179,7 +179,7 @@ impl<T> Outbox<T> {
         self.unused.clone()
     }
 
-    /// Sends if there is room now.
+    /// Sends the item if there is room now; otherwise drops it.
     pub fn try_send(&self, what: T, bytes: usize) {
         if let Some(room) = self.room.try_take(bytes) {
             _ = self.push(what, Some(room));

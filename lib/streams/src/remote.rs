@@ -1,6 +1,6 @@
 //! Remote commands: exec and attach, in every version, over either protocol.
 //!
-//! [`Session`] is the side that runs the command, [`Remote`] the side that asks for it, over SPDY.
+//! [`Session`] is the side that runs the command. [`Remote`] is the side that requests it, over SPDY.
 
 use crate::spdy::{Headers, Incoming, Spdy, Stream};
 use crate::upgrade::{Agreed, Wire};
@@ -43,7 +43,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// The version of a protocol's name.
+    /// The version that a protocol name stands for.
     pub fn of(protocol: &str) -> Version {
         match protocol {
             "v5.channel.k8s.io" => Version::V5,
@@ -97,13 +97,13 @@ impl Outcome {
         Outcome { text: Some(why.to_owned()), status: status.to_string() }
     }
 
-    /// A given Status, and the text for versions without Status.
+    /// A Status as received, with a text for versions that have no Status.
     pub fn status(status: String, text: Option<String>) -> Outcome {
         Outcome { text, status }
     }
 }
 
-/// A command that a client wants to run, with the streams that it asked for.
+/// A command that a client wants to run, with the streams that it requested.
 pub struct Session {
     pub stdin: Option<Input>,
     pub stdout: Option<Output>,
@@ -164,8 +164,8 @@ impl Session {
     }
 
     fn over_spdy(streams: Streams, version: Version, spdy: Spdy) -> io::Result<Session> {
-        // On a half-close of a stream that they write, Go's clients stop writing. So the whole stream is kept for
-        // reading, and its other side stays open.
+        // Go's clients stop writing when they receive a half-close of a stream that they write. So a stream that is
+        // read here is not split, and its other direction stays open.
         let reads = |stream: Option<Stream>| stream.map(|stream| Box::new(stream) as Input);
         let writes = |stream: Option<Stream>| stream.map(|stream| Box::new(stream.split().1) as Output);
         let error = writes(streams.error).ok_or(io::ErrorKind::InvalidData)?;
@@ -180,7 +180,7 @@ impl Session {
         })
     }
 
-    /// Cancelled when the client has gone.
+    /// Cancelled when the client has disconnected.
     pub fn closed(&self) -> CancellationToken {
         match &self.held {
             Held::Spdy(spdy) => spdy.closed(),
@@ -283,7 +283,7 @@ pub struct Remote {
     pub stdin: Option<Output>,
     pub stdout: Option<Input>,
     pub stderr: Option<Input>,
-    /// Takes sizes of the terminal as JSON.
+    /// Accepts terminal sizes as JSON.
     pub resize: Option<Output>,
     /// The outcome of the command, when it has ended.
     pub error: Input,
@@ -305,8 +305,8 @@ impl Remote {
         let stdout = open("stdout", wanted.stdout).await?;
         let stderr = open("stderr", wanted.stderr && !wanted.tty).await?;
         let resize = open("resize", wanted.tty && version >= Version::V3).await?;
-        // A half-close of a stream that the server writes need not make it stop, but it would see our side as closed.
-        // So the whole stream is kept for reading.
+        // The server need not stop writing a stream when it receives a half-close, but it would see our side as closed.
+        // So a stream that is read here is not split.
         let reads = |stream: Option<Stream>| stream.map(|stream| Box::new(stream) as Input);
         let writes = |stream: Option<Stream>| stream.map(|stream| Box::new(stream.split().1) as Output);
         Ok(Remote {

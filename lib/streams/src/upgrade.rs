@@ -1,4 +1,4 @@
-//! Which streaming protocol a request asks for, and the answer that switches to it.
+//! Reads the streaming protocol that a request asks for, and makes the response that switches to it.
 
 use http::header::{CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
 use http::header::{SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION};
@@ -32,7 +32,7 @@ pub struct Agreed {
     pub protocol: String,
 }
 
-/// Why there is no upgrade, as an answer in plain text.
+/// The reason why there is no upgrade, as a response in plain text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub status: StatusCode,
@@ -46,7 +46,7 @@ impl Refusal {
         Refusal { status, message: message.into(), accepted: Vec::new() }
     }
 
-    /// The answer with its text.
+    /// Makes the response with its text.
     pub fn into_response(self) -> Response<String> {
         let mut response = Response::new(self.message);
         *response.status_mut() = self.status;
@@ -80,7 +80,7 @@ pub const LOG_WEBSOCKET: &[&str] = &["", "binary.k8s.io", "base64.binary.k8s.io"
 /// The protocol that the request asks for; `None` for an ordinary request.
 pub fn wire(headers: &HeaderMap) -> Option<Wire> {
     let wants = |name: &HeaderName, wanted: &str| tokens(headers, name).any(|token| token.eq_ignore_ascii_case(wanted));
-    // The word may be part of a token: Go's servers search for it.
+    // Go's servers search for the word within a token.
     let is_upgrade = tokens(headers, &CONNECTION).any(|token| token.to_ascii_lowercase().contains("upgrade"));
     if !is_upgrade {
         return None;

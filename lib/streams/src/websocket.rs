@@ -1,4 +1,4 @@
-//! WebSockets: with messages whose first byte is the channel, and with a single stream of bytes.
+//! WebSockets in two forms: with messages whose first byte is the channel, and with a single stream of bytes.
 
 use crate::deaf::Deaf;
 use crate::pipe::{Feeder, Outbox, Outgoing, Reader, Room, Writer};
@@ -24,10 +24,10 @@ use tokio_util::sync::CancellationToken;
 
 /// The longest message from the other side. Clients send files in far smaller messages.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// In version 5 this channel byte says that a channel has ended.
+/// In version 5 a message with this channel byte ends a channel.
 const CLOSE_CHANNEL: u8 = 255;
 
-/// A normal close. Clients take any other end for an error.
+/// A normal close. Clients treat any other end as an error.
 fn normal_end() -> Message {
     Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
 }
@@ -120,7 +120,7 @@ impl Channels {
         Writer::new(self.outbox.clone(), None, move |bytes| form.message(Some(channel), bytes))
     }
 
-    /// Sends an empty message on a channel: clients wait for it to know that the connection is open.
+    /// Sends an empty message on a channel. Clients wait for this message to know that the connection is open.
     pub fn greet(&self, channel: u8) {
         self.outbox.send_now(self.form.message(Some(channel), &[]));
     }
@@ -133,7 +133,7 @@ impl Channels {
 /// A WebSocket from which nothing has been read yet.
 pub struct Started<S> {
     socket: WebSocketStream<Deaf<S>>,
-    /// Cancelled when the other side reads no more.
+    /// Cancelled when the other side no longer reads.
     deaf: CancellationToken,
     outgoing: UnboundedReceiver<Outgoing<Message>>,
     room: Room,
@@ -177,7 +177,7 @@ impl<S: Socket> Started<S> {
                     read = &mut read => read.unwrap_or(End::Broken),
                     written = writing.run(&moved) => written.map_or(End::Broken, |()| End::Ours),
                     () = idle(moved.subscribe(), limits.idle) => End::Broken,
-                    // Data that the other side sent before it stopped reading is still delivered.
+                    // Data that the other side sent before it stopped reading is still delivered to the readers.
                     () = deaf.cancelled() => {
                         own.cancel();
                         room.close();
@@ -194,8 +194,8 @@ impl<S: Socket> Started<S> {
                 match end {
                     End::Ours => {
                         writing.sink.send(normal_end()).await?;
-                        // Reads until the other side's close message, so that it has received everything before the
-                        // socket closes.
+                        // Reads until the close message of the other side, which proves that it has received
+                        // everything. Only then the socket closes.
                         while let Some(Ok(_)) = stream.next().await {}
                     }
                     // Sends the queued answer to the close message.
@@ -277,8 +277,8 @@ impl<S: Socket> Reading<S> {
                 continue;
             }
             let Some(feeder) = self.feeders.get(&channel) else { continue };
-            // While the reader has no room, no pings are read. So the last one is answered again and again: clients end
-            // a connection whose pings get no answer.
+            // No pings are read while the reader has no room. So the last ping is answered repeatedly: clients close a
+            // connection whose pings get no answer.
             let mut feeding = pin!(feeder.feed(bytes));
             loop {
                 tokio::select! {
@@ -317,8 +317,8 @@ impl<S: Socket> Writing<S> {
     }
 }
 
-/// Sends one stream of bytes as a WebSocket without channels, as for logs, until the stream ends or the other side has
-/// gone.
+/// Sends one stream of bytes as a WebSocket without channels, as for logs, until the stream ends or the other side
+/// disconnects.
 pub async fn send_all<S: Socket>(socket: S, form: Form, mut source: impl AsyncRead + Unpin, limits: Limits) {
     let (channels, started) = channels(socket, form, limits).await;
     let mut writer = Writer::new(channels.outbox.clone(), None, move |bytes| form.message(None, bytes));
@@ -350,7 +350,7 @@ impl<S: Socket> Tunnel<S> {
     }
 
     async fn new(socket: S, role: Role) -> Tunnel<S> {
-        // Data that the other side no longer reads is dropped. Its end is noticed when it stops sending.
+        // Data that the other side no longer reads is dropped. The connection ends when the other side stops sending.
         let socket = Deaf::new(socket, CancellationToken::new());
         let socket = WebSocketStream::from_raw_socket(socket, role, Some(configuration())).await;
         Tunnel { socket, arrived: Bytes::new(), ended: false, closing: false }

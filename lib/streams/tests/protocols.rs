@@ -199,7 +199,7 @@ async fn sizes_of_a_terminal_come_one_by_one() {
     assert_eq!(sizes.next().await, None, "no end of it");
 }
 
-/// A client resizes its terminal when it likes: also while nobody reads its sizes, or after rubbish.
+/// A client may resize its terminal at any time: also while nobody reads the sizes, or after invalid data.
 #[tokio::test]
 async fn sizes_of_a_closed_terminal_are_dropped() {
     const SIZE: &[u8] = b"\x04{\"Width\":80,\"Height\":24}";
@@ -337,7 +337,7 @@ async fn ports_are_forwarded_as_channels() {
         first.data.write_all(&five).await.expect("written");
         let second = forwards.next().await.expect("the second");
         second.fail("nobody listens").await;
-        // The connection ends with the last of them.
+        // The connection ends with its last forwarded connection.
         drop(first);
         assert!(forwards.next().await.is_none());
     });
@@ -376,7 +376,7 @@ async fn a_client_that_says_goodbye_is_answered() {
 
 #[tokio::test]
 async fn what_was_sent_before_the_other_side_left_is_read() {
-    // More than is held here at a time.
+    // These are more pieces than are buffered at a time.
     const PIECES: usize = 60;
     for (protocol, says_goodbye) in
         [("v4.channel.k8s.io", true), ("v4.channel.k8s.io", false), ("v5.channel.k8s.io", false)]
@@ -390,7 +390,7 @@ async fn what_was_sent_before_the_other_side_left_is_read() {
         for _ in 0..PIECES {
             socket.send(Message::Binary(piece.clone())).await.expect("sent");
         }
-        // The answer to this comes to nobody.
+        // The client has left when this ping is answered.
         socket.send(Message::Ping(Bytes::from_static(b"there?"))).await.expect("sent");
         socket.send(Message::Binary(Bytes::from_static(b"\0end"))).await.expect("sent");
         if says_goodbye {

@@ -1,4 +1,4 @@
-//! Reads documents through serde, and types from documents.
+//! Deserializes documents through serde, and types from documents.
 
 use crate::{CompactString, Map, Number, Value};
 use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer, StringDeserializer};
@@ -152,7 +152,7 @@ impl<'de> IntoDeserializer<'de, Error> for &'de Value {
     }
 }
 
-/// The name of a field. Types with numbers or booleans as names read them as text.
+/// The name of a field. A type whose names are numbers or booleans parses them from the text.
 struct Name<'de>(Cow<'de, str>);
 
 impl<'de> IntoDeserializer<'de, Error> for Name<'de> {

@@ -2,13 +2,13 @@
 
 use crate::{CompactString, Map, Value};
 
-/// The name of a field, or the place of an item.
+/// The name of a field, or the position of an item.
 pub trait Index: sealed::Sealed {
     #[doc(hidden)]
     fn of<'a>(&self, value: &'a Value) -> Option<&'a Value>;
     #[doc(hidden)]
     fn of_mut<'a>(&self, value: &'a mut Value) -> Option<&'a mut Value>;
-    /// Adds a missing field; null becomes an object for it.
+    /// Inserts the field if it is missing; a null value becomes an object first.
     #[doc(hidden)]
     fn of_mut_or_new<'a>(&self, value: &'a mut Value) -> &'a mut Value;
 }

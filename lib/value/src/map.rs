@@ -9,7 +9,7 @@ use std::slice;
 use std::sync::Arc;
 use std::vec;
 
-/// The fields of an object, sorted by name. Clones share them until one of the two changes.
+/// The fields of an object, sorted by name. A clone shares them with the original until one of the two changes.
 #[derive(Clone, Default)]
 pub struct Map {
     /// `None` if there are no fields.
@@ -25,14 +25,14 @@ const A_HANDFUL: usize = 8;
 #[derive(Clone)]
 enum Fields {
     Few(Vec<(CompactString, Value)>),
-    /// Inserting one of thousands must not shift them all: clients choose the number of fields.
+    /// A tree, because an insertion must not shift thousands of fields; clients choose the number of fields.
     Many(BTreeMap<CompactString, Value>),
 }
 
-/// The position of a field in the list, or where it would be inserted.
+/// The position of a field in the list, or the error with the position at which to insert it.
 fn place(few: &[(CompactString, Value)], name: &str) -> Result<usize, usize> {
     match few.last() {
-        // Most objects are built in the order of their fields.
+        // Most objects are built in the order of their field names.
         Some((last, _)) if last.as_str() < name => Err(few.len()),
         None => Err(0),
         _ => few.binary_search_by(|(other, _)| other.as_str().cmp(name)),
@@ -46,7 +46,7 @@ fn find(few: &[(CompactString, Value)], name: &str) -> Option<usize> {
     few.binary_search_by(|(other, _)| other.as_str().cmp(name)).ok()
 }
 
-/// Where a field is.
+/// The place of a field: its position in a list, or its name in a tree.
 enum Spot<'n> {
     At(usize),
     Named(&'n str),
@@ -149,7 +149,7 @@ impl Map {
         self.get(name).is_some()
     }
 
-    /// If the field exists, this object's own fields are no longer shared with clones.
+    /// If the field exists, this object stops sharing its own fields with clones.
     pub fn get_mut<N: Borrow<str> + ?Sized>(&mut self, name: &N) -> Option<&mut Value> {
         let fields = self.fields.as_mut()?;
         let spot = fields.spot(name.borrow())?;
@@ -180,7 +180,7 @@ impl Map {
         let place = match self.fields.as_deref() {
             None => Err(0),
             Some(Fields::Few(few)) => place(few, &name),
-            // A tree needs no known position.
+            // An insertion into a tree needs no position.
             Some(Fields::Many(many)) => {
                 if many.contains_key(&name) {
                     Ok(0)
@@ -240,7 +240,7 @@ impl Map {
         self.into_iter().map(|(_, value)| value)
     }
 
-    /// Whether both share the same fields. Then they are equal without a comparison.
+    /// Whether both maps share their fields, so that they are equal without a comparison.
     pub fn is_same(&self, other: &Map) -> bool {
         match (&self.fields, &other.fields) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -249,12 +249,12 @@ impl Map {
         }
     }
 
-    /// The memory in bytes besides itself, including what clones share.
+    /// The memory in bytes in addition to the map itself, including memory that clones share.
     pub fn footprint(&self) -> usize {
         let Some(fields) = &self.fields else { return 0 };
         let places = match &**fields {
             Fields::Few(few) => few.capacity(),
-            // Nodes of a tree are nearly half full at least.
+            // The nodes of a tree are at least nearly half full.
             Fields::Many(many) => 3 * many.len(),
         };
         let names = self.keys().filter(|name| name.is_heap_allocated()).map(|name| name.capacity()).sum::<usize>();
@@ -264,7 +264,7 @@ impl Map {
             + self.values().map(Value::footprint).sum::<usize>()
     }
 
-    /// The fields, no longer shared with clones.
+    /// The fields for a change; this map no longer shares them with clones.
     fn own(&mut self) -> &mut Fields {
         Arc::make_mut(self.fields.get_or_insert_with(|| Arc::new(Fields::Few(Vec::new()))))
     }

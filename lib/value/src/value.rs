@@ -127,7 +127,7 @@ impl Value {
         })
     }
 
-    /// The memory in bytes besides itself, including what clones share.
+    /// The memory in bytes in addition to the value itself, including memory that clones share.
     pub fn footprint(&self) -> usize {
         match self {
             Value::Null | Value::Bool(_) | Value::Number(_) => 0,

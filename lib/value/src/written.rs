@@ -1,10 +1,10 @@
-//! Values written as JSON in the code.
+//! The macro `json!`, which makes a value from JSON in the source code.
 
 use crate::{CompactString, Map, Value, to_value};
 use serde::Serialize;
 
-/// An expression in [`crate::json!`]. Its `value` is a copy if the expression is a document or part of one, and
-/// otherwise serde's serialization of it.
+/// An expression in [`crate::json!`]. Its `value` is a copy if the expression is a document or a part of one, and
+/// otherwise the result of serializing it.
 #[doc(hidden)]
 pub struct Of<'a, T: ?Sized>(pub &'a T);
 
@@ -19,7 +19,7 @@ impl<T: Serialize + ?Sized> Serialized for Of<'_, T> {
     }
 }
 
-/// A method of a type's own goes before a trait's.
+/// Rust prefers an inherent method to a method of a trait.
 macro_rules! copied {
     ($($part:ty)*) => {$(
         #[doc(hidden)]
@@ -47,8 +47,8 @@ impl Of<'_, Option<&Value>> {
     }
 }
 
-/// A [`crate::Value`] written as JSON, with expressions of anything that can be serialized among it. The name of a
-/// field is a literal, or an expression in parentheses.
+/// Makes a [`crate::Value`] from JSON in the source code. Values may be expressions of any type that can be serialized.
+/// The name of a field is a literal, or an expression in parentheses.
 #[macro_export]
 macro_rules! json {
     (null) => { $crate::Value::Null };

@@ -1,4 +1,4 @@
-//! Compares documents with `serde_json`'s values. They must behave alike.
+//! Compares documents with `serde_json`'s values, because both must behave alike.
 
 use holdfast_value::{CompactString, Map, Value, from_value, json, to_value};
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ enum Act {
     Change(u8, i64),
     Entry(u8, i64),
     Retain(i64),
-    /// Goes on with a copy, and keeps the original to check that it does not change.
+    /// Continues with a copy, and keeps the original to check that it does not change.
     Copy,
     Clear,
     Append(Vec<(u8, i64)>),

@@ -2,8 +2,8 @@
 //!
 //! The parser stops at the first fault; so the argument that it rejects is removed, and the rest is parsed again.
 //!
-//! The arguments of Kubernetes' components are read as Go's flags are ([`go`]), and errors are worded as the components
-//! do ([`words`]).
+//! The arguments of Kubernetes' components are read as Go's flags are ([`go`]), and errors have the wording of these
+//! components ([`words`]).
 
 mod go;
 mod words;

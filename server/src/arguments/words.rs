@@ -1,4 +1,4 @@
-//! Words errors about arguments as Kubernetes' components do.
+//! Gives errors about arguments the wording of Kubernetes' components.
 
 use super::long_of;
 use clap::error::{ContextKind, ContextValue, ErrorKind};

@@ -110,7 +110,8 @@ impl EtcdArgs {
         faults
     }
 
-    /// The names of the given options, except those that are commonly given to Kubernetes' components in any case.
+    /// The names of the given options, without options that Kubernetes' components are usually started with even if
+    /// they have no effect.
     fn given(&self) -> Vec<&'static str> {
         let all = [
             ("etcd-servers-overrides", !self.etcd_servers_overrides.is_empty()),

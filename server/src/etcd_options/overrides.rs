@@ -7,25 +7,25 @@ use std::collections::BTreeMap;
 
 const NAME: &str = "etcd-servers-overrides";
 
-/// An etcd for some kinds.
+/// An etcd that stores the objects of some kinds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Override {
     pub kinds: Vec<KindId>,
     pub members: Vec<Address>,
     /// The option as it was given.
     pub option: String,
-    /// The servers, sorted: they give the names of health checks and folders.
+    /// The servers, sorted, because the names of health checks and folders are made from them.
     servers: Vec<String>,
 }
 
 impl Override {
-    /// The name of the folder that has the copy of its events.
+    /// The name of the folder with the copy of this etcd's events.
     pub fn folder(&self) -> String {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ',');
         self.servers.join(",").replace("://", "-").replace(|c| !is_plain(c), "_")
     }
 
-    /// The places of its kinds in storage, below the prefix.
+    /// The storage paths of the kinds, below the prefix.
     pub fn places(&self) -> Vec<String> {
         self.kinds.iter().map(|kind| registry().get(*kind).storage.clone()).collect()
     }

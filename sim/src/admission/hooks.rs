@@ -46,7 +46,7 @@ pub struct Said {
     pub request: String,
     pub webhook: String,
     pub temper: Temper,
-    /// The mark that it has set on the object.
+    /// The mark that the webhook has set on the object.
     pub mark: String,
     pub object: Value,
 }
@@ -70,7 +70,7 @@ impl Hooks {
         waiting.len()
     }
 
-    /// Answers one of the waiting calls; describes which and how.
+    /// Answers the waiting call at this index, and describes the call and the answer.
     pub fn answer(&self, at: usize, temper: Temper) -> String {
         let Waiting { call, answer } = lock(&self.waiting).swap_remove(at);
         let mut said = lock(&self.said);
@@ -96,12 +96,12 @@ impl Hooks {
         let request = object["metadata"]["annotations"]["request"].as_str().unwrap_or_default().to_owned();
         let told = format!("{} {temper:?} about {request}", call.webhook);
         said.push(Said { request, webhook: call.webhook, temper, mark, object });
-        // The caller may have gone.
+        // The caller may have stopped waiting.
         let _ = answer.send(sent);
         told
     }
 
-    /// The answers for a request.
+    /// Passes the webhooks' answers for a request to `look`.
     pub fn of_request<T>(&self, request: &str, look: impl FnOnce(&[&Said]) -> T) -> T {
         let said = lock(&self.said);
         let own: Vec<&Said> = said.iter().filter(|said| said.request == request).collect();

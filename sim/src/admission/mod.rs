@@ -1,8 +1,8 @@
 //! Simulates admission: clients race for the room in quotas, while webhooks and policies are created and deleted.
 //!
-//! Webhooks allow and set a mark, deny, fail, send rubbish or another request's answer. They also answer late: after
-//! other writes, after other registrations, or never, because the server crashes or the client leaves first. One
-//! namespace has no webhooks, and requests there never wait for any.
+//! Webhooks allow a request and set a mark, deny it, fail, send rubbish or send the answer to another request. Some
+//! answer late: after other writes or other registrations. Some never answer, because the server crashes or the client
+//! disconnects first. One namespace has no webhooks, and requests there never wait for any.
 
 mod hooks;
 mod oracle;
@@ -32,7 +32,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// The namespace that webhooks select, and one that they do not.
+/// Webhooks select the namespace `WATCHED`, and not the namespace `CALM`.
 const WATCHED: &str = "watched";
 const CALM: &str = "calm";
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -43,7 +43,7 @@ const REGISTRATION: &str = "admissionregistration.k8s.io";
 /// The prefix of values that the policy denies.
 const BAD: &str = "bad";
 const QUEUE: usize = 64;
-/// The maximum number of rounds in which every request is advanced until none is left. In each round some may lose a
+/// The maximum number of rounds that advance every request until none is left. In each round some requests may lose a
 /// race.
 const ROUNDS_MAX: usize = 200;
 
@@ -293,7 +293,7 @@ impl Site {
         self.pending.push(Pending { order, asked });
     }
 
-    /// `name` may include a subresource.
+    /// Builds a request; `name` may include a subresource.
     #[expect(clippy::too_many_arguments, reason = "what a path and a body say")]
     fn request(
         &self,
@@ -357,7 +357,7 @@ impl Site {
         Err(format!("{id} never ends, though it waits for nobody"))
     }
 
-    /// Requests in the namespace without webhooks are answered, whatever webhooks do.
+    /// Makes a request in the namespace without webhooks. It must be answered at once, whatever the webhooks do.
     fn ask_in_calm(&mut self) -> Verdict {
         let order = self.order(CALM);
         self.ask(order);
@@ -398,14 +398,15 @@ impl Site {
         self.look()
     }
 
-    /// Learns the new events, and checks the quotas.
+    /// Passes the new events to the oracle, and checks the quotas.
     fn look(&mut self) -> Verdict {
         let state = self.server.engine.snapshot();
         self.past.learn(&*self.log, &state)?;
         for namespace in [WATCHED, CALM] {
             let (there, used) = (count(&state, namespace), self.used(namespace));
             ensure(there <= ROOM, || format!("{namespace} has {there} objects, and its quota is {ROOM}"))?;
-            // Deletions are subtracted only when usage is recounted.
+            // A deletion is subtracted from the usage only by a recount, so a quota may count too many objects, never
+            // too few.
             ensure(used.is_none_or(|used| there <= used), || {
                 format!("{namespace} has {there} objects, and its quota counts {used:?}")
             })?;
@@ -424,7 +425,7 @@ impl Site {
         quota["status"]["used"]["count/configmaps"].as_str()?.parse().ok()
     }
 
-    /// A waiting webhook call is answered.
+    /// Answers a waiting webhook call. Returns false if no call waits.
     fn answer(&mut self, agrees: bool) -> bool {
         let waiting = self.hooks.waiting();
         if waiting == 0 {
@@ -487,7 +488,7 @@ impl Site {
         self.poll(self.pending.len() - 1)
     }
 
-    /// The server crashes, and all requests with it. After the restart, objects are read back without calls to
+    /// The server crashes and loses all requests. After the restart it reads its objects back without calls to
     /// webhooks.
     fn restart(&mut self) -> Verdict {
         self.note(|| "the server starts again".into());
@@ -503,7 +504,7 @@ impl Site {
         ensure(self.hooks.waiting() == 0, || "a webhook is asked for what happened long ago".into())
     }
 
-    /// All webhooks allow from now on: every request must be answered, and quotas must count what exists.
+    /// From now on all webhooks allow. Every request must be answered, and quotas must count the existing objects.
     fn rest(&mut self) -> Verdict {
         for _ in 0..ROUNDS_MAX {
             for at in (0..self.pending.len()).rev() {

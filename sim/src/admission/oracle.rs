@@ -1,7 +1,8 @@
 //! Invariants of writes that pass admission.
 //!
-//! A webhook or policy that was registered during the whole request must have been asked; one that was not registered
-//! at any time during it must not. One that was registered or removed meanwhile may have been asked or not.
+//! A webhook or policy that was registered during the whole request must have been called. One that was not registered
+//! at any time during the request must not have been called. If it was registered or removed during the request, both
+//! are allowed.
 
 use super::hooks::{Hooks, Said};
 use super::{BAD, CALM, Order, ROOM, WATCHED, WEBHOOKS, Want};
@@ -193,7 +194,7 @@ fn alike(one: &Value, other: &Value, part: &str) -> bool {
     }
 }
 
-/// Checks a refused write: a webhook, policy or quota that was there meanwhile has a reason.
+/// Checks a refused write: a webhook, policy or quota that existed during the request must explain the refusal.
 pub fn check_refusal(past: &Past, hooks: &Hooks, order: &Order, to: Offset, refusal: &Refusal) -> Verdict {
     let (from, message) = (order.from, refusal.message());
     let place = format!("{}/{}", order.namespace, order.name);

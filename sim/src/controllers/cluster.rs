@@ -48,7 +48,7 @@ impl Cluster {
         }
     }
 
-    /// The next version that has not been seen; the objects are updated to it.
+    /// The next change that has not been read; `objects` then contains it.
     pub fn next_event(&mut self) -> Option<Event> {
         self.unseen.extend(self.trial.take_changes());
         let change = self.unseen.pop_front()?;
@@ -95,7 +95,7 @@ impl Cluster {
         self.all(plural).filter(move |object| controller(object).is_some_and(|owner| text(&owner["uid"]) == by))
     }
 
-    /// The Deployment of a pod or of a ReplicaSet.
+    /// The Deployment that owns a pod or a ReplicaSet.
     pub fn deployment_of(&self, object: &Value) -> Option<&Value> {
         let owner = controller(object)?;
         let found = self.by_uid(text(&owner["uid"]))?;

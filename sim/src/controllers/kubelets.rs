@@ -1,4 +1,4 @@
-//! The kubelets of the simulated nodes: they renew leases, until one falls silent for a while.
+//! The kubelets of the simulated nodes. They renew leases, and some are silent for a while.
 
 use super::cluster::{
     self, Cluster, controller, has_condition, is_available, is_leaving, items, name, number, text, uid,
@@ -37,7 +37,8 @@ impl Kubelets {
         self.silent.contains(node)
     }
 
-    /// A kubelet falls silent or resumes. The first one never falls silent, so that pods have a place.
+    /// Makes a random kubelet silent, or lets a silent one report again. The kubelet of node `n0` is never silent, so
+    /// pods always have a healthy node.
     pub fn turn(&mut self, dice: &mut Dice) -> String {
         let node = format!("n{}", 1 + dice.below(NODES - 1));
         if self.silent.remove(&node) {
@@ -53,7 +54,7 @@ impl Kubelets {
         self.silent.clear();
     }
 
-    /// The updates that the other kubelets have to write by now.
+    /// The updates of leases and conditions that the kubelets of nodes that are not silent have to write by now.
     pub fn due(&self, cluster: &Cluster) -> Vec<Deed> {
         let nodes = cluster.all("nodes").filter(|node| self.speak && !self.is_silent(name(node)));
         nodes.flat_map(|node| renewal(cluster, node).into_iter().chain(conditions(cluster, node))).collect()

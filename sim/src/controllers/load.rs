@@ -25,12 +25,12 @@ pub fn autoscaler() -> Value {
         "minReplicas": 1, "maxReplicas": MOST, "metrics": [metric]}})
 }
 
-/// A new load, or `None` for missing metrics.
+/// A random load, or `None` if metrics are missing.
 pub fn draw(dice: &mut Dice) -> Option<i64> {
     (!dice.chance(25)).then(|| UNIT * dice.below(UNITS_MAX) as i64)
 }
 
-/// The answer to a GET, from the server or from the metrics server behind it.
+/// The answer to a GET. The metrics server answers paths below its own prefix, and the API server all others.
 pub fn read(cluster: &Cluster, path: &str) -> Result<Value, Refusal> {
     let Some(load) = cluster.load.filter(|_| path.starts_with(METRICS)) else { return cluster.trial.read(path) };
     let is_scaled = |pod: &&Value| pod["metadata"]["labels"]["app"] == SCALED && is_available(pod);

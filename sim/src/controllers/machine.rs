@@ -29,7 +29,7 @@ pub fn next(cluster: &Cluster, dice: &mut Dice, pod: &Value, mood: Mood) -> Opti
     cluster.named("nodes", node)?;
     let is_sick = cluster::name(pod) == SICK;
     if cluster::is_leaving(pod) {
-        // The pod has stopped. Only finalizers keep it.
+        // The pod has stopped, and only its finalizers keep it from being removed.
         if pod["metadata"]["deletionGracePeriodSeconds"] == 0 {
             return None;
         }

@@ -1,5 +1,5 @@
-//! All controllers in one process, driven as the runtime does it. News of a change arrive some time later, in order
-//! within a kind and out of step between kinds. Actions are carried out one at a time.
+//! All controllers in one process, driven as the runtime drives them. The manager receives the news of a change some
+//! time later: in order within a kind, and in any order between kinds. Actions are carried out one at a time.
 
 use super::cluster::{Cluster, Event};
 use super::load;
@@ -35,7 +35,7 @@ pub struct Manager {
     /// A node without a heartbeat for this time counts as silent.
     grace_seconds: i64,
     started: Time,
-    /// When each lease was seen to be renewed.
+    /// The time at which the manager saw the last renewal of each lease.
     renewed: BTreeMap<String, Time>,
 }
 
@@ -172,8 +172,8 @@ impl Manager {
         Ok(Some(told))
     }
 
-    /// Checks that an owner under foreground deletion is released only when the world shows none of its dependents any
-    /// more.
+    /// Checks that an owner under foreground deletion is released only when the manager's world shows none of its
+    /// dependents any more.
     fn check_foreground(&self, key: &Key, plan: &Plan) -> Result<(), String> {
         let world = self.driver.world();
         let Some((_, owner)) = world.by_uid(&key.name) else { return Ok(()) };
@@ -205,7 +205,7 @@ impl Manager {
         }
     }
 
-    /// A random action of those that are due.
+    /// Removes and returns a random action that is ready to be carried out.
     pub fn due(&mut self, dice: &mut Dice) -> Option<Due> {
         if self.works.is_empty() {
             return None;

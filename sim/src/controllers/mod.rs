@@ -1,13 +1,13 @@
 //! Simulates the controllers: a trial cluster, users who change their objects, pods that run and end at random, and one
 //! manager with all controllers that may crash between any two steps.
 //!
-//! News of changes reaches the manager late, and out of step between kinds. Its actions are carried out one at a time
+//! News of changes reaches the manager late, and in any order between kinds. Its actions are carried out one at a time
 //! among everything else, and some are refused. Actions that a crashed manager had in progress may still be carried out
-//! before the next manager reads the cluster. In some seeds a manager that has lost its lead does not know it, and goes
-//! on beside the next for a while. Half of the seeds are calm: only controllers and evictions remove pods there, so
-//! that a rollout must keep its bounds at every version. Some seeds have nodes that fall silent, others have claims and
-//! volumes, a load that an autoscaler follows, or a namespace that is created and deleted. When everything is at rest,
-//! the cluster must be as its users want it.
+//! before the next manager reads the cluster. In some seeds a manager that has lost its lease does not know it, and
+//! continues beside the next manager for a while. Half of the seeds are calm: only controllers and evictions remove
+//! pods there, so a rollout must keep its bounds at every version. In some seeds nodes are silent for a while. Other
+//! seeds have claims and volumes, a load that an autoscaler follows, or a namespace that is created and deleted. When
+//! everything is at rest, the cluster must match what its users have requested.
 
 mod cluster;
 mod deed;
@@ -37,10 +37,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The time in which the cluster comes to rest. It is longer than any back-off.
 const REST_SECONDS: i64 = 3600;
-/// How many times this time may pass.
+/// The maximum number of rounds until rest. Each round advances the clock to the next due work.
 const ROUNDS_MAX: usize = 400;
-/// The time in which the pods of silent nodes must be replaced: until no pod tolerates the taints any more, and a
-/// while.
+/// The time in which the pods of silent nodes must be replaced: no pod tolerates the taints longer, and some time is
+/// added for the replacement.
 const REPLACED_SECONDS: i64 = 1200;
 /// If more steps than this are possible without a change of time, the cluster counts as never quiet.
 const BUSY_MAX: usize = 20_000;
@@ -184,7 +184,7 @@ impl Site {
         self.take_alone(step)
     }
 
-    /// Lets the manager without the lead act, or the other one again.
+    /// Swaps the manager that holds the lease with the one that has lost it, so that the other one acts.
     fn change_places(&mut self) {
         if let Some(rival) = &mut self.rival {
             std::mem::swap(rival, &mut self.manager);
@@ -369,7 +369,7 @@ impl Site {
         ensure(!is_broken, || format!("a pod over budget is evicted: {left} are left"))
     }
 
-    /// The manager loses its lead, and does not know it yet.
+    /// The manager loses its lease and does not know it yet.
     fn depose(&mut self) {
         self.note(|| "the manager loses its lead and goes on".to_owned());
         self.deaths += 1;
@@ -378,7 +378,7 @@ impl Site {
         self.watch.doubt();
     }
 
-    /// The manager learns that it has lost its lead, and ends.
+    /// The manager learns that it has lost its lease, and ends.
     fn end_of_rival(&mut self) -> Verdict {
         let Some(mut rival) = self.rival.take() else { return Ok(()) };
         self.note(|| "the one that had lost its lead ends".to_owned());

@@ -1,5 +1,5 @@
-//! A namespace that is created and deleted with its content: the server empties it, while controllers would fill it
-//! again.
+//! A namespace that is created and deleted with its content. The server deletes the content while controllers would
+//! create new objects in it.
 
 use super::cluster::{self, Cluster, is_leaving, text};
 use super::deed::{Deed, workload};
@@ -36,7 +36,7 @@ impl Sweeper {
         self.steps.pop_front()
     }
 
-    /// When it continues even if nothing is written.
+    /// The time at which the sweeper continues even if nothing is written.
     pub fn next_time(&self, state: &State, now: Time) -> Option<Time> {
         let again_ms = self.again_ms.filter(|_| !state.terminating.is_empty())?;
         Some(now.plus_millis(again_ms.saturating_sub(now.millis()).max(1)))
@@ -80,7 +80,7 @@ fn deletion(space: &Value) -> Deed {
     Deed::Act(Box::new(Action::new(&cluster::resource("namespaces"), cluster::key(space), verb)))
 }
 
-/// The last deletion of the namespace.
+/// Deletes the namespace for the last time, unless it is already being deleted.
 pub fn settle(cluster: &Cluster) -> Option<Deed> {
     cluster.get("namespaces", &Key::cluster(SPACE)).filter(|space| !is_leaving(space)).map(deletion)
 }

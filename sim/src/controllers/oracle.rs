@@ -21,14 +21,15 @@ const ORPHAN: &str = "orphan";
 pub struct Watch {
     /// Whether only controllers and evictions remove pods.
     calm: bool,
-    /// Whether controllers learn the results of their actions. One that does not may create a pod twice.
+    /// Whether controllers learn the results of all their actions. A controller that misses one may create a pod twice.
     exact: bool,
-    /// Whether two managers have acted at the same time: both may have created a pod for the same try of a Job.
+    /// Whether two managers have acted at the same time. Both may then have created a pod for the same attempt of a
+    /// Job.
     doubted: bool,
     /// The maximum number of pods of each owner: the maximum of the newest spec and of earlier ones until a controller
     /// has acted on it.
     most: BTreeMap<String, i64>,
-    /// The minimum number of available pods since a controller has acted on the spec that asks for them.
+    /// For each owner, the minimum number of available pods since a controller has acted on the current spec.
     least: BTreeMap<String, i64>,
     succeeded: BTreeMap<String, BTreeSet<String>>,
     ended: BTreeMap<String, BTreeSet<String>>,
@@ -107,13 +108,14 @@ impl Watch {
         let available = pods.into_iter().filter(|pod| is_available(pod)).count() as i64;
         let least = self.least.entry(uid(owner).to_owned()).or_insert(0);
         if is_resized(cluster, owner) {
-            // Each ReplicaSet is scaled in proportion, regardless of which of its pods are available.
+            // A Deployment that was resized scales each ReplicaSet in proportion, regardless of which pods are
+            // available.
             *least = 0;
         } else if !is_observed(owner) {
             *least = (*least).min(wanted);
         } else if in_step {
-            // A pod that is ready, but that the controller does not know to be ready, does not count and may be
-            // deleted.
+            // The controller may delete a ready pod that it does not yet know to be ready, so such a pod does not
+            // count.
             *least = (*least).max(available.min(known).min(wanted));
         }
         let least = *least;
@@ -150,7 +152,8 @@ impl Watch {
         if pod["status"]["phase"] == "Succeeded" {
             self.succeeded.entry(job.to_owned()).or_default().insert(uid(pod).to_owned());
         }
-        // A pod that is being deleted counts as failed for a controller that does not know yet that it has succeeded.
+        // For a controller that does not know yet that a pod has succeeded, a pod that is being deleted counts as
+        // failed.
         if is_gone || is_leaving(pod) || pod["status"]["phase"] == "Failed" {
             self.ended.entry(job.to_owned()).or_default().insert(uid(pod).to_owned());
         }
@@ -292,7 +295,7 @@ fn is_in_step(cluster: &Cluster, set: &Value) -> bool {
     active as i64 == number(&set["spec"]["replicas"], 1)
 }
 
-/// Whether a Deployment with several ReplicaSets has another size than the one by which these were last scaled.
+/// Whether the size of a Deployment with several ReplicaSets differs from the size for which these were last scaled.
 fn is_resized(cluster: &Cluster, owner: &Value) -> bool {
     let wanted = number(&owner["spec"]["replicas"], 1).to_string();
     let sets = cluster.controlled("replicasets", uid(owner)).filter(|set| set["spec"]["replicas"] != 0);

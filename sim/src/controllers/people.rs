@@ -43,7 +43,7 @@ fn node(number: usize, tainted: bool) -> Value {
         "status": {"capacity": there, "allocatable": there}})
 }
 
-/// The deeds that users of a seed do most, as ranges of their numbers.
+/// The numbers of the deeds that the users of a seed do most often: each seed has one of these ranges.
 const THEMES: [std::ops::Range<usize>; 6] = [0..7, 7..11, 11..13, 13..17, 17..20, 20..24];
 
 /// Draws a user's request; `calm` users only change specs.
@@ -206,7 +206,7 @@ fn delete(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
     Some(Deed::Act(Box::new(Action::new(&cluster::resource(plural), cluster::key(object), verb))))
 }
 
-/// Deletes a pod without a controller, which is of no use.
+/// Deletes a pod without a controller, because nothing needs it any more.
 fn tidy(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
     let is_free = |pod: &&Value| cluster::name(pod) != SICK && cluster::controller(pod).is_none();
     Some(Deed::Act(Box::new(deletion("pods", any(dice, cluster.all("pods").filter(is_free))?))))

@@ -126,7 +126,7 @@ fn daemon_set(cluster: &Cluster, set: &Value) -> Verdict {
     let newest = image(&set["spec"]["template"]["spec"]);
     let pods: Vec<&Value> = cluster.controlled("pods", uid(set)).filter(|pod| is_active(pod)).collect();
     let placed: BTreeSet<&str> = pods.iter().map(|pod| node_of(pod)).collect();
-    // A pod that runs on a node with a new taint may stay.
+    // A pod that already runs on a node with a new taint may stay, so only missing pods are checked.
     let missing = nodes.difference(&placed).next();
     ensure(missing.is_none(), || format!("a node has no daemon: {missing:?}"))?;
     ensure(pods.len() == placed.len(), || "a node has several daemons".to_owned())?;

@@ -1,5 +1,5 @@
-//! Claims and the pods that use them: these are created and deleted while volumes are provisioned, bound, protected and
-//! deleted.
+//! Claims and the pods that use them. Users create and delete both while controllers provision, bind, protect and
+//! delete volumes.
 
 use super::cluster::{self, Cluster, has_ended, is_leaving, items, name, text, uid};
 use super::deed::Deed;

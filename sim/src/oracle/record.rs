@@ -151,7 +151,8 @@ fn obeys(twin: &Twin, record: &Record, object: &Value, before: Option<&Version>,
     }
 }
 
-/// Checks the removal of an object that the same request has just marked as deleted: it must not change in between.
+/// Checks the removal of an object that the same request has just marked as deleted: the object must not change in
+/// between.
 fn follows(record: &Record, object: &Value, before: &Version) -> Verdict {
     ensure(is_marked(record, &before.document), || "it was carried out twice".into())?;
     let mut last = before.document.clone();
@@ -165,7 +166,7 @@ fn is_marked(record: &Record, object: &Value) -> bool {
     record.resource == Sort::Pod.storage() && !meta["deletionTimestamp"].is_null()
 }
 
-/// Checks that managed fields say which manager set what.
+/// Checks that the managed fields name the right manager for each field.
 fn managed(record: &Record, object: &Value, before: Option<&Value>, order: &Order) -> Verdict {
     let subresource = order.request.target.subresource.as_deref().unwrap_or("");
     // A client without a field manager is known by its user agent, and simulated clients have none.

@@ -6,7 +6,7 @@ use crate::twin::{Twin, Version};
 use holdfast_core::state::{Index, State};
 use std::collections::BTreeMap;
 
-/// The state must be what the events up to its offset make.
+/// The state must be the result of the events up to its offset.
 pub fn check(twin: &Twin, state: &State) -> Verdict {
     let mut expected: BTreeMap<(&str, &str), &Version> =
         twin.all_at(state.offset.0).map(|(storage, key, version)| ((storage, key), version)).collect();

@@ -58,7 +58,7 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &DoorReply, window: Window)
                 ensure(version.offset == entry.offset.0, || "the answer has another version than the event".into())?;
                 return ensure(version.record.object == entry.json(), || "the answer differs from the event".into());
             }
-            // Nothing was written, so the object must have been like this already.
+            // Nothing was written, so the object must have had this content before.
             let was = |version: &&Version| version.offset == entry.offset.0;
             let versions = twin.versions_within(&order.place, window.from, window.to);
             let Some(version) = versions.into_iter().flatten().find(was) else {
@@ -78,7 +78,7 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &DoorReply, window: Window)
             });
             ensure(explained, || why)
         }
-        // The eviction of a pod that is already being deleted succeeds without an object.
+        // The eviction of a pod that is already being deleted succeeds and makes no event.
         DoorReply::Success if version.is_none() => {
             let versions = twin.versions_within(&order.place, window.from, window.to);
             let unchanged =
@@ -97,11 +97,11 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &DoorReply, window: Window)
     }
 }
 
-/// A scale must show the event, or the object as it was already.
+/// A scale must show the object of the event, or the unchanged object.
 fn check_scale(twin: &Twin, order: &Order, scale: &Document, version: Option<&Version>, window: Window) -> Verdict {
     let Act::Scale { replicas, .. } = &order.act else { return Err("answered with another document".into()) };
     let said = &scale["spec"]["replicas"];
-    // Zero replicas are omitted.
+    // A Scale omits zero replicas.
     ensure(said.as_i64().unwrap_or(0) == *replicas, || format!("{replicas} replicas were asked for, and not {said}"))?;
     let told = version_of(scale);
     let there = || {
@@ -117,8 +117,8 @@ pub fn version_of(document: &Document) -> u64 {
     version.and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
-/// Each object that a mass deletion selected must be deleted by it, already being deleted, or gone at some time after
-/// the selection.
+/// Each object that a mass deletion selected must be deleted by it, already be in deletion, or be gone at some time
+/// after the selection.
 fn check_mass(twin: &Twin, order: &Order, window: Window) -> Verdict {
     let Act::DeleteAll { pick, limit, .. } = order.act else { return Err("no mass deletion was asked for".into()) };
     if order.request.options.dry_run {
@@ -150,8 +150,8 @@ fn check_collection(twin: &Twin, order: &Order, entries: &[Arc<Entry>], window: 
     Ok(())
 }
 
-/// Checks a request against the user's rights, in the versions from the one at which the service authorized it. Returns
-/// true if that explains the answer completely.
+/// Checks a request against the user's rights at the versions since the service authorized it. Returns true if the
+/// rights explain the answer completely.
 pub fn check_rights(
     twin: &Twin,
     order: &Order,
@@ -176,7 +176,7 @@ pub fn check_rights(
     ensure(nowhere, || "a path through one namespace leads to another".into()).map(|()| true)
 }
 
-/// Checks the number of objects that a mass deletion reports.
+/// Checks the number of deleted objects in the answer to a mass deletion.
 pub fn check_count(twin: &Twin, order: &Order, count: u64, window: Window) -> Verdict {
     let Act::DeleteAll { pick, limit, .. } = order.act else { return Err("a count was not asked for".into()) };
     let matching = twin.at(order.sort.storage(), window.from).filter(|(key, version)| pick.matches(key, version));
@@ -188,7 +188,7 @@ fn law<'a>(twin: &'a Twin, order: &Order, offset: u64) -> Option<Law<'a>> {
     if order.sort.is_custom() { twin.law(offset) } else { None }
 }
 
-/// A dry run must show what would have been written.
+/// A dry run must show the object that the request would have written.
 fn check_rehearsal(twin: &Twin, order: &Order, told: &DoorReply, window: Window) -> Verdict {
     let shown = match told {
         DoorReply::Object(entry) => entry.document(),
@@ -245,7 +245,7 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
         Refusal::ApplyConflict(_) => present().any(|version| match &order.act {
             Act::Apply { fields, manager, force: false } => (window.from..=window.to).any(|offset| {
                 let document = custom::managed(law(twin, order, offset), &version.document);
-                // The core may name the conflicting fields otherwise, so only their number is checked.
+                // The core may name the conflicting fields differently, so only their number is checked.
                 (1..=refusal.causes().len()).contains(&owners::conflicts(&document, fields, manager).len())
             }),
             _ => false,
@@ -306,7 +306,8 @@ fn conflicts(order: &Order, versions: &[Option<&Version>]) -> bool {
     })
 }
 
-/// An address or port that a Service could not get: none was left, another Service had it, or its own must not change.
+/// Whether a Service could not get an address or port: none was left, another Service had it, or the Service's own must
+/// not change.
 fn is_unavailable(twin: &Twin, order: &Order, versions: &[Option<&Version>], window: Window, message: &str) -> bool {
     if message.contains("may not change once set") {
         let sent: Value = serde_json::from_slice(&order.request.body.content.bytes()).unwrap_or(Value::Null);
@@ -335,7 +336,7 @@ fn adds_finalizer(order: &Order, version: &Version) -> bool {
     before.deleting && after.finalizers.iter().any(|finalizer| !before.finalizers.contains(finalizer))
 }
 
-/// A definition must keep the versions in which objects are stored.
+/// Whether the request drops a version in which objects are stored; a definition must keep these versions.
 fn drops_stored(order: &Order, version: &Version) -> bool {
     let wanted = match &order.act {
         Act::Replace { wanted, .. } => wanted.defines.clone(),
@@ -346,7 +347,7 @@ fn drops_stored(order: &Order, version: &Version) -> bool {
     order.sort == Sort::CustomResourceDefinition && variant.is_some_and(|variant| !variant.keeps(&version.document))
 }
 
-/// A JSON patch whose test fails, or which removes a missing field.
+/// Whether the request is a JSON patch whose test fails or that removes a missing field.
 fn breaks_patch(order: &Order, version: &Version) -> bool {
     let Act::Change { edit, format: PatchFormat::Json, test, .. } = &order.act else { return false };
     let before = version.shape();

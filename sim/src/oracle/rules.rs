@@ -44,8 +44,8 @@ pub fn check_gone(twin: &Twin, namespace: &str) -> Verdict {
     }
 }
 
-/// When the janitor has nothing more to do, an object that is being deleted exists only if something of others keeps
-/// it, such as a finalizer.
+/// When the janitor has no more steps, an object that is being deleted exists only if a finalizer or another object
+/// keeps it.
 pub fn check_rest(twin: &Twin) -> Verdict {
     let pods = Sort::Pod.storage();
     for (name, namespace) in twin.present(Sort::Namespace.storage()) {

@@ -1,9 +1,9 @@
 //! Simulates the scheduler: a trial cluster, pods and nodes that are created and deleted, and one scheduler that may
 //! crash between any two steps, or two schedulers at once.
 //!
-//! News of changes reaches a scheduler late. Its orders are carried out in any order, and some are refused. Requests of
-//! a crashed scheduler may still be carried out before the next scheduler reads the cluster. When everything is at
-//! rest, every pod for which there is room must be on a node.
+//! News of changes reaches a scheduler late. Its requests are carried out in any order, and some are refused. Requests
+//! of a crashed scheduler may still be carried out before the next scheduler reads the cluster. At rest, every pod for
+//! which there is room must be bound to a node.
 
 mod oracle;
 
@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 const NODES: usize = 5;
 const PODS: usize = 24;
-/// The time that passes at rest between two looks: all back-offs have ended then, but no pod has waited so long that it
-/// is tried again without an event.
+/// The pauses between two attempts at rest. After each pause all back-offs have ended, but no pod has waited so long
+/// that the scheduler tries it again without an event.
 const PAUSES_MILLIS: [i64; 16] =
     [1500, 1500, 1500, 2500, 2500, 4500, 4500, 8500, 8500, 10_500, 10_500, 10_500, 10_500, 10_500, 10_500, 10_500];
 
@@ -73,7 +73,7 @@ pub fn simulate(plan: &Plan) -> Report {
     Report { trace: trace.unwrap_or_default(), commands, events, crashes: deaths, failure, ..Report::default() }
 }
 
-/// A scheduler, the news that it has not received, and its orders.
+/// A scheduler, the news that it has not received, and its requests.
 struct Hand {
     scheduler: Scheduler,
     hears: VecDeque<(Kind, Key, Option<Value>)>,
@@ -85,10 +85,10 @@ struct Site {
     dice: Dice,
     trial: Trial,
     hands: Vec<Hand>,
-    /// Whether two schedulers handle the same pods: then they may use the same room twice, but must never bind a pod
-    /// twice.
+    /// Whether two schedulers handle the same pods. Two schedulers may use the same room twice, but must never bind a
+    /// pod twice.
     rivals: bool,
-    /// The version of each object that was last announced.
+    /// The version of each object whose change was queued last.
     told: BTreeMap<(usize, Key), String>,
     /// The node to which each pod was bound, by UID.
     bound: BTreeMap<String, String>,
@@ -211,7 +211,7 @@ impl Site {
         let at = self.dice.below(self.hands[hand].requests.len());
         let request = self.hands[hand].requests.swap_remove(at);
         let fails = may_fail && self.dice.chance(6);
-        // With two schedulers, an order may be reported as failed although it was carried out.
+        // With two schedulers, a request may be reported as failed although it was carried out.
         let happens = !fails || (self.rivals && self.dice.chance(50));
         let outcome = match happens {
             true => self.act(&request),
@@ -311,7 +311,7 @@ impl Site {
         if !self.trial.get("nodes", &name).is_null() {
             return;
         }
-        // A node created again has room for the pods that are still bound to it.
+        // A node that is created again needs its former room, because pods may still be bound to it.
         let cpu = ["1", "2", "4"][number % 3];
         let taints = if self.dice.chance(15) { json!([{"key": "t", "effect": "NoSchedule"}]) } else { json!([]) };
         self.note(|| format!("{name} comes with {cpu} processors"));

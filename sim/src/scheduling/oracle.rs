@@ -61,7 +61,7 @@ fn fits(node: &Value, pods: &[&Value]) -> Verdict {
     ensure(pods.len() <= most, || format!("{} pods lie on {}", pods.len(), name(node)))
 }
 
-/// At rest: every pod that fits somewhere is bound, and the scheduler remembers nothing of finished work.
+/// At rest, every pod that fits somewhere is bound, and the scheduler keeps no state of finished work.
 pub fn at_rest(trial: &Trial, scheduler: &Scheduler, rivals: bool) -> Verdict {
     let pending = scheduler.pending_pods();
     ensure(scheduler.pending_requests() == 0, || format!("{} requests have no outcome", scheduler.pending_requests()))?;
@@ -79,7 +79,7 @@ pub fn at_rest(trial: &Trial, scheduler: &Scheduler, rivals: bool) -> Verdict {
         let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
         let scheduled = conditions.find(|condition| condition["type"] == "PodScheduled");
         let says = scheduled.map_or("nothing", |condition| text(&condition["status"]));
-        // With two schedulers, one may report that there is no room just after the other has bound the pod.
+        // With two schedulers, one may report that no node has room just after the other has bound the pod.
         ensure(says == "True" || rivals, || format!("{} is bound, and its condition says {says}", name(pod)))?;
     }
     let profile = &scheduler.configuration().profiles[0];

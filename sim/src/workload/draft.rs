@@ -193,7 +193,7 @@ fn replace(dice: &mut Dice, sort: Sort, mut document: Value) -> Draft {
     Draft::new(act, Verb::Update, document, Format::Json)
 }
 
-/// A PUT to a name that the client believes to be free.
+/// A PUT to a name for which the client knows no object.
 fn put_new(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, id: &str) -> Draft {
     let mut document = fresh_document(sort, namespace, name, dice.pick(&VALUES), id);
     let version = dice.chance(10).then(|| 1 + dice.below(50) as u64);
@@ -206,7 +206,7 @@ fn put_new(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, id:
 
 fn change(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Draft {
     let format = dice.pick(&[PatchFormat::Merge, PatchFormat::Strategic, PatchFormat::Json]);
-    // Custom kinds have no strategic merge patch; it is tried now and then all the same.
+    // Custom kinds have no strategic merge patch; a few requests send one nevertheless.
     let format = if sort.is_custom() && !dice.chance(5) && format == PatchFormat::Strategic {
         PatchFormat::Merge
     } else {
@@ -248,7 +248,7 @@ fn change(dice: &mut Dice, sort: Sort, seen: Option<&Value>) -> Draft {
     Draft::new(Act::Change { edit, format, version, test }, Verb::Patch, patch, wire)
 }
 
-/// Server-side apply of everything that a manager wants.
+/// Server-side apply of all fields of a manager.
 fn apply_some(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, seen: Option<&Value>) -> Draft {
     let mut body = bare_document(sort, namespace, name);
     let mut fields = BTreeMap::new();
@@ -263,7 +263,7 @@ fn apply_some(dice: &mut Dice, sort: Sort, namespace: Option<&str>, name: &str, 
         if !fits || dice.chance(60) {
             continue;
         }
-        // Often the present value, so that fields become shared.
+        // The value is often the present one, so that several managers own the field.
         let there = seen.map(|seen| field.of(seen).clone()).filter(|value| !value.is_null());
         let value = match (there, field) {
             (Some(there), _) if dice.chance(50) => there,

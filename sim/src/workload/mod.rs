@@ -28,13 +28,13 @@ const MANAGERS: [&str; 3] = ["kubectl", "helm", "operator"];
 #[derive(Debug, Clone)]
 pub struct Order {
     pub sort: Sort,
-    /// For kinds that clients do not use, and that only the janitor deletes, shapes are not checked.
+    /// The storage path and key of the object. The key is empty in a mass deletion, and if the server chooses the name.
     pub place: StoredAt,
     pub act: Act,
     pub request: Request,
     /// The version of the cluster that the client had read.
     pub seen: u64,
-    /// A namespace in the path in which the object is not.
+    /// A namespace in the path that does not contain the object.
     pub through: Option<&'static str>,
 }
 
@@ -83,7 +83,7 @@ const WEIGHTS: [(usize, Sort); 9] = [
 /// Draws a request of a client that has read `seen`; the twin has its documents.
 pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
     let drawn = dice.weighted(&WEIGHTS);
-    // A kind that is not defined cannot be requested, but it can be defined.
+    // A client cannot request a kind that is not defined; it creates the definition instead.
     let (sort, (kind, version)) = match kind_of(seen, drawn) {
         Some(found) => (drawn, found),
         None => {
@@ -91,7 +91,8 @@ pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
             (sort, kind_of(seen, sort).unwrap_or_else(|| panic!("definitions are built in")))
         }
     };
-    // More often for custom kinds, whose definition may change before the deletion is carried out.
+    // Mass deletions are more frequent for custom kinds, whose definition may change before the deletion is carried
+    // out.
     if sort.is_namespaced() && dice.chance(if sort.is_custom() { 6 } else { 2 }) {
         return mass_deletion(dice, seen, sort, id);
     }

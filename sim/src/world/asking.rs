@@ -1,4 +1,4 @@
-//! Clients ask, the writer commits, answers are checked, and durable events are learned.
+//! Clients call the service, the writer commits, oracles check the answers and learn the durable events.
 
 use super::World;
 use crate::act::Act;
@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    /// The answers that were ready when the server crashed: these count, and the other requests get none.
+    /// The answers that were ready when the server crashed. These answers count; the other requests get none.
     pub fn last_answers(&mut self) -> Vec<(Pending, Outcome)> {
         let mut answered = Vec::new();
         for mut pending in std::mem::take(&mut self.pending) {
@@ -214,7 +214,7 @@ impl World {
             .map_err(|why| format!("{why}\n  asked by {}", self.orders[id].describe()))
     }
 
-    /// Checks what the service itself answers; returns true if that explains the answer completely.
+    /// Checks the answers that the service itself gives. Returns true if that explains the answer completely.
     fn judge_at_door(&self, pending: &Pending, outcome: &Outcome, to: u64) -> Result<bool, String> {
         let refusal = match outcome {
             Outcome::Refusal(refusal) => Some(refusal),
@@ -252,7 +252,8 @@ impl World {
                         let version = oracle::version_of(scale);
                         self.history.wrote(place, pending.began, (version, None), insisted)?;
                     }
-                    // A decision on an old snapshot may show that snapshot's version.
+                    // A decision on an old snapshot may show the version of that snapshot, so such an answer is not
+                    // recorded as a read.
                     (DoorReply::Object(entry), None)
                         if !order.request.options.dry_run && pending.way != Way::Behind =>
                     {
@@ -296,7 +297,7 @@ impl World {
         self.disk.append_as_other(&records);
         saw(Mark::OthersAppended);
         self.learn()?;
-        // Mostly the writer reads the tail soon, and not only before its next batch.
+        // Usually the writer reads the tail soon, and not only before its next batch.
         if self.dice.chance(60) { self.commit(0) } else { Ok(()) }
     }
 
@@ -310,8 +311,8 @@ impl World {
         if self.disk.is_full() {
             self.last_full = self.step;
         }
-        // A waiter was woken because another one gave up its turn, not because of an event. Others may have appended by
-        // then, so an early wake-up before the commit does not count.
+        // A waiter may have been woken because another request gave up its turn, and not because of an event. Other
+        // servers may have appended by then, so an early wake-up before the commit does not count.
         self.fuse.early();
         let writer = &mut self.server.writer;
         match catch_unwind(AssertUnwindSafe(|| writer.commit(&mut batch))) {

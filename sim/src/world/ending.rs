@@ -115,7 +115,7 @@ impl World {
         Ok(())
     }
 
-    /// Everything that was durable before must still be there, unless it was forgotten.
+    /// Every event that was durable before the crash must still exist, unless the log has forgotten it.
     fn check_outlived(&mut self) -> Verdict {
         for offset in self.outlived + 1..=self.twin.last() {
             let found = self.disk.read(Offset(offset)).map_err(|fault| fault.to_string())?;
@@ -161,7 +161,7 @@ impl World {
         let (offset, last) = (published.offset.0, self.twin.last());
         ensure(offset == last, || format!("{offset} is published, and the log ends at {last}"))?;
         for follower in &mut self.followers {
-            // A watch may end because of an event that it reads; then it is opened again.
+            // A watch may end because of an event that it reads; then the watcher opens it again.
             for _ in 0..4 {
                 if follower.is_cut() {
                     follower.resume(sight!(self))?;

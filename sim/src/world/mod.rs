@@ -93,7 +93,7 @@ struct World {
     told: u64,
     /// Every event up to this one is known to have survived a crash.
     outlived: u64,
-    /// Requests that were finally refused: they must not have any effect.
+    /// Requests that were refused for good: they must not have any effect.
     refused: BTreeSet<String>,
     /// The current step, and how many names were generated in it.
     step: usize,
@@ -108,7 +108,7 @@ struct World {
 
 type Listing = Pin<Box<dyn Future<Output = Result<Reply, Refusal>>>>;
 
-/// A reader that wants a state not older than some version.
+/// A reader that waits for a state not older than some version.
 struct Waiting {
     wanted: u64,
     future: Listing,
@@ -119,7 +119,7 @@ enum Step {
     Ask,
     /// A decision on an older snapshot reaches the writer.
     AskBehind,
-    /// A namespace moves on from one owner to the next.
+    /// A namespace changes its owner.
     HandOver,
     Poll,
     Commit,
@@ -198,7 +198,7 @@ impl World {
         }
     }
 
-    /// The whole simulation: a start, many steps, and coming to rest.
+    /// The whole simulation: the start, the steps, and the end, at which everything comes to rest.
     fn live(&mut self) -> Verdict {
         self.enter(0);
         self.fuse.watch(&self.server.engine);
@@ -247,7 +247,7 @@ impl World {
         self.drain()
     }
 
-    /// From here on all randomness comes from the step's own seed.
+    /// Begins a step: all further randomness comes from the seed of this step.
     fn enter(&mut self, step: usize) {
         let seed = step_seed(self.plan.seed, step as u64);
         self.dice = Dice::new(seed);
@@ -310,7 +310,7 @@ impl World {
     /// The janitor carries out a few steps of its current plans.
     fn tidy(&mut self) -> usize {
         let seen = self.some_snapshot();
-        // Planned as by a janitor that has just started, because most of its steps are not carried out here.
+        // A fresh janitor makes the plan, because most steps of the earlier plans were not carried out here.
         let stamp = self.clock.stamp();
         let mut steps = Emptying::default().plan(&seen, stamp).steps;
         steps.extend(Clearing::default().plan(&seen, stamp).steps);
@@ -325,7 +325,7 @@ impl World {
         count
     }
 
-    /// Forgets versions that were replaced by some moment.
+    /// Lets the log forget the versions that were replaced before some moment.
     fn forget(&mut self) -> Verdict {
         let last = self.twin.last();
         let through = last.saturating_sub(self.dice.below(60) as u64).max(self.twin.forgotten);
@@ -362,7 +362,8 @@ impl World {
         ensure(size.bytes > most, || format!("{} bytes are not too many, and {oldest} is let go", size.bytes))
     }
 
-    /// A reader asks for a state not older than a version that may not exist yet, or checks whether it does by now.
+    /// A reader requests a state not older than a version that may not exist yet, or checks whether that version exists
+    /// now.
     fn wait_for_version(&mut self) -> Verdict {
         if self.waiting.len() < 2 {
             self.commands += 1;

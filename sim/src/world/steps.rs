@@ -56,12 +56,13 @@ impl World {
         let id = self.id("c");
         let order = workload::order(&mut self.dice, &seen, &self.twin, id);
         let mass = matches!(order.act, Act::DeleteAll { .. });
-        // The kind may be redefined between authorization and decision; here that happens only past the service.
+        // The kind may be redefined between authorization and decision. Here such a race occurs only in requests that
+        // go past the service.
         if mass && self.dice.chance(60) {
             return self.ask_behind(order.of_admin(), seen);
         }
         self.ask(order, &seen);
-        // Mostly it is decided at once; otherwise other decisions come first.
+        // Usually the request is decided at once; otherwise other decisions come first.
         if self.dice.chance(80) || mass { self.poll(self.pending.len() - 1) } else { Ok(()) }
     }
 

@@ -1,5 +1,5 @@
-//! Retries values that could not be read: at the start, after a change of the keys, and while a KMS plug-in does not
-//! answer.
+//! Retries values that could not be read: at the start, after a change of the encryption keys, and while a KMS plug-in
+//! does not answer.
 
 use super::{Follower, PAGE};
 use crate::client::{self, Operation, Range};
@@ -62,8 +62,8 @@ impl Follower {
         shared.local.keep_source(&self.source)
     }
 
-    /// Retries unreadable values: all of them once after the keys changed, and in each round those whose KMS plug-in
-    /// did not answer.
+    /// Retries unreadable values. After a change of the keys all values are retried once. In each round the values
+    /// whose KMS plug-in did not answer are retried.
     pub(super) fn retry_unread(&mut self) {
         let shared = self.shared.clone();
         if shared.unread.is_empty() || self.retry.at > Instant::now() {
@@ -80,11 +80,11 @@ impl Follower {
             if is_silent && again.may_pass {
                 continue;
             }
-            // If etcd does not answer, the next round begins here again.
+            // If etcd does not answer, the next round begins with this object.
             let Ok(answer) = shared.etcd.range(&Range::of(client::Keys::one(again.place))) else { return };
             let found = answer.found.first().filter(|found| Offset(found.mod_revision) == again.version);
             let Some((found, placed)) = found.and_then(|found| Some((found, shared.placed(&found.key)?))) else {
-                // The event of this object comes by the watch.
+                // The watch will deliver the newer event of this object.
                 continue;
             };
             match shared.read(&placed, found) {
@@ -92,7 +92,7 @@ impl Follower {
                 Ok(_) => shared.unread.forget(&placed.resource, &placed.key),
                 Err((_, may_pass)) => {
                     is_silent |= may_pass;
-                    // The object may be unreadable for another reason now.
+                    // The reason why the object is unreadable may have changed.
                     shared.put(found, 0, None, Seen::Later(now_ms()));
                 }
             }
@@ -103,8 +103,8 @@ impl Follower {
         self.retry.after = last.unwrap_or_default();
     }
 
-    /// Writes a value again unchanged. The value can be read now, and needs a version that is new to all watches that
-    /// skipped it.
+    /// Writes a value again unchanged. The value can now be read. All watches have skipped the value, so it needs a
+    /// version that is new to them.
     fn touch(&self, found: &client::KeyValue) {
         let client::KeyValue { key, value, lease, mod_revision, .. } = found.clone();
         let txn = plain(mod_revision, Operation::Put { key, value, lease });

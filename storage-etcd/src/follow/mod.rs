@@ -1,4 +1,4 @@
-//! Copies etcd's events to the local log, in order and each exactly once.
+//! Copies etcd's events to the local log, in order and each event exactly once.
 
 mod again;
 
@@ -20,19 +20,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How many keys are read at a time.
+/// The number of keys that are read at a time.
 const PAGE: u64 = 500;
-/// How long to wait for events before checking whether a caller waits for them.
+/// The time of one wait for events, after which the follower checks whether a caller waits for them.
 const PERIOD: Duration = Duration::from_millis(50);
-/// This wait while a caller does wait for events.
+/// The time of one wait for events while a caller does wait for them.
 const WANTED_PERIOD: Duration = Duration::from_millis(2);
 /// The pause after a fault.
 const RETRY: Duration = Duration::from_millis(200);
-/// After this many signs in a row the server concludes that etcd was restored from a backup. A single sign proves
+/// After this many consecutive signs the server concludes that etcd was restored from a backup. A single sign proves
 /// nothing: some releases give one stale answer after a pause of their process.
 const SIGNS_MAX: u32 = 3;
-/// How long a watch may deliver nothing while etcd has events. Then the watch is opened again, at the member that
-/// answers requests now. The keepalive alone would notice a silently cut connection only after 40 seconds.
+/// The maximum time for which a watch may deliver nothing while etcd has events. Then the watch is opened again, at the
+/// member that answers requests now. The keepalive alone would notice a silently cut connection only after 40 seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// After this many revisions without events the progress is saved, so that a restart does not request those revisions
 /// again.
@@ -49,9 +49,9 @@ pub struct Follower {
     seen: u64,
     /// Events that have no offset yet, each with its revision.
     waiting: VecDeque<(u64, Record)>,
-    /// The revisions of the writes that take over a restored etcd; `None` at all other times.
+    /// The revisions of the writes that took over a restored etcd. `None` except during a take-over.
     restored: Option<HashSet<u64>>,
-    /// How many checks in a row found a sign that this is not the etcd whose events the local log has.
+    /// The number of consecutive checks that found a sign that this is not the etcd whose events the local log has.
     signs: AtomicU32,
     retry: Retry,
 }
@@ -91,7 +91,7 @@ impl Follower {
                     told = Some(why);
                     self.watch = None;
                     if matches!(fault, Fault::Full { .. } | Fault::Io { .. }) {
-                        // The local disk failed. The events that are not stored are requested again.
+                        // The local disk failed. Events that are not stored will be requested again.
                         let _ = self.shared.local.recover();
                     }
                     std::thread::sleep(RETRY);
@@ -124,10 +124,10 @@ impl Follower {
         if self.source.has_unread { self.find_unread() } else { Ok(()) }
     }
 
-    /// Notes the kinds that the log has after the next [`fill`](Self::fill).
+    /// Records the kinds that the log will have after the next [`fill`](Self::fill).
     fn have_kinds(&mut self, kinds: String) {
         if self.source.kinds != kinds {
-            // A marker until the fill, when the revision is known.
+            // A marker until the fill knows the revision.
             self.source.same_kinds_after = u64::MAX;
         }
         self.source.kinds = kinds;
@@ -202,8 +202,8 @@ impl Follower {
                 Err(self.cut(client::Fault::Unreachable("the watch receives nothing".into())))
             }
             Ok(None) if is_wanted && shared.tells_progress => watch.ask_progress().map_err(|other| self.cut(other)),
-            // etcd's progress notifications cannot be trusted, so an event is written: when it arrives, all earlier
-            // events have arrived.
+            // etcd's progress notifications cannot be trusted, so the server writes an event: when this event arrives,
+            // all earlier events have arrived.
             Ok(None) if is_wanted => {
                 self.ask_numbers(1);
                 Ok(())
@@ -217,7 +217,7 @@ impl Follower {
         }
     }
 
-    /// Drops the watch: after a fault it has no more events.
+    /// Drops the watch, because it has no more events after a fault.
     fn cut(&mut self, why: client::Fault) -> Fault {
         self.watch = None;
         fault(why)
@@ -239,7 +239,7 @@ impl Follower {
             }
         }
         if let Err(fault) = self.shared.unread.check().and_then(|()| self.keep(&records)) {
-            // The events are received again.
+            // The watch will deliver these events again.
             self.waiting = waited;
             return Err(fault);
         }
@@ -276,9 +276,9 @@ impl Follower {
         self.shared.local.keep_source(&self.source)
     }
 
-    /// Gives each event an offset of its own. If several events have one revision, as when a lease expires, the first
-    /// gets the revision as its offset. The others wait for the revisions of tick writes, which exist for this purpose
-    /// and have no event in the log.
+    /// Gives each event an offset of its own. Several events have one revision when a lease expires, for example. Then
+    /// the first event gets the revision as its offset. The other events wait for the revisions of tick writes, which
+    /// exist for this purpose and have no event in the log.
     fn number(&mut self, events: &[Event], records: &mut Vec<Record>) {
         let revision = events[0].now.mod_revision;
         let tick = self.shared.places.tick(&self.shared.server);
@@ -349,7 +349,7 @@ impl Follower {
         }
     }
 
-    /// Handles a report of the watch that there are no further events up to this revision.
+    /// Handles the report of the watch that there are no events up to this revision.
     fn quiet(&mut self, revision: u64) -> Result<(), Fault> {
         if !self.shared.tells_progress {
             return Ok(());
@@ -399,7 +399,8 @@ impl Follower {
         if placed.is_stray {
             return None;
         }
-        // A deleted object is stored with the version of its deletion, as Kubernetes' watch events show it.
+        // A deleted object is stored with the version of its deletion, because Kubernetes' watch events show this
+        // version.
         let told = before.and_then(|before| {
             let last = client::KeyValue { mod_revision: now.mod_revision, ..before.clone() };
             Some((shared.read(&placed, &last).ok()?.0, before.mod_revision))
@@ -426,9 +427,9 @@ impl Follower {
         })
     }
 
-    /// Reads all objects at one revision, and copies those that the local log lacks: at first all objects; later those
-    /// that changed in the events that etcd has compacted. The log then begins at this revision, because the events
-    /// between are unknown.
+    /// Reads all objects at one revision, and copies the objects that the local log lacks. In a new log these are all
+    /// objects; later they are the objects whose events etcd has compacted. The log then begins at this revision,
+    /// because the events between its last event and this revision are unknown.
     fn fill(&mut self, is_unread: bool) -> Result<(), Fault> {
         let shared = self.shared.clone();
         let local = &shared.local;
@@ -488,8 +489,8 @@ impl Follower {
             let last = local.read(Offset(offset))?.filter(|last| last.resource == resource && last.key == key);
             let Some(last) = last else { continue };
             let gone = |at| Record { actor: actor.clone(), ..gone(&shared, &last, at) };
-            // Some of these revisions were those of the deletions in etcd. A revision that the local log has used for
-            // another event is skipped.
+            // The deletions in etcd had some of these revisions. A revision that the local log has used for another
+            // event is skipped.
             let at = free.find_map(|at| match local.read(Offset(at)) {
                 Ok(None) => Some(Ok(at)),
                 Ok(Some(_)) => None,
@@ -520,13 +521,14 @@ impl Follower {
     }
 }
 
-/// The revisions between two without a record, in descending order. The unknown deletions happened at some of them.
+/// The revisions between two revisions that have no record, in descending order. The unknown deletions happened at some
+/// of them.
 fn free_between(after: u64, through: u64, records: &[Record]) -> impl Iterator<Item = u64> + use<> {
     let taken: HashSet<u64> = records.iter().map(|record| record.offset).collect();
     (after + 1..=through).rev().filter(move |number| !taken.contains(number))
 }
 
-/// The deletion of an object, made from its last event. `last` holds the value as it is on disk, perhaps encrypted.
+/// The deletion of an object, made from its last event. `last` has the value as it is on disk, perhaps encrypted.
 fn gone(shared: &Shared, last: &Record, at: Offset) -> Record {
     let Record { resource, key, .. } = last;
     let object = shared.log.read(last.offset()).ok().flatten();

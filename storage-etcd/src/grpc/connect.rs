@@ -15,7 +15,7 @@ use tonic::transport::{Channel, Endpoint};
 const DIAL_MAX: Duration = Duration::from_secs(20);
 const KEEP_ALIVE_PERIOD: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_MAX: Duration = Duration::from_secs(10);
-/// How many bytes a member may send before they are read.
+/// The maximum number of bytes that a member may send before they are read.
 const WINDOW_BYTES: u32 = 8 << 20;
 
 /// The address of a member, as in `--etcd-servers`.
@@ -68,8 +68,8 @@ pub fn channel(address: &Address, tls: Option<Arc<rustls::ClientConfig>>) -> Cha
             }
         }
     });
-    // The connector does TLS. tonic refuses an endpoint of `https` without its own TLS, so the endpoint is `http`, and
-    // `origin` makes requests say `https`.
+    // The connector does TLS. tonic refuses an endpoint of `https` without its own TLS, so the endpoint has the scheme
+    // `http`, and `origin` gives requests the scheme `https`.
     let mut parts = address.0.clone().into_parts();
     parts.scheme = Some(http::uri::Scheme::HTTP);
     let plain = http::Uri::from_parts(parts).unwrap_or_else(|_| address.0.clone());

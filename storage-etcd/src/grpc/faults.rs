@@ -4,7 +4,7 @@ use crate::client::Fault;
 use std::error::Error;
 use tonic::{Code, Status};
 
-/// Errors after which the write is not in the raft log, and will never be.
+/// Errors that prove that the write is not in the raft log and will never be.
 const NOT_PROPOSED: [&str; 6] = [
     "etcdserver: no leader",
     "etcdserver: leader changed",

@@ -1,6 +1,6 @@
 //! An etcd cluster over gRPC.
 //!
-//! Calls go to one member until it fails, then to the next. Watches have a connection of their own, so that a large
+//! Calls go to one member until it fails, then to the next one. Each watch has a separate connection, so that a large
 //! read does not delay events.
 
 mod connect;
@@ -25,13 +25,14 @@ use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic_prost::ProstCodec;
 
-/// The time limit of a call. etcd itself gives up after seven seconds and some election timeouts.
+/// The time limit of a call. etcd itself stops after seven seconds and some election timeouts.
 const CALL_MAX: Duration = Duration::from_secs(10);
-/// The time limit of a small call. After it another member is tried, because the first may be cut off, or its write may
-/// have been lost with a leader. It is short because a server's state does not advance while its writes have no answer.
+/// The time limit of a small call. After it another member is tried, because the first member may be cut off, or its
+/// write may have been lost with a leader. The limit is short because a server's state does not advance while its
+/// writes have no answer.
 const SMALL_CALL_MAX: Duration = Duration::from_secs(2);
-/// The limit on an answer, as in kube-apiserver. An answer contains as many keys as requested, and their values may be
-/// large.
+/// The maximum size of an answer, as in kube-apiserver. An answer contains as many keys as requested, and their values
+/// may be large.
 const ANSWER_BYTES_MAX: usize = i32::MAX as usize;
 
 const RANGE: &str = "/etcdserverpb.KV/Range";
@@ -61,9 +62,10 @@ struct Patience {
 }
 
 const FULL: Patience = Patience { each: CALL_MAX, last: CALL_MAX };
-/// Time limits for reads of one key. The last member gets longer, because a slow answer is better than none.
+/// Time limits for reads of one key. The last member has more time, because a slow answer is better than none.
 const SMALL_READ: Patience = Patience { each: SMALL_CALL_MAX, last: CALL_MAX };
-/// Time limits for transactions with a comparison. After a missing answer, a read shows whether one was applied.
+/// Time limits for transactions with a comparison. If an answer is missing, a read shows whether a transaction was
+/// applied.
 const SMALL_WRITE: Patience = Patience { each: SMALL_CALL_MAX, last: SMALL_CALL_MAX };
 
 struct Member {
@@ -88,14 +90,14 @@ impl Cluster {
         Ok(Cluster { runtime: Some(runtime), members: Arc::new(members) })
     }
 
-    /// Blocks the calling thread until the work is done. Works on a thread of another runtime as well.
+    /// Blocks the calling thread until the work is done. The calling thread may belong to another runtime.
     fn wait<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Fault>> + Send + 'static,
     ) -> Result<T, Fault> {
         let (answer, answered) = std::sync::mpsc::sync_channel(1);
         let work = async move {
-            // The caller may have gone.
+            // The caller may have stopped waiting.
             let _ = answer.send(work.await);
         };
         self.runtime().spawn(work);
@@ -113,7 +115,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // This does not block, so it works within an async runtime as well.
+            // This call does not block, so it works within an async runtime as well.
             runtime.shutdown_background();
         }
     }
@@ -146,17 +148,17 @@ impl Members {
         }
     }
 
-    /// Later calls try another member before this one.
+    /// Makes later calls try another member before this one.
     fn leave(&self, member: &Member) {
         let at = self.asked.load(Ordering::Relaxed);
         if std::ptr::eq(&raw const self.members[at % self.members.len()], member) {
             let next = (at + 1) % self.members.len();
-            // Another call may already have moved on to the next member.
+            // Another call may already have switched to the next member.
             let _ = self.asked.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// Tries members until one answers. Once a member may have carried out the request, no other is tried.
+    /// Tries members until one answers. If a member may have carried out the request, no other member is tried.
     async fn call<Q, A>(
         &self,
         path: &'static str,

@@ -1,5 +1,5 @@
-//! A watch on a gRPC stream of its own. A task reads the stream all the time: some releases of etcd lose events of a
-//! watch that is not read.
+//! A watch on a separate gRPC stream. A task reads the stream all the time, because some releases of etcd lose events
+//! of a watch that is not read.
 
 use super::faults::fault_of_read;
 use super::{ANSWER_BYTES_MAX, header, key_value, unsigned};
@@ -18,13 +18,13 @@ const WATCH: &str = "/etcdserverpb.Watch/Watch";
 /// The maximum number of answers that wait in the channel.
 const AHEAD: usize = 64;
 const ASKED_MAX: usize = 4;
-/// How many events are read at a time, unless etcd sends more in one answer.
+/// The number of events that are read at a time, unless etcd sends more in one answer.
 const EVENTS_MAX: usize = 512;
 
 pub struct Stream {
     asking: Sender<wire::WatchRequest>,
     answers: crossbeam::channel::Receiver<Result<Watched, Fault>>,
-    /// The answer that followed the events that were last returned.
+    /// The answer after the events that were returned last.
     held: Option<Result<Watched, Fault>>,
 }
 
@@ -64,7 +64,7 @@ pub async fn open(channel_: &Channel, asked: wire::WatchCreateRequest) -> Result
             let is_last = next.is_err();
             let is_read = match answer.try_send(next) {
                 Ok(()) => true,
-                // The reader is slower than etcd: further answers wait in the connection.
+                // The reader is slower than etcd, so further answers wait in the connection.
                 Err(TrySendError::Full(next)) => tokio::task::block_in_place(|| answer.send(next)).is_ok(),
                 Err(TrySendError::Disconnected(_)) => false,
             };
@@ -91,15 +91,15 @@ impl Watch for Stream {
 
     fn ask_progress(&mut self) -> Result<(), Fault> {
         let progress = wire::WatchUnion::Progress(wire::WatchProgressRequest {});
-        // If the channel is full, requests for progress are already under way, so an answer will come.
+        // If the channel is full, requests for progress have already been sent, so an answer will come.
         let _ = self.asking.try_send(wire::WatchRequest { request_union: Some(progress) });
         Ok(())
     }
 }
 
 impl Stream {
-    /// Appends the events that have arrived already. etcd sends each transaction's events in an answer of their own,
-    /// and it is cheaper to store many at a time.
+    /// Appends the events that have already arrived. etcd sends the events of each transaction in a separate answer,
+    /// and storing many events at a time is cheaper.
     fn with_more(&mut self, mut watched: Watched) -> Watched {
         while !watched.events.is_empty() && watched.events.len() < EVENTS_MAX {
             match self.answers.try_recv() {

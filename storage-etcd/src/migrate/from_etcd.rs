@@ -11,13 +11,13 @@ use holdfast_encryption::Keyring;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Keys of the first page.
+/// The number of keys in the first page.
 const PAGE: u64 = 100;
 /// The maximum number of keys in a page.
 const PAGE_MAX: u64 = 2000;
-/// Each later page gets as many keys as fit into about this many bytes, judged by the page before.
+/// Each later page has as many keys as fit into about this many bytes, judged by the page before.
 const PAGE_BYTES: u64 = 4 << 20;
-/// How many keys are read at a time without their values.
+/// The number of keys that are read at a time without their values.
 const KEYS_PAGE: u64 = 5000;
 
 /// The objects below a prefix of an etcd, as a source.
@@ -84,7 +84,7 @@ impl FromEtcd {
         })
     }
 
-    /// Decrypts the value, if there are keys.
+    /// Decrypts the value, if there are encryption keys.
     fn opened(&self, found: KeyValue, key: &str, resource: &str) -> Result<KeyValue, Unmovable> {
         let Some(keyring) = &self.keyring else { return Ok(found) };
         let plain = match keyring.open_value(resource, key, &found.value) {
@@ -98,7 +98,7 @@ impl FromEtcd {
         })
     }
 
-    /// The number of keys at a revision (zero: the newest), without those that may expire.
+    /// The number of keys at a revision (zero: the newest) without keys that may expire.
     fn lasting(&self, revision: u64) -> Result<u64, Stopped> {
         let count = |keys: Keys| {
             let asked = Range::of(keys).at(revision).only(What::Count);
@@ -133,7 +133,7 @@ fn first_part(below: &str) -> String {
     below.split('/').next().unwrap_or_default().to_owned()
 }
 
-/// The first key behind another.
+/// The first key after another key.
 fn behind(key: &[u8]) -> bytes::Bytes {
     [key, &[0]].concat().into()
 }

@@ -1,8 +1,8 @@
 //! Moves the objects of a cluster between data folders and etcd.
 //!
-//! Start at [`run`]. A [`Source`] is read as of one version, in an order that does not change. One thread reads and
-//! converts, the other writes batches of objects. Each batch writes a [`Note`] of the progress into the target. An
-//! interrupted migration goes on from the note. A target that has no note and is not empty is refused.
+//! Start at [`run`]. A [`Source`] is read at one version, in an order that does not change. One thread reads and
+//! converts, and another thread writes batches of objects. Each batch writes a [`Note`] of the progress into the
+//! target. An interrupted migration continues from the note. A target that has no note and is not empty is refused.
 
 mod from_etcd;
 mod from_folder;
@@ -28,32 +28,32 @@ const BATCH_MAX: usize = 256;
 /// The size in bytes at which a batch ends with fewer objects.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// The store that objects are read from. No server may write to the store during the migration.
+/// The store from which objects are read. No server may write to the store during the migration.
 pub trait Source: Sync {
     /// A text that identifies this source, for the note of an interrupted migration.
     fn id(&self) -> String;
 
-    /// The version as of which the objects are read.
+    /// The version at which the objects are read.
     fn version(&self) -> u64;
 
-    /// Refuses a source that a running server writes to.
+    /// Refuses a source to which a running server writes.
     fn check_unused(&self) -> Result<(), Stopped>;
 
-    /// Makes all later reads return the state at `version`, at which an interrupted migration read. Fails if that
+    /// Makes all later reads return the state at `version`, which an interrupted migration was reading. Fails if that
     /// version is no longer available.
     fn go_back(&mut self, version: u64) -> Result<(), Stopped>;
 
     /// Visits the objects after the place `after`, or all objects if it is empty.
     fn each(&self, after: &str, visit: &mut dyn FnMut(Found) -> Result<(), Stopped>) -> Result<(), Stopped>;
 
-    /// Refuses a source that was written to while it was read.
+    /// Refuses a source if it was written to while it was read.
     fn check_unchanged(&self) -> Result<(), Stopped>;
 }
 
 /// An object of a source.
 pub struct Found {
-    /// The object's place in the source's order. Empty if it has none: then an interrupted migration reads it again
-    /// when it goes on.
+    /// The object's place in the order of the source. If it is empty, a migration that continues after this object
+    /// reads it again.
     pub place: String,
     /// The fraction of the source up to this object.
     pub part: f64,
@@ -62,7 +62,7 @@ pub struct Found {
     pub object: Result<Movable, Unmovable>,
 }
 
-/// Why an object cannot be moved.
+/// The reason why an object cannot be moved.
 pub type Unmovable = Box<dyn std::error::Error + Send + Sync>;
 
 pub enum Movable {
@@ -89,7 +89,7 @@ pub enum Meaning {
     Unknown(String),
 }
 
-/// The store that objects are written to.
+/// The store to which objects are written.
 pub trait Destination: Sync {
     /// An object in the form in which the target stores it.
     type Ready: Send;
@@ -100,14 +100,14 @@ pub trait Destination: Sync {
     /// The note of an interrupted migration; `None` for an empty target. Other targets are refused.
     fn look(&mut self) -> Result<Option<Note>, Stopped>;
 
-    /// Keeps others from using the target until [`finish`](Self::finish).
+    /// Prevents others from using the target until [`finish`](Self::finish).
     fn begin(&mut self, note: &Note) -> Result<(), Stopped>;
 
-    /// Converts an object. `None`: the target does not need it.
+    /// Converts an object; `None` if the target does not need it.
     fn prepare(&self, object: Movable) -> Result<Option<Prepared<Self::Ready>>, Unmovable>;
 
-    /// Makes a batch durable, together with the note of the progress. A batch may be written again, even if all or a
-    /// part of it was already written.
+    /// Makes a batch durable, together with the note of the progress. The same batch may be written again after a part
+    /// or all of it was written.
     fn write(&self, batch: Vec<Self::Ready>, note: &Note) -> Result<(), Stopped>;
 
     /// Marks the target as complete. Returns its version.
@@ -125,10 +125,10 @@ pub struct Note {
     /// The source's [id](Source::id).
     #[prost(string, tag = "1")]
     pub source: String,
-    /// The version as of which the source is read.
+    /// The version at which the source is read.
     #[prost(uint64, tag = "2")]
     pub version: u64,
-    /// The place in the source up to which everything is in the target.
+    /// The place in the source up to which all objects are in the target.
     #[prost(string, tag = "3")]
     pub after: String,
 }
@@ -136,15 +136,15 @@ pub struct Note {
 /// The options of a migration.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct How {
-    /// Whether everything is only read and converted, and nothing is written.
+    /// Whether objects are only read and converted, and nothing is written.
     pub is_dry: bool,
-    /// Whether objects that cannot be read are left out.
+    /// Whether objects that cannot be read are skipped.
     pub skips: bool,
 }
 
 /// Progress that is reported while a migration runs.
 pub enum Happening<'a> {
-    /// A migration that was interrupted goes on.
+    /// An interrupted migration continues.
     GoesOn,
     At {
         objects: u64,
@@ -159,7 +159,7 @@ pub struct Summary {
     /// The number of objects that this run moved, or would move, by resource.
     pub moved: BTreeMap<String, u64>,
     pub unreadable: u64,
-    /// The version as of which the source was read.
+    /// The version at which the source was read.
     pub source_version: u64,
     /// The target's version; zero if nothing was written.
     pub target_version: u64,
@@ -171,7 +171,7 @@ impl Summary {
     }
 }
 
-/// Why a migration stopped.
+/// The reason why a migration stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Stopped {
     #[error(transparent)]
@@ -182,12 +182,12 @@ pub enum Stopped {
     Refused(String),
     #[error("an object cannot be moved (--dry-run shows all that cannot, --skip-unreadable leaves them out)")]
     Unreadable(#[source] Unmovable),
-    /// The writing thread has stopped, and its result says why.
+    /// The writing thread has stopped; its result says why.
     #[error("the thread that writes to the target has stopped")]
     Ended,
 }
 
-/// Moves all objects, or only tries to read them.
+/// Moves all objects, or only checks that they can be read.
 pub fn run<T: Destination>(
     source: &mut dyn Source,
     target: &mut T,
@@ -254,7 +254,7 @@ struct Batch<R> {
     ready: Vec<R>,
     counts: BTreeMap<String, u64>,
     unreadable: Vec<Unmovable>,
-    /// The place in the source where the batch ends, and the fraction of the source that lies before this place.
+    /// The place in the source after this batch, and the fraction of the source before this place.
     after: String,
     part: f64,
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long etcd may fail to answer before the migration stops. It can be resumed.
+/// The maximum time without an answer of etcd, after which the migration stops. It can be resumed.
 const PATIENCE: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_millis(500);
 /// The first bytes of an encrypted value.
@@ -30,11 +30,11 @@ pub struct Storage {
     pub media: Media,
     /// The minor release that determines the API versions of stored objects.
     pub release: u32,
-    /// How long objects that expire are kept; `None`: for ever.
+    /// How long objects that expire live; `None`: for ever.
     pub news_ttl: Option<Duration>,
 }
 
-/// An etcd without keys below the prefix, or one that the same migration has partly filled.
+/// An etcd without keys below the prefix, or an etcd that the same migration has partly filled.
 pub struct ToEtcd {
     etcd: Arc<dyn Etcd>,
     name: String,
@@ -44,8 +44,8 @@ pub struct ToEtcd {
     keyring: Option<Arc<Keyring>>,
     leases: Mutex<Leases>,
     began: Instant,
-    /// The revision of the note in etcd; zero if there is none. Every write compares it, so that of two processes that
-    /// continue one migration, the first stops.
+    /// The revision of the note in etcd; zero if there is none. Every write compares this revision. So if two processes
+    /// continue one migration, the first one stops.
     noted: AtomicU64,
 }
 
@@ -53,7 +53,7 @@ pub struct ToEtcd {
 pub struct Put {
     key: Bytes,
     value: Bytes,
-    /// The place of the key's resource in storage, which selects the encryption key. Empty for a value that is not
+    /// The storage path of the key's resource, which selects the encryption key. Empty for a value that is not
     /// encrypted again.
     resource: String,
     expires: bool,
@@ -87,7 +87,7 @@ impl ToEtcd {
         self.sealed(Put { key: key.into(), value: value.into(), resource: record.resource, expires })
     }
 
-    /// Encrypts the value, if there are keys.
+    /// Encrypts the value, if there are encryption keys.
     fn sealed(&self, put: Put) -> Result<Put, Unmovable> {
         let Some(keyring) = self.keyring.as_ref().filter(|_| !put.resource.is_empty()) else { return Ok(put) };
         keyring.await_key(&put.resource)?;
@@ -97,7 +97,7 @@ impl ToEtcd {
         Ok(Put { value, ..put })
     }
 
-    /// Whether etcd has the same value already. Plain values are compared, because encrypting a value twice gives
+    /// Whether etcd already has the same value. Plain values are compared, because encrypting a value twice gives
     /// different bytes.
     fn is_there(&self, put: &Put, found: &[u8]) -> bool {
         let key = String::from_utf8_lossy(&put.key);
@@ -108,8 +108,8 @@ impl ToEtcd {
         *found == *put.value || self.keyring.as_ref().is_some_and(same)
     }
 
-    /// Converts a key of another etcd. Its value keeps its form (JSON, Protobuf, CBOR), and is encrypted again if there
-    /// are keys.
+    /// Converts a key of another etcd. Its value keeps its encoding (JSON, Protobuf, CBOR), and is encrypted again if
+    /// there are encryption keys.
     fn of_pair(&self, pair: StoredPair) -> Result<Put, Unmovable> {
         let key = Bytes::from(format!("{}{}", self.places.keys.root(), pair.below));
         let KeyValue { key: before, value, lease, .. } = pair.found;
@@ -157,7 +157,7 @@ impl ToEtcd {
             let revision = match self.one(&txn) {
                 Ok(decided) if decided.held => decided.header.revision,
                 Ok(decided) => match decided.found.first() {
-                    // An earlier try, whose answer was lost, has written the note.
+                    // An earlier attempt, whose answer was lost, has written the note.
                     Some(found) if unknown && found.value == value => found.mod_revision,
                     _ => return Err(self.overtaken()),
                 },
@@ -228,12 +228,12 @@ impl Destination for ToEtcd {
         }
     }
 
-    /// etcd numbers its writes itself. So its revision is first raised above the source's version, if that is possible:
-    /// then no client gets an older version than before.
+    /// etcd numbers its writes itself. So its revision is first raised above the version of the source, if that is
+    /// possible. Then no client receives an older version than before.
     fn begin(&mut self, note: &Note) -> Result<(), Stopped> {
         self.keep(note)?;
         let noted = self.noted.load(Ordering::Relaxed);
-        // A failure does not stop the migration: the summary shows both versions.
+        // A failure does not stop the migration, because the summary shows both versions.
         let _ = raise(self.etcd.as_ref(), &self.places.tick(TICKS), noted, note.version);
         Ok(())
     }

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// A folder that is new or empty, or one that the same migration has partly filled.
+/// A folder that is new or empty, or a folder that the same migration has partly filled.
 pub struct ToFolder {
     folder: PathBuf,
     /// Encrypts values; `None` if the folder's values are not encrypted.
@@ -32,8 +32,8 @@ impl ToFolder {
         self.migration.as_ref().ok_or_else(|| Stopped::Refused("the migration has not begun".into()))
     }
 
-    /// Several objects may have one version, as one transaction of etcd can write them. The first keeps it, and the
-    /// others get free versions.
+    /// Several objects may have one version, because one transaction of etcd can write them. The first object keeps the
+    /// version, and the others get free versions.
     fn with_own_version(&self, record: Record, taken: &BTreeSet<u64>) -> Result<Record, Stopped> {
         let is_other = |found: Record| found.resource != record.resource || found.key != record.key;
         let is_taken = taken.contains(&record.offset) || self.migration()?.read(record.offset())?.is_some_and(is_other);

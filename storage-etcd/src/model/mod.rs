@@ -1,8 +1,8 @@
-//! A model of etcd for simulations: revisions, transactions, compaction, watches and leases; with lost answers, delayed
-//! calls, lagging members and restored backups.
+//! A model of etcd for simulations, with revisions, transactions, compaction, watches and leases. Answers may get lost,
+//! calls may be delayed, members may lag, and backups may be restored.
 //!
-//! Nothing happens by itself and nothing is random: [`Chance`] decides the fate of each call, [`Model::advance`] passes
-//! time, and [`Model::catch_up`] lets members catch up.
+//! The model does nothing by itself and is not random. [`Chance`] decides the fate of each call, [`Model::advance`]
+//! advances the clock, and [`Model::catch_up`] lets members catch up.
 
 mod store;
 #[cfg(test)]
@@ -23,7 +23,7 @@ use store::Store;
 pub enum Fate {
     #[default]
     Answered,
-    /// etcd does not get the call, and the caller gets an error that proves it.
+    /// The call does not reach etcd, and the caller receives an error that proves it.
     Unreachable,
     /// The call is carried out, and its answer is lost.
     DoneUnanswered,
@@ -31,7 +31,7 @@ pub enum Fate {
     DoneLater(u32),
     /// The call is lost, and the caller cannot tell whether it was carried out.
     LostUnanswered,
-    /// The call writes although the quota is used up, and the answer says that it did not.
+    /// The call is carried out although the quota is used up, and the answer says that it was not.
     DoneThoughFull,
 }
 
@@ -80,13 +80,13 @@ struct State {
     now: u64,
     version: String,
     bugs: Bugs,
-    /// The revision of each lagging member, and after how many accesses it catches up.
+    /// The revision of each lagging member, and the number of accesses after which it catches up.
     lagging: BTreeMap<u64, (u64, u32)>,
     /// Whether a single thread makes all calls. Then a call must not wait for events, because nothing would produce
     /// them.
     is_alone: bool,
     late: Vec<(u32, Txn)>,
-    /// Whether the model, like kine, refuses transactions that Kubernetes does not make.
+    /// Whether the model refuses transactions that Kubernetes does not make, as kine does.
     is_plain: bool,
 }
 
@@ -135,7 +135,7 @@ impl Model {
         version.clone_into(&mut self.0.lock().version);
     }
 
-    /// Makes the model, like kine, refuse transactions that Kubernetes does not make.
+    /// Makes the model refuse transactions that Kubernetes does not make, as kine does.
     pub fn be_plain(&self) {
         self.0.lock().is_plain = true;
     }
@@ -158,8 +158,8 @@ impl Model {
         self.0.lock().is_alone = true;
     }
 
-    /// Makes a member lag: it stays at its revision for `looks` accesses. During these its watches get no events, and
-    /// its reads fail, unless it has the bug of stale reads.
+    /// Makes a member lag: it stays at its revision for `looks` accesses. Meanwhile its watches receive no events, and
+    /// its reads fail, unless the model has the bug of stale reads.
     pub fn lag(&self, member: u64, looks: u32) {
         let mut state = self.0.lock();
         let revision = state.store.revision;
@@ -180,7 +180,7 @@ impl Model {
     pub fn settle(&self) {
         let mut state = self.0.lock();
         for (_, late) in std::mem::take(&mut state.late) {
-            // The callers have given up waiting.
+            // The callers no longer wait for the answers.
             let _ = state.store.transact(&late);
         }
         self.0.moved.notify_all();
@@ -201,7 +201,7 @@ impl Model {
         backup
     }
 
-    /// Replaces this cluster's content and keeps its id, as when the disks of its members are restored.
+    /// Replaces the content of this cluster and keeps its id, as if the disks of its members were restored.
     pub fn restore_same(&self, backup: &Model) {
         let store = backup.0.lock().store.clone();
         let mut state = self.0.lock();
@@ -211,7 +211,7 @@ impl Model {
         self.0.moved.notify_all();
     }
 
-    /// Replaces this cluster by a backup, as after `etcdutl snapshot restore` in its place.
+    /// Replaces this cluster by a backup, as `etcdutl snapshot restore` does.
     pub fn restore(&self, backup: &Model) {
         let (store, cluster) = {
             let from = backup.0.lock();
@@ -262,7 +262,7 @@ impl State {
         }
     }
 
-    /// Counts one more call, and carries out the delayed calls that are due.
+    /// Counts one more call, and carries out the delayed calls whose time has come.
     fn pass(&mut self) {
         let mut due = Vec::new();
         for (calls, late) in std::mem::take(&mut self.late) {
@@ -443,7 +443,7 @@ impl Etcd for Client {
     }
 }
 
-/// How many fates are drawn for a watch when it is opened. After these, its calls are answered.
+/// The number of fates that are drawn for a watch when it is opened. After these, all its calls are answered.
 const FATES_AHEAD: usize = 256;
 
 struct Watching {
@@ -497,7 +497,7 @@ impl Watch for Watching {
 }
 
 impl Watching {
-    /// The watch's next answer: events up to its member's revision, or the progress.
+    /// The next answer of the watch: events up to the revision of its member, or the progress.
     fn watched(&mut self, state: &State) -> Result<Option<Watched>, Fault> {
         if self.next <= state.store.compacted {
             self.has_ended = true;

@@ -81,8 +81,8 @@ impl Store {
         self.keys.range(range)
     }
 
-    /// Carries out all operations if all comparisons hold, and returns whether they hold. If anything was written, the
-    /// operations get a new revision.
+    /// Carries out all operations if all comparisons hold, and returns whether they hold. If the operations changed
+    /// anything, they share a new revision.
     pub fn transact(&mut self, asked: &Txn) -> Result<bool, Fault> {
         let refused = |why: &str| Err(Fault::Refused(format!("etcdserver: {why}")));
         if asked.compares.len().max(asked.operations.len()) > OPERATIONS_MAX {
@@ -219,7 +219,7 @@ impl Store {
         Ok(id)
     }
 
-    /// Ends the leases that have expired; the keys of each are deleted at one revision.
+    /// Ends the leases that have expired. The keys of each lease are deleted at one revision.
     pub fn expire(&mut self, now: u64) {
         let over: Vec<u64> = self.leases.iter().filter(|(_, lease)| lease.ends <= now).map(|(id, _)| *id).collect();
         for id in over {

@@ -1,5 +1,6 @@
-//! Two servers on the model of etcd under one seed: they write, answers get lost, members lag, servers restart, etcd
-//! compacts, a backup is restored. The servers' answers are then compared with the model's events.
+//! Two servers on the model of etcd with one seed. They write while answers get lost, members lag, servers restart,
+//! etcd compacts, and a backup is restored. Afterwards the answers of the servers are compared with the events of the
+//! model.
 
 use bytes::Bytes;
 use holdfast_core::etcd::Media;
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 const STEPS: usize = 60;
 const NAMES: usize = 5;
-/// A recovery that has not succeeded after this many tries counts as failed.
+/// The maximum number of attempts of a recovery, after which it counts as failed.
 const RECOVERIES_MAX: usize = 200;
 const WHO: &str = "/registry.holdfast/who/";
 const PREFIX: &str = "/registry/configmaps/a/";
@@ -52,7 +53,7 @@ struct World {
 #[derive(Default)]
 struct Happened {
     events: Vec<Event>,
-    /// The value of the key that says who wrote it.
+    /// The value of the key that names the author of the write.
     who: String,
 }
 
@@ -145,12 +146,12 @@ impl World {
             0 => {
                 self.servers[at].log = None;
                 if self.random.random_ratio(1, 2) {
-                    // The other server writes on, and etcd compacts events that this one has missed.
+                    // The other server continues to write, and etcd compacts events that this server has missed.
                     self.commit(1 - at)?;
                     self.commit(1 - at)?;
                     self.note_truth();
                     let revision = self.model.revision();
-                    // The revision may be compacted already.
+                    // The revision may already be compacted.
                     let _ = self.model.plain_client(9).compact(revision);
                 }
                 self.open(at)
@@ -173,7 +174,7 @@ impl World {
         }
     }
 
-    /// Commits some decisions, each judged on what this server knows.
+    /// Commits some decisions, each based on the objects that this server has.
     fn commit(&mut self, at: usize) -> Result<(), String> {
         let current = self.current(at)?;
         let first = self.values + 1;
@@ -237,14 +238,14 @@ impl World {
     }
 
     fn recover(&mut self, at: usize) -> Result<(), String> {
-        // Raising the fence is a write, which needs room in etcd.
+        // Raising the fence is a write, which needs space in etcd.
         self.model.set_full(false);
         for _ in 0..RECOVERIES_MAX {
             if self.log(at).recover().is_ok() {
                 return Ok(());
             }
         }
-        // Faults do not last for ever.
+        // Without further faults the recovery must succeed.
         self.is_calm.store(true, Ordering::SeqCst);
         self.log(at).recover().map_err(|fault| format!("it never recovers: {fault}"))
     }
@@ -395,9 +396,9 @@ impl World {
         Ok(())
     }
 
-    /// Checks that the server notices an older etcd in the place of this one.
+    /// Checks that the server notices when an older etcd replaces this one.
     fn judge_restore(&mut self) -> Result<(), String> {
-        // With the same cluster id, as from a snapshot of a disk.
+        // The older etcd has the same cluster id, as if a snapshot of a disk was restored.
         let older = Model::default();
         older.be_alone();
         self.model.restore_same(&older);
@@ -409,7 +410,7 @@ impl World {
         }
     }
 
-    /// Checks that the older etcd, which is empty, can be accepted, and then works like any other log.
+    /// Checks that the older etcd, which is empty, can be accepted, and that the log then works like any other log.
     fn judge_accepted(&mut self) -> Result<(), String> {
         if self.transactions == Transactions::Plain {
             return Ok(());
@@ -435,7 +436,7 @@ impl World {
 
 impl Happened {
     /// Whether this event wrote a value, in a store that does not record authors. Deletions of one version look the
-    /// same, so every server whose deletion succeeded may have made it.
+    /// same, so each server whose deletion succeeded may be the author.
     fn is_of(&self, value: u64, name: &str, replaces: u64, outcome: &Outcome) -> bool {
         let Some(event) = self.events.first().filter(|event| event.now.key == format!("{PREFIX}{name}")) else {
             return false;
@@ -462,7 +463,7 @@ fn marker(value: u64) -> String {
     format!("value-{value}.")
 }
 
-/// Each event says who wrote it, deletions as well.
+/// Each event names its author, and so does each deletion.
 fn is_of(record: &Record, value: u64) -> bool {
     record.actor.request_id == marker(value)
 }
@@ -475,7 +476,7 @@ fn record(value: u64, name: &str, replaces: u64, is_delete: bool) -> Record {
     );
     let operation = if is_delete { Operation::Delete } else { Operation::Put };
     Record {
-        // The writer's own offset is not used.
+        // The offset that the writer sets is not used.
         offset: 1_000_000 + value,
         time_ms: 1_795_000_000_000,
         resource: "configmaps".into(),

@@ -1,4 +1,4 @@
-//! The writing side: one synced write for each batch, and the reads of a start.
+//! The log on RocksDB: one synced write for each batch, and the reads of a start.
 
 mod reclaim;
 
@@ -24,12 +24,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{RwLock, RwLockReadGuard};
 
-/// The bytes that must fit on the disk before writes are accepted again after it was full.
+/// The number of bytes that must fit on a disk that was full before writes are accepted again.
 const RECOVERY_PROBE_BYTES: usize = 4 << 20;
 
 pub struct RocksLog {
     folder: PathBuf,
-    /// The folder that faults name: this folder, or the folder from which it is being copied.
+    /// The folder that faults name: this folder, or the folder from which this one is being copied.
     told_as: PathBuf,
     /// The store; `None` only while it is closed and opened again.
     db: RwLock<Option<DB>>,
@@ -41,12 +41,12 @@ pub struct RocksLog {
     _lock: FolderLock,
 }
 
-/// The guarantee that an append waits for before it succeeds.
+/// The guarantee that an append must have before it succeeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// The disk: acknowledged events survive a power cut.
+    /// The events are on the disk: acknowledged events survive a power cut.
     Synced,
-    /// The operating system: enough for a folder that is removed with its process.
+    /// The operating system has the events. This is enough for a folder that is removed with its process.
     Unsynced,
 }
 
@@ -67,7 +67,7 @@ impl RocksLog {
         Ok(log)
     }
 
-    /// Creates the name and the secret of a log without them: a new log, or one of an older release or an import.
+    /// Creates the name and the secret of a log that lacks them: a new log, or a log of an older release or an import.
     fn complete(&self) -> Result<(), Fault> {
         if self.identity()?.id.is_none() {
             self.name(&Identity { id: Some(new_id()?), origin: None })?;
@@ -81,7 +81,7 @@ impl RocksLog {
         Ok(())
     }
 
-    /// Opens a log whose name is set by the caller.
+    /// Opens a log whose name the caller sets.
     pub(crate) fn open_unnamed(folder: &Path, told_as: &Path, lock: FolderLock) -> Result<RocksLog, Fault> {
         RocksLog::open_reserving(folder, told_as, lock, Reserve::AsItIs)
     }
@@ -92,7 +92,7 @@ impl RocksLog {
         check_entries(&log)?;
         close(&log);
         let room = Room::open(folder, reserve).map_err(|error| Fault::io("look at the room on the disk", error))?;
-        // Opening writes the events in write-ahead logs to tables, which needs room.
+        // Opening writes the events of write-ahead logs to tables, which needs room on the disk.
         room.take_to_open(write_ahead_bytes(&log));
         let compacts = !room.standing().is_short;
         let db = open_with_reserve(folder, told_as, &room, compacts)?;
@@ -124,12 +124,12 @@ impl RocksLog {
         work(&*self.db()?, &self.told_as)
     }
 
-    /// The state of the disk under the log.
+    /// The state of the disk on which the log is.
     pub fn standing(&self) -> Standing {
         self.room.standing()
     }
 
-    /// Allows or stops automatic compaction of tables of events, which may take more room than there is.
+    /// Allows or stops automatic compaction of tables of events, which may need more room than the disk has.
     pub(crate) fn let_compact(&self, compacts: bool) -> Result<(), Fault> {
         if self.compacts.swap(compacts, Ordering::Relaxed) == compacts {
             return Ok(());
@@ -157,8 +157,8 @@ impl RocksLog {
         pending.is_ok_and(|pending| self.room.is_there(pending.unwrap_or(0)))
     }
 
-    /// Whether a flush or a compaction failed since the store was opened. RocksDB may then start no other one, and
-    /// retries the failed one, until the store is opened again.
+    /// Whether a flush or a compaction has failed since the store was opened. RocksDB then retries the failed one and
+    /// may start no other until the store is opened again.
     pub(crate) fn failed_in_background(&self) -> bool {
         let failures = self.with(|db, _| {
             db.property_int_value("rocksdb.background-errors").map_err(|error| fault("tell its failures", error))
@@ -170,8 +170,8 @@ impl RocksLog {
         write_ahead_bytes(&self.folder.join("log"))
     }
 
-    /// Runs work that makes room. If it finds the disk full, the store refuses writes until it is opened again. The
-    /// writer would not notice this, because it writes only when there is room.
+    /// Runs work that makes room. If the work finds the disk full, the store refuses writes until it is opened again.
+    /// The writer would not notice this, because it writes only when there is room.
     fn recovering(&self, work: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
         let done = work();
         if done.as_ref().is_err_and(Fault::is_full) {
@@ -180,7 +180,7 @@ impl RocksLog {
         done
     }
 
-    /// The bytes in memory that have yet to be written to tables.
+    /// The number of bytes in memory that have yet to be written to tables.
     pub(crate) fn in_memory_bytes(&self) -> u64 {
         let of = |db: &DB, name| {
             let found = db.property_int_value_cf(family(db, name)?, "rocksdb.cur-size-all-mem-tables");
@@ -201,7 +201,7 @@ impl RocksLog {
         options
     }
 
-    /// Notes from which offset on the log has all events, and up to which offset gaps were reported.
+    /// Records the offset from which the log has all events, and the offset up to which gaps were reported.
     pub fn note(&self, oldest: Offset, repaired: Offset) -> Result<(), Fault> {
         let db = self.db()?;
         let meta = family(&db, META)?;
@@ -254,7 +254,7 @@ impl std::ops::Deref for Guard<'_> {
     }
 }
 
-/// Opens the store, and uses the whole reserve if that is needed.
+/// Opens the store. If this needs the whole reserve, uses it.
 fn open_with_reserve(folder: &Path, told_as: &Path, room: &Room, compacts: bool) -> Result<DB, Fault> {
     match open(folder, told_as, compacts) {
         Err(fault) if fault.is_full() && room.standing().reserve_bytes > 0 => {
@@ -265,7 +265,7 @@ fn open_with_reserve(folder: &Path, told_as: &Path, room: &Room, compacts: bool)
     }
 }
 
-/// `compacts`: whether RocksDB compacts tables of events automatically, which begins while it is opened.
+/// If `compacts` is true, RocksDB compacts tables of events automatically, and begins while it opens.
 fn open(folder: &Path, told_as: &Path, compacts: bool) -> Result<DB, Fault> {
     let families = FAMILIES.iter().map(|name| {
         let mut options = family_options();
@@ -273,7 +273,7 @@ fn open(folder: &Path, told_as: &Path, compacts: bool) -> Result<DB, Fault> {
         ColumnFamilyDescriptor::new(*name, options)
     });
     let db = DB::open_cf_descriptors(&options(), folder.join("log"), families).map_err(|error| {
-        // A store of a newer release cannot be opened either, which needs another message.
+        // A store of a newer release cannot be opened either, but needs another message.
         let why = newer(folder, told_as);
         why.unwrap_or_else(|| damage("open", told_as, last_readable(folder), error))
     })?;
@@ -284,7 +284,7 @@ fn open(folder: &Path, told_as: &Path, compacts: bool) -> Result<DB, Fault> {
     Ok(db)
 }
 
-/// The last event before the damage that keeps a store from being opened.
+/// The last event before the damage that prevents opening the store.
 fn last_readable(folder: &Path) -> Offset {
     let mut options = options();
     options.create_if_missing(false);
@@ -293,7 +293,7 @@ fn last_readable(folder: &Path) -> Offset {
     db.ok().and_then(|db| last(&db, folder).ok()).unwrap_or(Offset::ZERO)
 }
 
-/// The fault of a store that a newer release wrote, if it is one.
+/// The fault of a store that a newer release wrote; `None` for any other store.
 fn newer(folder: &Path, told_as: &Path) -> Option<Fault> {
     let mut options = options();
     options.create_if_missing(false);
@@ -355,7 +355,7 @@ impl LogRead for RocksLog {
     }
 }
 
-/// No other process appends to it, because the folder is locked.
+/// No other process appends to this log, because the folder is locked.
 impl Log for RocksLog {
     fn commit(&self, proposal: &Proposal) -> Result<Append, Fault> {
         let db = self.db()?;
@@ -395,7 +395,7 @@ impl Log for RocksLog {
     fn is_short_of_room(&self) -> bool {
         let is_short = self.room.is_short();
         if !is_short && !self.compacts() && self.has_room_to_compact() {
-            // If this fails, the next check tries it again; until then reads are somewhat slower.
+            // If this fails, the next check tries again; until then reads are somewhat slower.
             let _ = self.let_compact(true);
         }
         is_short
@@ -407,12 +407,12 @@ impl Log for RocksLog {
 
     fn recover(&self) -> Result<(), Fault> {
         let needed = self.write_ahead_bytes() + RECOVERY_PROBE_BYTES as u64;
-        // Reopening is a start, so it may use the last part of the reserve.
+        // Reopening counts as a start, so it may use the last part of the reserve.
         if !self.room.take_now(needed) {
             self.room.take_to_open(needed);
         }
         probe(&self.folder)?;
-        // A compaction could run for long, and the store cannot be closed before it ends.
+        // The store cannot be closed before a running compaction ends, which may take long.
         self.db()?.cancel_all_background_work(false);
         let mut db = self.db.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         // After a failed write RocksDB refuses writes until it is opened again. Opening also decides whether the failed
@@ -425,7 +425,7 @@ impl Log for RocksLog {
     }
 }
 
-/// The bytes of write-ahead logs that opening the log again may have to write to tables.
+/// The number of bytes in write-ahead logs that opening the log again may have to write to tables.
 fn write_ahead_bytes(log: &Path) -> u64 {
     let logs = std::fs::read_dir(log).into_iter().flatten().flatten();
     let logs = logs.filter(|file| file.path().extension().is_some_and(|extension| extension == "log"));

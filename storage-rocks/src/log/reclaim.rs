@@ -1,7 +1,7 @@
 //! Frees the disk space of forgotten events, on a disk with little free space.
 //!
 //! A compaction writes the remaining events of tables before it removes the tables, and may need as much room as all of
-//! them. So the steps that need no room come first: memory is flushed to tables, which removes write-ahead logs, and
+//! them. So the steps that need no room come first. Memory is flushed to tables, which removes write-ahead logs, and
 //! tables without remaining events are dropped. Then tables with few remaining events are rewritten, a few at a time.
 //! Last, all tables are compacted, range by range, as far as there is room for the remaining events of a range.
 
@@ -16,26 +16,26 @@ use rocksdb::{DB, LiveFile, ReadOptions, WriteBatch, WriteOptions};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// The forgotten bytes from which on tables are compacted; fewer are not worth the work.
+/// The minimum number of forgotten bytes for which tables are compacted; fewer are not worth the work.
 const WORTH_BYTES: u64 = 4 << 20;
-/// A table is rewritten if at most this many eighths of it remain. The first pass takes the tables that free most space
-/// for the work.
+/// A table is rewritten if at most this many eighths of it remain. The first pass rewrites the tables that free the
+/// most space for the work.
 const LEFT_EIGHTHS: [u64; 2] = [4, 7];
-/// How many bytes are rewritten at a time.
+/// The number of bytes that are rewritten at a time.
 const PIECE_BYTES: u64 = 8 << 20;
-/// How long one wait for running compactions lasts.
+/// The duration of one wait for running compactions.
 const WAIT: Duration = Duration::from_millis(20);
 const WAITS: usize = 100;
 
 pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
     if log.write_ahead_bytes() >= WORTH_BYTES {
-        // Other programs' files may have taken the room for it.
+        // Files of other programs may have used the room that this flush needs.
         log.room().take_now(log.in_memory_bytes());
         log.with(flush)?;
         log.room().tell();
     }
-    // Rewritten events are in the newest level until the old tables are gone. A compaction in between could move them
-    // into a table that is then dropped.
+    // Rewritten events stay in the newest level until the old tables are dropped. A compaction in between could move
+    // these events into a table that is then dropped.
     log.let_compact(false)?;
     if log.failed_in_background() {
         log.recover()?;
@@ -43,7 +43,7 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
     if !becomes_still(log) || log.with(|db, _| garbage_of(db))? < WORTH_BYTES {
         return Ok(());
     }
-    // The writes that forget an event are made durable before the event's table is dropped.
+    // The writes that forget an event are made durable before the table of the event is dropped.
     log.with(|db, _| db.flush_wal(true).map_err(|error| fault("sync the log", error)))?;
     while log.with(|db, _| drop_empty(db))? {}
     log.room().tell();
@@ -56,14 +56,14 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
     compact_piecewise(log)
 }
 
-/// Compacts all old events, one range of them after the other, until the disk is no longer short of room. The remaining
-/// events of a range are written before its old tables are removed. The reserve may provide room for that, and gets it
-/// back when the tables are gone.
+/// Compacts all old events, one range after another, until the disk is no longer short of room. The remaining events of
+/// a range are written before its old tables are removed. The reserve may provide the room, and grows again when the
+/// tables are gone.
 fn compact_piecewise(log: &RocksLog) -> Result<(), Fault> {
     let mut from = Vec::new();
     let through = log.with(|db, _| oldest(db))?.next();
     while log.with(|db, _| garbage_of(db))? >= WORTH_BYTES {
-        // Tables at both ends of the range are compacted whole.
+        // Tables at both ends of the range are compacted completely.
         let most = log.room().most_to_compact() / 2;
         let (to, left) = log.with(|db, _| range_with(db, &from, &key::offset(through), most))?;
         if to <= from || !log.room().take_to_compact(left) {
@@ -83,7 +83,8 @@ fn compact_piecewise(log: &RocksLog) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The end of the longest range of events from `from` on with at most `most` remaining bytes, and their number.
+/// The end of the longest range of events that starts at `from` and has at most `most` remaining bytes, and the number
+/// of these bytes.
 fn range_with(db: &DB, from: &[u8], end: &[u8], most: u64) -> Result<(Vec<u8>, u64), Fault> {
     let range = Table { start: from.to_vec(), end: end.to_vec(), bytes: 0 };
     let (mut last, mut bytes) = (Vec::new(), 0);
@@ -94,7 +95,7 @@ fn range_with(db: &DB, from: &[u8], end: &[u8], most: u64) -> Result<(Vec<u8>, u
     Ok((if whole.is_some() { range.end } else { last }, bytes))
 }
 
-/// Waits until no table is being compacted; false if that takes long.
+/// Waits until no table is being compacted. Returns false if this takes too long.
 fn becomes_still(log: &RocksLog) -> bool {
     for _ in 0..WAITS {
         if is_still(log) {
@@ -112,7 +113,7 @@ fn is_still(log: &RocksLog) -> bool {
     running.is_ok_and(|running| running.unwrap_or(0) == 0)
 }
 
-/// Flushes all column families, which removes the write-ahead logs before that point.
+/// Flushes all column families, which removes older write-ahead logs.
 fn flush(db: &DB, _: &std::path::Path) -> Result<(), Fault> {
     for name in FAMILIES {
         db.flush_cf(family(db, name)?).map_err(|error| fault("write tables", error))?;
@@ -124,7 +125,7 @@ fn garbage_of(db: &DB) -> Result<u64, Fault> {
     Ok(Progress::read(db)?.garbage)
 }
 
-/// The bytes of the tables that a compaction would rewrite.
+/// The number of bytes in tables that a compaction would rewrite.
 fn taken(db: &DB) -> Result<u64, Fault> {
     let mut bytes = 0;
     for name in [EVENTS, HISTORY, BY_RESOURCE, CURRENT] {
@@ -134,15 +135,15 @@ fn taken(db: &DB) -> Result<u64, Fault> {
     Ok(bytes)
 }
 
-/// A table of old events whose range overlaps no other table below the newest level. So its events are gone completely
-/// when the file is deleted.
+/// A table of old events whose range overlaps no other table below the newest level. When its file is deleted, its
+/// events are completely gone.
 struct Table {
     start: Vec<u8>,
     end: Vec<u8>,
     bytes: u64,
 }
 
-/// The tables of events that overlap no other one, in all levels but the newest.
+/// The tables of events that overlap no other table, in all levels except the newest.
 fn tables(db: &DB) -> Result<Vec<Table>, Fault> {
     let files: Vec<LiveFile> = db.live_files().map_err(|error| fault("list its tables", error))?;
     let events: Vec<_> = files.into_iter().filter(|file| file.column_family_name == EVENTS && file.level > 0).collect();
@@ -154,7 +155,7 @@ fn tables(db: &DB) -> Result<Vec<Table>, Fault> {
     let mut overlaps = false;
     for (start, end, bytes) in ranges {
         if reaches.as_ref().is_some_and(|reaches| *reaches >= start) {
-            // Neither of two overlapping tables is usable.
+            // If two tables overlap, neither of them is usable.
             if !overlaps {
                 tables.pop();
             }
@@ -168,7 +169,7 @@ fn tables(db: &DB) -> Result<Vec<Table>, Fault> {
     Ok(tables)
 }
 
-/// The remaining bytes of the table's events; `None` if they exceed `most`.
+/// The number of remaining bytes of the table's events; `None` if it exceeds `most`.
 fn left(db: &DB, table: &Table, most: u64, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<u64>, Fault> {
     let mut reading = ReadOptions::default();
     let mut end = table.end.clone();
@@ -190,7 +191,8 @@ fn left(db: &DB, table: &Table, most: u64, visit: &mut dyn FnMut(&[u8], &[u8])) 
     Ok(Some(bytes))
 }
 
-/// Drops the tables without remaining events. Returns whether it dropped any, because then further tables may qualify.
+/// Drops the tables without remaining events. Returns whether it dropped any: after that, further tables may overlap no
+/// other.
 fn drop_empty(db: &DB) -> Result<bool, Fault> {
     let mut dropped = 0;
     for table in tables(db)? {
@@ -205,10 +207,10 @@ fn drop_empty(db: &DB) -> Result<bool, Fault> {
     Ok(dropped > 0)
 }
 
-/// Rewrites the remaining events of the next tables, and drops these tables. Returns whether there may be more.
+/// Rewrites the remaining events of the next tables, and drops these tables. Returns whether there may be more tables.
 /// `looked_at` is the end of the last table that was checked.
 fn write_again(db: &DB, log: &RocksLog, eighths: u64, looked_at: &mut Vec<u8>) -> Result<bool, Fault> {
-    // The store was opened again meanwhile, with compactions allowed.
+    // If compactions are allowed, the store was opened again in the meantime.
     if log.compacts() {
         return Ok(false);
     }
@@ -237,8 +239,8 @@ fn write_again(db: &DB, log: &RocksLog, eighths: u64, looked_at: &mut Vec<u8>) -
     if dropped.is_empty() || !log.room().is_there(copied) {
         return Ok(more);
     }
-    // The events are flushed to a table of the newest level, which is never dropped here, before the old tables are
-    // dropped. Until then the old tables have them, so they need no write-ahead log.
+    // Before the old tables are dropped, the events are flushed to a table of the newest level, which is never dropped
+    // here. Until then the old tables have the events, so the writes need no write-ahead log.
     let mut writing = WriteOptions::default();
     writing.disable_wal(true);
     db.write_opt(batch, &writing).map_err(|error| fault("write old events again", error))?;
@@ -260,7 +262,7 @@ fn drop_table(db: &DB, table: &Table) -> Result<(), Fault> {
     dropped.map_err(|error| fault("drop a table", error))
 }
 
-/// Subtracts bytes that no longer wait for compaction.
+/// Subtracts a number of bytes that no longer wait for compaction.
 fn discount(db: &DB, bytes: u64) -> Result<(), Fault> {
     let mut progress = Progress::read(db)?;
     progress.garbage = progress.garbage.saturating_sub(bytes);
@@ -332,7 +334,7 @@ mod tests {
         let before = log.with(|db, _| taken(db)).expect("its size");
         let is_there = |log: &RocksLog| assert!(found(log) == expected, "what is current is there, and as it was");
 
-        // Without room for a compaction, tables are only dropped and rewritten.
+        // Compactions are not allowed, so tables are only dropped and rewritten.
         log.let_compact(false).expect("stopped");
         assert!(becomes_still(&log));
         while log.with(|db, _| drop_empty(db)).expect("dropped") {}
@@ -345,7 +347,7 @@ mod tests {
         assert!(written < dropped, "{written} of {dropped}");
         is_there(&log);
 
-        // A range with more remaining events than there is room for is compacted in pieces.
+        // If the remaining events of a range exceed the room, the range is compacted in pieces.
         let end = key::offset(log.oldest().expect("the oldest").next());
         let (mut from, mut pieces) = (Vec::new(), 0);
         loop {
@@ -371,8 +373,8 @@ mod tests {
         is_there(&RocksLog::open(folder.path()).expect("the same"));
     }
 
-    /// A thread that waits for room asks the store for its bytes in memory, while a thread that reopens the store
-    /// checks the room: they must not wait for each other.
+    /// A thread that waits for room reads the number of bytes in memory from the store, while a thread that reopens the
+    /// store checks the room. The two threads must not wait for each other.
     #[test]
     fn waiting_for_room_and_opening_anew_go_on_beside_each_other() {
         let folder = tempfile::tempdir().expect("a folder");

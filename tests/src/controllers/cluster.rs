@@ -229,7 +229,8 @@ impl Cluster {
         self.shown().log.len()
     }
 
-    /// The changes since then in a namespace, and of cluster-scoped objects that have its name in theirs.
+    /// The changes in a namespace since the log had the length `since`, and the changes of cluster-scoped objects whose
+    /// names contain the namespace's name.
     pub fn history(&self, since: usize, namespace: &str) -> Vec<Seen> {
         let shown = self.shown();
         let mut history: Vec<Seen> =

@@ -15,7 +15,7 @@ pub struct Difference {
     pub have: Value,
 }
 
-/// All differences in what was the same in all recordings of Kubernetes.
+/// All differences in values that were the same in all recordings of Kubernetes.
 pub fn compare(scenario: &Scenario, have: &Value) -> Vec<Difference> {
     let mut comparison = Comparison { scenario, differences: Vec::new() };
     let want = &scenario.seen;

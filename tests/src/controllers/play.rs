@@ -17,7 +17,7 @@ const WAIT_MAX: f64 = 90.0;
 const BUSY_MAX: Duration = Duration::from_secs(25);
 const LATE_MAX: Duration = Duration::from_secs(20);
 
-/// Plays a scenario in a namespace of its own. Returns what was seen, or the step that failed.
+/// Plays a scenario in a namespace of its own. Returns the results, or the step that failed.
 pub async fn play(cluster: &Arc<Cluster>, scenario: &Scenario, namespace: &str) -> Result<Value, String> {
     let mut play = Play {
         cluster,
@@ -241,7 +241,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Waits until the watches show an own write.
+    /// Waits until the watches show an object that the scenario has written.
     async fn see(&self, object: &Value) {
         let Some(resource) = object["kind"].as_str().and_then(Resource::of_kind) else { return };
         let (namespace, name) = super::cluster::place(object);
@@ -255,7 +255,7 @@ impl Play<'_> {
         }
     }
 
-    /// The objects of a step, in its order.
+    /// The objects that a step selects, in the order that the step asks for.
     fn pick(&self, step: &Value, tests: &Value) -> Vec<Arc<Value>> {
         let (plural, name) = split(&step["on"]);
         let mut picked = self.cluster.objects(Resource::named(plural), self.namespace);

@@ -59,7 +59,7 @@ impl Resource {
         RESOURCES.iter().find(|resource| resource.kind == kind).copied()
     }
 
-    /// The path of its objects in a namespace, or in all if it is empty.
+    /// The path of the resource's objects in a namespace, or in all namespaces if `namespace` is empty.
     pub fn path(&self, namespace: &str) -> String {
         let root = if self.api_version.contains('/') { "apis" } else { "api" };
         let within =

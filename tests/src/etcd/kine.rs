@@ -41,14 +41,14 @@ impl Kine {
         kine
     }
 
-    /// Kills it, and starts it again with the same database at the same address.
+    /// Kills kine, and starts it again with the same database at the same address.
     pub fn restart(&mut self) {
         self.kill();
         *self = Kine::at(self.port, self.database.clone());
     }
 
     fn kill(&mut self) {
-        // An error means that it has ended already.
+        // An error means that kine has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -61,7 +61,7 @@ impl Kine {
         self.port
     }
 
-    /// Runs etcdctl against it and returns its output. kine knows `get` and `put`.
+    /// Runs etcdctl against kine and returns the output. kine supports `get` and `put`.
     pub fn ctl(&self, arguments: &[&str]) -> String {
         crate::server::succeeds(etcdctl_of(&self.url()).args(arguments).output().expect("run etcdctl"))
     }

@@ -104,7 +104,7 @@ impl Member {
     /// Kills the process, even a paused one, like a power failure.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // An error means that it has ended already.
+            // An error means that the process has already ended.
             let _ = child.kill();
             child.wait().expect("wait for the member");
         }

@@ -39,9 +39,9 @@ pub struct Cluster {
     version: String,
     files: Option<Files>,
     members: Vec<Member>,
-    /// Between the members, if they can be cut off from each other: one in front of each.
+    /// The proxies between the members, one in front of each member, if the members can be cut off from each other.
     peers: Vec<Proxy>,
-    /// How the members call each other, by position.
+    /// The ids with which the members name themselves to each other, by position.
     ids: Vec<String>,
     // Dropped after the members, which write to it.
     folder: tempfile::TempDir,
@@ -165,7 +165,7 @@ impl Cluster {
         self.ctl_at(&self.urls(), arguments)
     }
 
-    /// The same against these URLs, such as a proxy's.
+    /// Runs etcdctl against these URLs, such as a proxy's, and returns its output.
     pub fn ctl_at(&self, urls: &str, arguments: &[&str]) -> String {
         let mut output = self.run_ctl(urls, arguments);
         // Encrypted values are not text.
@@ -194,7 +194,7 @@ impl Cluster {
                 events.push(event);
             }
         }
-        // An error means that it has ended already.
+        // An error means that the process has already ended.
         let _ = child.kill();
         let _ = child.wait();
         self.ctl(&["del", &end]);
@@ -275,7 +275,7 @@ pub fn program(version: &str, name: &str) -> PathBuf {
     path
 }
 
-/// A program that is not etcd's; it is fetched if it is missing.
+/// The path of a program that does not belong to etcd. The program is downloaded if it is missing.
 fn place(of: &str, name: &str) -> PathBuf {
     static FETCHED: OnceLock<()> = OnceLock::new();
     let path = folder().join(of).join(name);

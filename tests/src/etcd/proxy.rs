@@ -18,7 +18,7 @@ struct Way {
     target: u16,
     /// No bytes pass, and connections stay open, as with an unplugged cable.
     is_silent: AtomicBool,
-    /// Connections are closed, and new ones as well.
+    /// All connections are closed, and new ones are closed as soon as they are opened.
     is_closed: AtomicBool,
     has_ended: AtomicBool,
     delay_ms: AtomicU64,
@@ -65,7 +65,7 @@ impl Proxy {
         self.way.cut_off.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned());
     }
 
-    /// Closes all connections, and new ones as they come.
+    /// Closes all connections, and from now on new ones as soon as they are opened.
     pub fn close(&self) {
         self.way.is_closed.store(true, Ordering::SeqCst);
         self.way.close_all();
@@ -116,7 +116,7 @@ impl Way {
         }
     }
 
-    /// Passes bytes on in one direction; `tells`: they begin with the caller's request.
+    /// Passes bytes on in one direction. If `tells` is true, the bytes begin with the caller's request.
     fn pass(&self, mut from: TcpStream, mut to: TcpStream, caller: &Caller, tells: bool) {
         let mut piece = [0; 1 << 16];
         loop {
@@ -153,7 +153,7 @@ impl Way {
     }
 }
 
-/// The id of the member of etcd that sends this request to a peer; empty if it says none.
+/// The id of the member of etcd that sends this request to a peer; empty if the request contains no id.
 fn member_named_in(request: &[u8]) -> String {
     let text = String::from_utf8_lossy(request);
     let header = text.lines().find_map(|line| line.strip_prefix("X-Server-From: "));

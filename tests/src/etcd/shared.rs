@@ -16,8 +16,8 @@ pub fn is_asked_for() -> bool {
     }
 }
 
-/// The options of a server on this data folder. Each folder has a prefix of its own: a server finds what the last one
-/// on the same folder has written, and need not wait for the leases of servers on other folders.
+/// The options of a server on this data folder. Each folder has a prefix of its own, so a server finds the objects of
+/// the previous server on the same folder, and need not wait for the leases of servers on other folders.
 pub fn options(data: &Path) -> [String; 3] {
     let mut hasher = DefaultHasher::new();
     data.hash(&mut hasher);

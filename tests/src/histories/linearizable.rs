@@ -13,13 +13,13 @@ use std::fmt;
 pub struct Operation {
     pub client: usize,
     pub called: u64,
-    /// `None` if there was no answer: it may have been carried out, or may still be.
+    /// `None` if there was no answer. Such an operation may have been carried out, or may be carried out later.
     pub answered: Option<u64>,
     pub asked: RegisterCall,
     pub told: RegisterAnswer,
 }
 
-/// The operation. Values are unique numbers, so no two writes have the same.
+/// The operation. Values are unique numbers: no two writes have the same value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegisterCall {
     Get,
@@ -123,7 +123,7 @@ struct Step {
     done: Done,
     state: State,
     next: Vec<usize>,
-    /// The operation that led here.
+    /// The operation that led to this step.
     by: Option<usize>,
 }
 

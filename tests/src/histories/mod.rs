@@ -1,4 +1,4 @@
-//! Histories of requests and answers, and their checks: whether a single store could have answered so
+//! Histories of requests and answers, and their checks: whether a single store could have given these answers
 //! ([`linearizable`]), and whether watches keep their guarantees ([`watches`]).
 
 pub mod linearizable;

@@ -1,5 +1,5 @@
-//! Checks the guarantees of watches: all selected events, in order, once each, with whole transactions, from where the
-//! watch began.
+//! Checks the guarantees of watches: a watch shows all selected events since its beginning, in order, each event once,
+//! and transactions as a whole.
 //!
 //! The events of the store itself are the truth. The guarantees are those that etcd gives for its watches, in terms of
 //! Kubernetes' API.
@@ -188,7 +188,7 @@ mod tests {
         Event { is, key: key.to_owned(), version, value }
     }
 
-    /// Versions 2 to 8; at 5 two objects are written in one transaction.
+    /// Events with the versions 2 to 8. At version 5 two objects are written in one transaction.
     fn truth() -> Vec<Event> {
         vec![
             event(Is::Added, "a/x", 2, 1),

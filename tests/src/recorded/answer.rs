@@ -195,8 +195,8 @@ fn headers(answer: &Received, step: &Value, masks: &Masks) -> Value {
     found.into()
 }
 
-/// A document in the form of the recording: the fields that the step asks for, the names of a list, the difference to
-/// what was sent, or the whole document.
+/// A document in the form of the recording: the fields that the step names, the names of a list, the difference to the
+/// request's body, or the whole document.
 fn object(mut document: Value, step: &Value, masks: &Masks) -> Value {
     let form = &step["form"];
     let whole = form["full"] == true;
@@ -239,7 +239,7 @@ fn object(mut document: Value, step: &Value, masks: &Masks) -> Value {
     json!({"diff": told})
 }
 
-/// The fields that an answer has and the request had not, and those that it lacks.
+/// The fields that only the answer has, or has with another value, and the fields that only the request had.
 #[derive(Default)]
 struct Difference {
     set: Map<String, Value>,

@@ -136,7 +136,8 @@ pub fn prepare(folder: &Folder, base: &[&str], setup: &Value, names: &[(String, 
     let mut options: Vec<String> = base.chain(own.iter().copied()).map(fill).collect();
     // No controllers run unless a setup names some: scenarios create the accounts that they need.
     options.push(format!("--controllers={}", setup["controllers"].as_str().unwrap_or("-*")));
-    // On by default in Kubernetes; here only if controllers create the accounts that pods need.
+    // These plug-ins are on by default in Kubernetes. Here they are on by default only if controllers create the
+    // accounts that pods need.
     options.push("--enable-admission-plugins=ServiceAccount,StorageObjectInUseProtection".to_owned());
     options
 }

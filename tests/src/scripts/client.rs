@@ -71,7 +71,7 @@ impl Client {
         let (parts, body) = sender.send_request(request).await?.into_parts();
         let code = parts.status.as_u16();
         let body = match sent.events {
-            // The stream may go on, so the connection is dropped.
+            // The stream may continue, so the connection is dropped.
             Some(count) if code == 200 => events(body, count).await,
             _ => {
                 let body = body.collect().await?.to_bytes();

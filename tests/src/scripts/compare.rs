@@ -20,7 +20,7 @@ pub struct Counts {
     pub codes: usize,
     pub words: usize,
     pub objects: usize,
-    /// In words and objects.
+    /// Scripts that agree in both words and objects.
     pub wholly: usize,
 }
 

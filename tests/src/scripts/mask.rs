@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 const BACKGROUND: [&str; 2] = ["kube-apiserver", "api-priority-and-fairness-config-consumer-v1"];
 /// Kinds whose status the server's own controllers write.
 const BACKGROUND_STATUS: [&str; 3] = ["APIService", "FlowSchema", "CustomResourceDefinition"];
-/// How far from now a time may be that the server took from its clock, in seconds.
+/// The maximum distance, in seconds, between now and a time that the server took from its clock.
 const NEAR: i64 = 200_000;
 /// The letters of generated name suffixes.
 const GENERATED: &str = "bcdfghjklmnpqrstvwxz2456789";

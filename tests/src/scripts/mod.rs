@@ -22,7 +22,7 @@ pub struct Script {
     pub name: String,
     pub requests: Vec<ExpectedCall>,
     pub answers: Vec<Value>,
-    /// The first release of Kubernetes that answers so, if it is newer than the one that Holdfast follows.
+    /// The first release of Kubernetes that gives these answers, if it is newer than the release that Holdfast follows.
     pub since: Option<String>,
 }
 

@@ -223,7 +223,7 @@ async fn pods_from_their_beginning_to_their_end() {
         Patch::Strategic(json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]}}));
     refused(pods.patch_resize("lives", &params, &more).await, 422, "Invalid", "Pod QOS Class may not change");
 
-    // Only its metadata.
+    // Patches and lists only the metadata.
     let patch = Patch::Merge(json!({"metadata": {"labels": {"seen": "yes"}}}));
     let patched = pods.patch_metadata("lives", &params, &patch).await.unwrap();
     assert_eq!((patched.labels()["seen"].as_str(), patched.uid()), ("yes", Some(uid.clone())));
@@ -235,7 +235,7 @@ async fn pods_from_their_beginning_to_their_end() {
     let item = listed.items[0].types.clone().unwrap();
     assert_eq!((item.api_version.as_str(), item.kind.as_str()), ("meta.k8s.io/v1", "PartialObjectMetadata"));
 
-    // Waits for its end by its UID.
+    // Waits until the pod with this UID no longer exists.
     let deleted = pods.delete("lives", &DeleteParams::default()).await.unwrap();
     assert_eq!(deleted.left().expect("it takes a moment to end").name_any(), "lives");
     let end = timeout(PATIENCE, await_condition(pods.clone(), "lives", is_deleted(&uid)));

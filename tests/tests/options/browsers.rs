@@ -64,7 +64,7 @@ async fn pages_of_allowed_origins_read_in_a_browser() {
 fn serve_page(site: &TcpListener, page: &str) {
     for stream in site.incoming() {
         let Ok(mut stream) = stream else { continue };
-        // The head of such a request fits.
+        // The head of a browser's request fits into the buffer.
         _ = stream.read(&mut [0; 4096]);
         let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {}\r\n", page.len());
         _ = stream.write_all(format!("{head}connection: close\r\n\r\n{page}").as_bytes());

@@ -47,7 +47,8 @@ async fn the_cluster_is_told_of_the_server() {
     assert_eq!(leases["items"][0]["spec"]["leaseDurationSeconds"], 60);
     server.stop();
 
-    // A new address is added to the previous one, and later stays alone.
+    // With the reconciler `master-count`, a new address is added to the previous one. With the default reconciler, only
+    // the new address remains.
     let moved = ["--advertise-address=192.0.2.8", "--endpoint-reconciler-type=master-count", "--apiserver-count=2"];
     let server = Server::start(folder.path(), &moved);
     let admin = Wire::admin(&server);

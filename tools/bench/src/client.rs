@@ -1,5 +1,5 @@
-//! An HTTP/2 connection, and a pool of them: sends requests and counts the bytes of bodies, of which only both ends are
-//! kept.
+//! An HTTP/2 connection, and a pool of them. It sends requests, counts the bytes of response bodies, and keeps only the
+//! beginning and the end of each body.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -38,7 +38,7 @@ struct Connection {
     connecting: tokio::sync::Mutex<()>,
 }
 
-/// A 2xx response. Of its body, which was read, only both ends are kept.
+/// A 2xx response. Its body was read; only the beginning and the end of the body are kept.
 #[derive(Debug, Default)]
 pub struct Answer {
     pub body_bytes: u64,
@@ -60,7 +60,7 @@ pub enum Failure {
 }
 
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
-/// The kept bytes at each end of a body: enough for a list's metadata or an error's Status.
+/// The number of bytes kept at each end of a body: enough for a list's metadata or an error's Status.
 const EDGE_BYTES_MAX: usize = 4096;
 /// The flow-control windows. They are large, as in client-go, because flow control is not measured.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
@@ -223,7 +223,7 @@ async fn read_to_end(mut stream: RecvStream) -> Result<Answer, Failure> {
     Ok(answer)
 }
 
-/// The next chunk of a body; its flow-control window is released.
+/// Reads the next chunk of a body, and releases its flow-control window.
 pub async fn next_chunk(stream: &mut RecvStream) -> Result<Option<Bytes>, Failure> {
     let Some(chunk) = stream.data().await else { return Ok(None) };
     let chunk = chunk.map_err(broken)?;

@@ -1,4 +1,4 @@
-//! A minimal API server for tests: it keeps ConfigMaps of one namespace in a map, and serves just enough of HTTP/2.
+//! A minimal API server for tests. It stores ConfigMaps of one namespace in a map, and serves just enough of HTTP/2.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ struct Store {
     namespace: bool,
     watches: Vec<Watch>,
     gets: u64,
-    /// The number of requests after which each connection is ended.
+    /// The number of requests after which the server ends each connection.
     requests_of_connection: Option<u64>,
     refuse_every_second_get: bool,
 }
@@ -44,7 +44,7 @@ pub async fn start() -> Fake {
     start_with(None).await
 }
 
-/// Starts with TLS; returns its certificate in PEM.
+/// Starts with TLS, and returns the server's certificate in PEM.
 pub async fn start_tls() -> (Fake, String) {
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -1,4 +1,4 @@
-//! Measures watches: writes an object, and takes the time until the watchers have received the event.
+//! Measures watches: writes an object, and measures the time until the watchers have received the event.
 //!
 //! A write costs the server more than notifying a watcher. So the same writes are measured first without watchers, and
 //! their cost is subtracted.
@@ -35,8 +35,8 @@ pub enum Audience {
 
 /// The interval between changes in the paced mode: 50 a second.
 const PACE: Duration = Duration::from_millis(20);
-/// The maximum number of undelivered events if every watcher gets every event. Further events would only wait behind
-/// them.
+/// The maximum number of undelivered events if every watcher gets every event. With more, events would only wait in the
+/// queue.
 const EVENTS_UNDER_WAY_MAX_ALL: u16 = 4;
 /// How long the last events may take to arrive.
 const ARRIVAL_TIME_MAX: Duration = Duration::from_secs(10);

@@ -19,8 +19,8 @@ pub const JSON: &str = "application/json";
 const NAMESPACE_PATH: &str = "/api/v1/namespaces/holdfast-bench";
 
 const EMPTYING_TIME_MAX: Duration = Duration::from_secs(600);
-/// The timeout of deletions. A server without a namespace controller never finishes them, so waiting longer would not
-/// help.
+/// The maximum time for deletions. A server without a namespace controller never finishes them, so a longer wait would
+/// not help.
 const REMOVAL_TIME_MAX: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -167,7 +167,7 @@ impl Ground {
         Ok(())
     }
 
-    /// Deletes all objects. A server that gives up half-way, because there are so many, is asked again.
+    /// Deletes all objects. A server may stop half-way because there are so many; then the request is repeated.
     async fn empty(&self) -> anyhow::Result<()> {
         let until = Instant::now() + EMPTYING_TIME_MAX;
         loop {

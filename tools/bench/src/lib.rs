@@ -1,9 +1,9 @@
 //! `holdfast bench`: measures how much an operation costs a Kubernetes API server.
 //!
-//! It works with any API server, over HTTP/2 with TLS, and reads the server's process time from `/proc`, because wall
-//! time says little on a machine that client and server share. For the same reason the client does as little as
-//! possible: it counts bodies and drops them without parsing. Start with [`run`]; `load.rs` is the measuring loop,
-//! `operation.rs` and `fan_out.rs` define the measured operations.
+//! It works with any API server, over HTTP/2 with TLS. It reads the server's process time from `/proc`, because wall
+//! time says little on a machine that client and server share. For the same reason the client does little work: it
+//! counts the bytes of bodies without parsing them. Start with [`run`]; `load.rs` is the measuring loop, `operation.rs`
+//! and `fan_out.rs` define the measured operations.
 
 mod access;
 mod client;
@@ -244,7 +244,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Runs an operation `count` times, unmeasured.
+    /// Runs an operation `count` times without measuring it.
     async fn prepare<O: load::Operation>(&self, count: u64, make: impl Fn(client::Client) -> O) -> anyhow::Result<()> {
         let limits = Limits { count: Some(count), duration: DURATION_WITH_COUNT };
         let tally = load::drive(self.args.workers, limits, |worker| make(self.pool.pick(worker))).await;
@@ -341,7 +341,7 @@ fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-/// Parses a duration as Go does; zero is refused, because nothing can be measured in no time.
+/// Parses a duration as Go does. Zero is refused, because nothing can be measured in that time.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     match duration::nanos(text)? {
         nanos @ 1.. => Ok(Duration::from_nanos(nanos.unsigned_abs())),

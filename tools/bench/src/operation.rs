@@ -50,7 +50,7 @@ impl Get {
     }
 }
 
-/// The query parameters that select an exact version; none for an empty one.
+/// The query parameters that select an exact version. If the version is empty, there are none.
 fn exactly(separator: &str, version: &str) -> String {
     match version {
         "" => String::new(),
@@ -91,7 +91,7 @@ impl Operation for MergePatch {
     }
 }
 
-/// Applies an object's present fields: the result of most reconciliations.
+/// Applies the current fields of an object, which is the result of most reconciliations.
 pub struct Apply {
     client: Client,
     targets: Targets,
@@ -130,7 +130,7 @@ impl Operation for CreatePod {
     async fn run(&mut self, ticket: u64) -> Result<u64, Failure> {
         match self.0.send(Method::POST, PODS, json(pod(&format!("pod-{ticket:04}")))).await {
             Ok(answer) => Ok(answer.body_bytes),
-            // An earlier mode has created it.
+            // An earlier mode has created the object.
             Err(Failure::Refused { code: 409, .. }) => Ok(0),
             Err(failure) => Err(failure),
         }

@@ -1,7 +1,7 @@
 //! Measures scheduling: pods are created as fast as the server accepts them, and watched until each has a node.
 //!
-//! The server must have a scheduler, and no other nodes. Creating pods costs something as well: the same number of pods
-//! without a scheduler is created first, and their cost is subtracted. Times are from creation to binding.
+//! The server must have a scheduler, and no other nodes. Creating pods has a cost of its own: the same number of pods
+//! is first created without a scheduler, and this cost is subtracted. Times are from creation to binding.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -23,11 +23,11 @@ const HIGH: &str = "holdfast-bench-high";
 const PODS_USUAL: u64 = 10_000;
 /// How many low-priority pods fit on a node with 4 CPUs.
 const LOW_PODS_A_NODE: u64 = 4;
-/// After so long without a binding the remaining pods are given up.
+/// If no pod is bound for this time, the benchmark stops waiting for the remaining pods.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// The part of the pods' spec besides CPU and memory; `None` for modes that schedule nothing.
+/// The fields of the pods' spec in addition to CPU and memory; `None` for modes that schedule nothing.
 pub fn shape(mode: Mode) -> Option<Value> {
     let apart = |key: &str| json!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": "bench"}}});
     let spread = |action: &str| {
@@ -192,14 +192,15 @@ impl Operation for MakeNode {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
             "status": {"capacity": there, "allocatable": there, "conditions": [{"type": "Ready", "status": "True"}]}});
         made(self.0.send(Method::POST, NODES, body(node.to_string())).await)?;
-        // A new node has a taint until a controller finds it ready; no controller runs here.
+        // A new node has a taint until a controller finds the node ready. No controller runs here, so the taint is
+        // removed.
         let taints = json!({"spec": {"taints": null}}).to_string();
         let patch = Some((crate::operation::MERGE_PATCH, taints.into()));
         Ok(self.0.send(Method::PATCH, &format!("{NODES}/{name}"), patch).await?.body_bytes)
     }
 }
 
-/// Ignores that an object exists: an earlier mode has created it.
+/// Ignores the error that an object exists, because an earlier mode has created it.
 fn made(answer: Result<crate::client::Answer, Failure>) -> Result<(), Failure> {
     match answer {
         Ok(_) | Err(Failure::Refused { code: 409, .. }) => Ok(()),

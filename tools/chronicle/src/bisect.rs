@@ -151,7 +151,8 @@ fn on_past(base: &Base, args: &Args, version: Offset) -> Result<ExitStatus> {
     command.status().with_context(|| format!("run {}", args.command[0].display()))
 }
 
-/// Runs the command by `holdfast run`. Its own failures are distinguished from the command's by their messages.
+/// Runs the command with `holdfast run`. The failures of `holdfast run` are distinguished from those of the command by
+/// their messages.
 fn on_fork(folder: &Path, encryption: &EncryptionArgs, args: &Args, version: Offset) -> Result<ExitStatus> {
     let mut command = Command::new(std::env::current_exe().context("find this program")?);
     command.arg("run").arg("--from").arg(folder).args(["--at", &version.to_string()]).args(encryption.arguments());
@@ -192,8 +193,9 @@ impl Candidates {
     }
 }
 
-/// The range of versions that may be the first bad one: a single one, unless versions beside it were skipped. The last
-/// of `count` is bad, and the version before the first is good. `attempt` gets the number of attempts that are left.
+/// The range of versions that may be the first bad one. It has one version, unless versions beside it were skipped. The
+/// last of `count` versions is bad, and the version before the first is good. `attempt` receives the number of attempts
+/// that are left.
 fn search(
     count: usize,
     mut attempt: impl FnMut(usize, u32) -> Result<Verdict>,
@@ -214,7 +216,7 @@ fn search(
     Ok(first..=bad)
 }
 
-/// The first bad event, or several events of which one is.
+/// The first bad event, or several events of which one is the first bad one.
 struct Found {
     events: Vec<Event>,
 }
@@ -230,7 +232,7 @@ impl Found {
     fn new(view: &LogView, suspects: &[Offset]) -> Result<Found> {
         let mut events = Vec::new();
         for version in suspects {
-            // There may be a gap that a repair left, without a change.
+            // A repair may have left a gap at this version, so that there is no change.
             let Some(mut record) = view.event(*version)? else { continue };
             let before = view.before(&record)?;
             let document = view.document(&record)?;
@@ -292,7 +294,8 @@ impl Report for Found {
 mod tests {
     use super::*;
 
-    /// Searches for the first bad version at a place, with some skipped ones. Returns the found range and the attempts.
+    /// Searches for the first bad version at a known place, with some versions skipped. Returns the range found and the
+    /// number of attempts.
     fn found(count: usize, first_bad: usize, skipped: &[usize]) -> (Vec<usize>, usize) {
         let mut attempts = 0;
         let range = search(count, |place, _| {

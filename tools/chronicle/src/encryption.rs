@@ -1,4 +1,4 @@
-//! The configuration that a data folder was encrypted with, for commands that read it.
+//! The configuration with which a data folder was encrypted, for commands that read the folder.
 
 use anyhow::{Result, anyhow};
 use holdfast_encryption::{Keyring, Live, Patient};

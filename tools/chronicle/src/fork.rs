@@ -1,8 +1,8 @@
 //! `holdfast fork`: a new, writable cluster that begins with the state of another cluster at some moment.
 //!
-//! The new data folder has the log up to that moment, and the certificates and keys of the other cluster, so that the
-//! same credentials are valid in both. It is a log of its own: it has another id, and does not accept continue tokens
-//! of the other.
+//! The new data folder contains the log up to that moment, and the certificates and keys of the other cluster, so the
+//! same credentials are valid in both. The new log has another id, and does not accept continue tokens of the other
+//! log.
 
 use crate::files::{Readers, Writing, keep_others_out};
 use crate::out;
@@ -109,7 +109,7 @@ fn copy_certificates(from: &Path, to: &Path) -> Result<()> {
     copied.with_context(|| format!("copy the certificates and keys in {}", from.display()))
 }
 
-/// Forks the log of a server in this process.
+/// Forks the log of a server that runs in this process.
 pub struct ForkHere {
     pub log: Arc<RocksLog>,
     pub data_dir: PathBuf,
@@ -129,7 +129,7 @@ impl Forker for ForkHere {
     }
 }
 
-/// Makes a running server fork itself.
+/// Asks a running server to make the fork.
 fn by_server(args: &Args, at: Option<&str>) -> Result<Forked> {
     let folder = std::path::absolute(&args.data_dir).context("find the new folder")?;
     let mut wanted = json!({"folder": folder});

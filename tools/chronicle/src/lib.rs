@@ -22,7 +22,7 @@ pub mod run;
 
 pub use holdfast_component::{files, values};
 
-/// The runtime on which a subcommand waits for servers.
+/// The runtime in which a subcommand waits for servers.
 pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }

@@ -1,4 +1,4 @@
-//! All output of commands goes through here, so that no text of a tenant can control the terminal.
+//! All output of commands goes through this module, so that no text of a tenant can control the terminal.
 
 use anyhow::Result;
 use holdfast_core::visible;

@@ -1,10 +1,11 @@
 //! `holdfast run -- CMD`: a cluster for one command, removed when the command ends.
 //!
-//! The server runs in this process ([`Cluster`] is the binary's interface to it), on a free port of this machine, with
-//! a temporary data folder, so nothing waits for the disk. CMD finds the cluster through `KUBECONFIG`, like any client,
-//! and its exit code becomes that of this process. With `--for-parent` there is no CMD: the program that started this
-//! one reads on standard output how to reach the cluster, and keeps it alive by keeping standard input open. Failures
-//! before CMD runs exit with 125, as in `env` and `timeout`, or with 126 and 127 if CMD cannot be run or is not found.
+//! The server runs in this process ([`Cluster`] is the binary's interface to it), on a free port of this machine. It
+//! uses a temporary data folder, so writes do not wait for the disk. CMD finds the cluster through `KUBECONFIG`, like
+//! any client, and the exit code of CMD becomes the exit code of this process. With `--for-parent` there is no CMD.
+//! Instead the program that started this process reads the address and the credentials of the cluster on standard
+//! output, and the cluster runs as long as the program keeps standard input open. Failures before CMD runs exit with
+//! 125, as in `env` and `timeout`. If CMD cannot be run or is not found, the exit code is 126 or 127.
 
 use crate::fork;
 use crate::out;
@@ -30,13 +31,13 @@ use tokio::signal::unix::{self, SignalKind};
 const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// How often the folder's removal is tried: the ending server may still write files.
+/// The maximum number of attempts to remove the folder, because the ending server may still write files.
 const REMOVALS_MAX: usize = 100;
-/// A folder in memory, on Linux.
+/// A folder in memory on Linux.
 const MEMORY_FOLDER: &str = "/dev/shm";
-/// The magic number of its file system.
+/// The magic number of the file system in memory.
 const TMPFS: i64 = 0x0102_1994;
-/// The bytes that must be free in it.
+/// The minimum number of free bytes in the folder in memory.
 const MEMORY_BYTES_MIN: u64 = 1 << 30;
 
 #[derive(clap::Args)]
@@ -63,8 +64,8 @@ pub struct Args {
 
 /// A cluster that is not started yet.
 pub trait Cluster {
-    /// Serves this data folder, runs `work` once the cluster is ready, and stops the cluster when `work` is done.
-    /// Without `keep` writes need not wait for the disk.
+    /// Serves this data folder, runs `work` once the cluster is ready, and stops the cluster when `work` is done. If
+    /// `keep` is false, writes need not wait for the disk.
     fn serve(self, data: &Path, keep: bool, work: impl AsyncFnOnce(Access) -> Result<u8>) -> Result<u8>;
 }
 
@@ -100,7 +101,7 @@ pub fn run(args: Args, named: Option<PathBuf>, cluster: impl Cluster) -> Result<
     Ok(code)
 }
 
-/// The exit code of the process, after it has reported a failure before CMD.
+/// The exit code of the process. Failures before CMD ran are reported first.
 pub fn exit_code(outcome: Result<u8>) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
@@ -111,8 +112,8 @@ pub fn exit_code(outcome: Result<u8>) -> ExitCode {
     }
 }
 
-/// The folder for an empty cluster that is not kept: in memory, if there is room and `TMPDIR` is not set. Even without
-/// syncs, creating and removing files waits for the disk.
+/// The folder for an empty cluster that is not kept. It is in memory if there is room and `TMPDIR` is not set: even
+/// without syncs, creating and removing files on a disk waits for the disk.
 fn fleeting_folder() -> PathBuf {
     let memory = Path::new(MEMORY_FOLDER);
     let has_room = || {
@@ -126,7 +127,7 @@ fn fleeting_folder() -> PathBuf {
     }
 }
 
-/// The folder of the cluster, removed when this is dropped, unless it is kept.
+/// The data folder of the cluster. It is removed on drop, unless `keep` is set.
 struct DataFolder {
     path: PathBuf,
     keep: bool,
@@ -190,7 +191,7 @@ async fn wait_for_parent(access: &Access, folder: &Path, caught: &mut Caught) ->
         "dataDir": folder,
     });
     let mut output = std::io::stdout();
-    // A parent that does not read this has ended. The end of standard input shows that.
+    // A parent that does not read this line has ended, which the end of standard input then shows.
     let _ = writeln!(output, "{told}").and_then(|()| output.flush());
     let (ended, end) = tokio::sync::oneshot::channel::<()>();
     // A thread that waits for input cannot be stopped. It need not be: it ends with the process.
@@ -204,7 +205,7 @@ async fn wait_for_parent(access: &Access, folder: &Path, caught: &mut Caught) ->
     }
 }
 
-/// Starts CMD; the exit code if it cannot be started.
+/// Starts CMD, or returns the exit code if CMD cannot be started.
 fn start(command: &[OsString], access: &Access, folder: &Path) -> Result<Result<Child, u8>> {
     let (name, arguments) = command.split_first().context("name a command")?;
     ensure!(!name.is_empty(), "name a command");
@@ -230,10 +231,10 @@ fn start(command: &[OsString], access: &Access, folder: &Path) -> Result<Result<
     }))
 }
 
-/// Signals that ask this process to end. They are caught before the process makes anything that it must remove.
+/// Signals that ask this process to end. They are caught before the process makes files that it must remove.
 struct Caught {
     listeners: [(Signal, tokio::signal::unix::Signal); 4],
-    /// The runtime in which the listeners are created. It need not run.
+    /// The runtime in which the listeners are created. No thread needs to run it.
     _runtime: Runtime,
 }
 

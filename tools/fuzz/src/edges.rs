@@ -1,6 +1,6 @@
 //! Edge values: next to the limits of numbers, calendars and lengths.
 
-/// Numbers next to the limits of 8, 16, 32 and 64 bits, and next to values that rules compare with.
+/// Numbers next to the limits of 8, 16, 32 and 64 bits, and next to values that validation rules use.
 pub const NUMBERS: [i64; 26] = [
     0,
     1,

@@ -1,4 +1,4 @@
-//! CEL expressions, as rules of custom kinds have them, and structural schemas.
+//! Targets for CEL expressions, such as the rules of custom kinds, and for structural schemas.
 
 use super::edges::{DURATIONS, NUMBERS, PATTERNS, QUANTITIES, TEXTS, TIMES};
 use super::input::{Choices, document, line, text};
@@ -194,7 +194,7 @@ impl Maker<'_, '_> {
     }
 }
 
-/// Whether a function can return the type.
+/// Whether a function can return a value of the type.
 fn gives(row: &Compiled, ty: &Type) -> bool {
     matches!(row.result, Type::Param(_)) || row.result.to_string() == ty.to_string()
 }
@@ -332,7 +332,7 @@ fn made_schema(choices: &mut Choices, depth: usize) -> Value {
     schema
 }
 
-/// A value of the schema's type, but not necessarily within its limits.
+/// A value of the schema's type. It may violate the schema's limits.
 fn fitting(choices: &mut Choices, schema: &Value) -> Value {
     match schema["type"].as_str() {
         Some("integer") => choices.pick(&NUMBERS).into(),

@@ -1,6 +1,6 @@
-//! The input of an HTTP/2 server: connections as bytes, and as frames that are mostly well formed.
+//! Targets for an HTTP/2 server: connections as bytes, and as frames that are mostly well formed.
 
-// Each target is compiled with the whole file, and uses one function.
+// Each target is a program that compiles the whole file and uses one function.
 #![allow(dead_code)]
 
 use bytes::Bytes;
@@ -17,7 +17,7 @@ pub const TARGETS: [Named; 2] = [("http2", http2), ("http2_frames", http2_frames
 
 const LIMITS: Limits =
     Limits { streams_max: 20, head_bytes_max: 20_000, stream_window: 70_000, connection_window: 100_000 };
-/// A server stops reading while at least this many bytes of output wait.
+/// A server stops reading while its output contains at least this many bytes.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
 /// Checks that the result does not depend on the pieces in which the bytes arrive.
@@ -43,7 +43,7 @@ pub fn http2_frames(bytes: &[u8]) {
     http2(&frames.concat());
 }
 
-/// The events of a server for this input, and everything that it sends by itself.
+/// The events of a server for this input, and all frames that the server sends by itself.
 fn told(bytes: &[u8], piece: usize) -> (Vec<String>, Vec<u8>) {
     let (mut events, mut data, mut said) = (Vec::new(), Vec::new(), Vec::new());
     let mut server = Connection::new(LIMITS);

@@ -1,4 +1,4 @@
-//! How targets read their input: as lines of text that people can write, or as a sequence of choices.
+//! Reads the input of targets: as lines of text that people can write, or as a sequence of choices.
 
 use super::edges::{DURATIONS, NUMBERS, QUANTITIES, TEXTS, TIMES};
 use holdfast_core::kinds::{Kind, KindId, Registry};
@@ -35,7 +35,7 @@ pub fn document(bytes: &[u8]) -> Option<Value> {
     holdfast_core::object::decode::json(bytes).ok().map(|decoded| decoded.value)
 }
 
-/// The kind and version of a text such as `apps/v1 Deployment`. Any other text stands for a kind chosen by its bytes.
+/// The kind and version of a text such as `apps/v1 Deployment`. For any other text, a kind that its bytes choose.
 pub fn kind<'r>(registry: &'r Registry, named: &str) -> (KindId, &'r Kind, usize) {
     let (api_version, kind) = named.split_once(' ').unwrap_or((named, ""));
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -53,7 +53,8 @@ pub fn nth_kind(registry: &Registry, number: usize) -> (KindId, &Kind, usize) {
     (id, registry.get(id), version)
 }
 
-/// Input read as choices. After its end every choice is the first one, so that generation ends.
+/// Input as a sequence of choices. After the end of the input every choice is the first option, so that generation
+/// ends.
 pub struct Choices<'a> {
     bytes: &'a [u8],
 }
@@ -132,7 +133,7 @@ impl<'a> Choices<'a> {
         let message = schema.message(message);
         let mut map = Map::new();
         let count = if self.is_empty() || depth >= DEPTH_MAX { 0 } else { self.below(6) };
-        // Alphabetically these fields would come late, and most rules are about them.
+        // In alphabetical order these fields would come late, but most rules are about them.
         if depth == 0 {
             for name in ["metadata", "spec"] {
                 if let Some(field) = message.field(name) {

@@ -1,9 +1,9 @@
-//! Fuzz targets for everything that clients can send, with the invariants that must hold for any input.
+//! Fuzz targets for all input from clients, with the invariants that must hold for any input.
 //!
-//! Each target is a function of bytes that panics if an invariant is violated. `cargo fuzz` runs them one by one
-//! (`fuzz_targets/`). A test in `core` runs all of them over the seeds in `corpus-seeds/` and over mutations of these
-//! (`smoke.rs`). The targets of the crate `http2` are in `http2.rs`, for a test there, because `core` does not depend
-//! on it. No code here depends on how the bytes were made.
+//! Each target is a function of bytes that panics if an invariant is violated. `cargo fuzz` runs the targets one by one
+//! (`fuzz_targets/`). A test in `core` runs all of them over the seeds in `corpus-seeds/` and over mutations of the
+//! seeds (`smoke.rs`). The targets of the crate `http2` are in `http2.rs`, for a test in that crate, because `core`
+//! does not depend on it. No target depends on how its input was made.
 
 mod edges;
 mod expressions;
@@ -123,7 +123,7 @@ pub fn stored(bytes: &[u8]) {
 }
 
 fn reads_back(value: &Value) {
-    // Deeper documents are refused before they are stored.
+    // Deeper documents are refused before the server stores them.
     if depth(value) > DEPTH_MAX {
         return;
     }
@@ -154,7 +154,7 @@ pub fn check_made(bytes: &[u8]) {
 fn check_document(named: &str, document: Value) {
     let (_, kind, version) = kind(registry(), named);
     let message = schema().id(&kind.versions[version].message).expect("every version has a message");
-    // These functions also get unchecked documents, and treat wrong fields as absent.
+    // These functions also receive unchecked documents, and treat invalid fields as absent.
     Index::new(kind, &document);
     cells(&kind.shown.columns, &document, 1_795_000_000);
     if let Value::Object(map) = &document {
@@ -327,7 +327,7 @@ pub fn resource_version(bytes: &[u8]) {
 
 pub fn quantity(bytes: &[u8]) {
     if let Ok(canonical) = quantities::canonical(&text(bytes)) {
-        // A binary quantity that is not divisible by a power of two loses its suffix, and stays decimal.
+        // A quantity with a binary suffix that is not divisible by a power of two loses the suffix and stays decimal.
         let canonical = quantities::canonical(&canonical).expect("what is canonical is a quantity");
         assert_eq!(quantities::canonical(&canonical).as_ref(), Ok(&canonical), "canonical is stable");
     }
@@ -354,7 +354,7 @@ pub fn record(bytes: &[u8]) {
     }
 }
 
-/// Sends requests to a small cluster. Each is a request line and a body; lines `---` separate them.
+/// Sends requests to a small cluster. Each request is a request line and a body; lines `---` separate requests.
 pub fn decide(bytes: &[u8]) {
     let mut world = world::world();
     let mut last = None;
@@ -364,7 +364,7 @@ pub fn decide(bytes: &[u8]) {
         let _ = world.submit(&request);
         last = Some(request);
     }
-    // The last request once more, now that it has changed the state.
+    // Submit the last request again, because it has changed the state.
     if let Some(request) = last {
         let _ = world.submit(&request);
     }

@@ -1,6 +1,6 @@
-//! The scripts that users run in containers.
+//! The target for the scripts that users run in containers.
 
-// Each target is compiled with the whole file, and uses one function.
+// Each target is a program that compiles the whole file and uses one function.
 #![allow(dead_code)]
 
 use holdfast_shell::{Machine, Setup, Stream, Turn};

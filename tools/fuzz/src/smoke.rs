@@ -1,4 +1,4 @@
-//! Runs the fuzz targets as ordinary tests: over their seeds, over mutations of these, and over random bytes.
+//! Runs the fuzz targets as ordinary tests: over their seeds, over mutations of the seeds, and over random bytes.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
@@ -7,10 +7,10 @@ use std::path::Path;
 /// A function that panics if an invariant is violated for these bytes.
 pub type Target = fn(&[u8]);
 
-/// The number of inputs of each sort for each target. A run of all takes a few seconds.
+/// The number of inputs of each sort for each target. Running all of them takes a few seconds.
 const CASES: u32 = 300;
 
-/// The number in an environment variable. `HOLDFAST_FUZZ_CASES` sets the number of inputs for longer runs, and
+/// The number in an environment variable. `HOLDFAST_FUZZ_CASES` sets the number of inputs for longer runs;
 /// `HOLDFAST_FUZZ_SEED` selects other random inputs.
 #[expect(clippy::disallowed_methods, reason = "who runs the test says how long")]
 fn asked(name: &str) -> Option<u32> {
@@ -120,7 +120,7 @@ pub fn holds_on_mutations(targets: &[(&str, Target)], meaningful: &'static [&'st
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// Random bytes must be refused as cleanly as nearly valid input.
+/// Checks that random bytes are refused as cleanly as nearly valid input.
 pub fn holds_on_noise(targets: &[(&str, Target)]) {
     let inputs = || prop::collection::vec(any::<u8>(), 0..300);
     let failed: Vec<_> = targets.iter().filter_map(|(name, target)| failure(name, *target, inputs())).collect();

@@ -1,7 +1,7 @@
-//! The input of a SPDY connection, as bytes and as mostly well-formed frames with compressed headers; and the input of
-//! a WebSocket that carries the streams of a command.
+//! Targets for a SPDY connection, as bytes and as mostly well-formed frames with compressed headers, and for a
+//! WebSocket that carries the streams of a command.
 
-// Each target is compiled with the whole file, and uses one function.
+// Each target is a program that compiles the whole file and uses one function.
 #![allow(dead_code)]
 
 use base64::Engine as _;
@@ -76,15 +76,16 @@ pub fn spdy_frames(bytes: &[u8]) {
     spdy(&wire);
 }
 
-/// Reads any bytes after an upgrade; the first one chooses the subprotocol. The session must end with its client.
+/// Reads any bytes after an upgrade; the first byte chooses the subprotocol. The session must end when its client
+/// disconnects.
 pub fn websocket(bytes: &[u8]) {
     let (protocol, wire) = chosen(bytes);
     let stdin = input_of(protocol, wire.to_vec());
     assert!(stdin.len() <= wire.len(), "more is read than was sent");
 }
 
-/// Reads messages: one byte each for kind and length, then the payload. A command reads the payloads for its stdin in
-/// the order in which they were sent.
+/// Reads messages: one byte each for kind and length, then the payload. A command must read the payloads for its stdin
+/// in the order in which they were sent.
 pub fn websocket_messages(bytes: &[u8]) {
     let (protocol, mut rest) = chosen(bytes);
     let (mut wire, mut expected) = (Vec::new(), Vec::new());
@@ -144,7 +145,8 @@ fn input_of(protocol: &str, wire: Vec<u8>) -> Vec<u8> {
             let wanted = Wanted { stdin: true, stdout: true, stderr: true, tty: true };
             let mut stdin = Vec::new();
             if let Ok(mut session) = Session::accept(near, &agreed, wanted, Limits::default()).await {
-                // Nothing reads the terminal's sizes here. Dropping their stream keeps them from filling its buffer.
+                // This test does not read terminal sizes. Dropping their stream keeps the sizes from filling its
+                // buffer.
                 session.resize = None;
                 if let Some(mut input) = session.stdin.take() {
                     _ = input.read_to_end(&mut stdin).await;

@@ -157,7 +157,7 @@ fn check_entry(kind: &Kind, entry: &Entry) {
     let map = document.as_object().expect("an object");
     let again = Draft::new(&kind.versions[0].api_version(), &kind.kind, map);
     assert!(again.is(&entry.json(), entry.offset), "stored JSON is canonical: {document}");
-    // An object stored before its definition was changed need not fit the new one.
+    // An object that was stored before its definition changed need not fit the new definition.
     if !kind.is_stale(entry.offset) {
         let layout = kind.layout(0).expect("every kind has a layout");
         let mut checked = document.clone();
@@ -194,7 +194,7 @@ fn check_entry(kind: &Kind, entry: &Entry) {
     assert_eq!(moved, expected, "only the version moves");
 }
 
-/// Verbs and formats by their words in a request line. Other words mean a patch, and JSON.
+/// The words of verbs and formats in a request line. Any other verb means a patch, and any other format means JSON.
 const VERBS: [(&str, Verb); 5] = [
     ("create", Verb::Create),
     ("update", Verb::Update),
@@ -232,7 +232,7 @@ pub fn request(state: &State, line: &str, body: &[u8]) -> Request {
     });
     let known = state.kind(kind);
     let is_namespaced = known.is_namespaced();
-    // A path leads to an existing subresource; other paths are refused before any decision.
+    // A path contains an existing subresource; the server refuses other paths before any decision.
     let subresource = subresource.filter(|name| known.subresource(0, name).is_some());
     let name = word(5).map(str::to_owned).or_else(|| (verb != Verb::Create).then(|| "web".to_owned()));
     let mut options =
@@ -269,7 +269,7 @@ pub fn request(state: &State, line: &str, body: &[u8]) -> Request {
     }
 }
 
-/// A generated request, close enough to a valid one to get far.
+/// A generated request that is valid enough to pass the first checks.
 pub fn chosen_request(state: &State, choices: &mut Choices) -> Request {
     const BUSY: [(&str, &str); 8] = [
         ("v1", "pods"),

@@ -72,7 +72,7 @@ impl Authenticator {
     }
 
     /// The user of a request; `None` if it has no credential and needs one, an error if a credential is wrong. `told`
-    /// gets what the authenticator reports to the client and to audit, whether the credential is valid or not.
+    /// receives the warnings for the client and the audit annotations, whether the credential is valid or not.
     pub async fn authenticate(
         &self,
         state: &State,
@@ -103,8 +103,8 @@ impl Authenticator {
         }
     }
 
-    /// The user of a token that is for one of these audiences, or for the server's own; or the reason why there is no
-    /// user.
+    /// The user of a token that is valid for one of these audiences, or for one of the server's own if none is given;
+    /// an error if there is no such user.
     async fn find(
         &self,
         state: &State,

@@ -35,7 +35,7 @@ const LINKS: &[(&str, &[&str])] = &[
 /// Elements whose content is text, even if it contains tags.
 const TEXTS: [&str; 4] = ["script", "style", "textarea", "title"];
 
-/// The rewriting of links to a server.
+/// How the links in the pages of a server are rewritten.
 #[derive(Debug, Clone)]
 pub struct Way {
     /// Host and port of the server that sent the page.
@@ -182,7 +182,7 @@ struct Rewriter {
     way: Way,
     /// The beginning of a tag whose end has not arrived yet.
     held: Vec<u8>,
-    /// How far `held` was scanned, and the quote within which that position is.
+    /// The scanned length of `held`, and the quote that is open at that position.
     looked: (usize, Option<u8>),
     /// The end mark of the current text or comment.
     until: Option<&'static str>,

@@ -121,7 +121,7 @@ fn goal<'a>(
     }
 }
 
-/// Splits a path behind `proxy`; both parts stay as the client wrote them.
+/// Splits a path after `proxy`; both parts stay as the client wrote them.
 fn cut(path: &str, is_cluster: bool) -> (&str, &str) {
     // /api/v1/nodes/NAME/proxy, or with namespaces/NAME before it.
     let names = if is_cluster { 5 } else { 7 };

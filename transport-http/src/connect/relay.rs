@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 struct RelayLimits {
     /// How long the delivery of the last bytes may take after one side has ended.
     drain: Duration,
-    /// The interval at which the relay checks whether bytes were transferred in either direction. It ends after an
-    /// interval without any.
+    /// The interval at which the relay checks whether bytes were transferred in either direction. The relay ends after
+    /// an interval without any.
     idle: Duration,
 }
 

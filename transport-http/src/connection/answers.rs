@@ -1,4 +1,4 @@
-//! Answering requests: in the connection's task or by other tasks; and sending bodies as fast as the client reads them.
+//! Answers requests in the connection's task or in other tasks, and sends bodies as fast as the client reads them.
 
 use super::making::{self, Content, Letter, Made, Next, Pen, Task, Then, guarded};
 use super::upload::Upload;

@@ -76,9 +76,9 @@ pub struct Connection<T, S, B> {
     is_readable: bool,
     /// Whether written bytes may still be in TLS's buffers.
     is_unflushed: bool,
-    /// Whether something that the connection waited for, such as the result of a task, is not written yet.
+    /// Whether a result for which the connection waited, such as the result of a task, is not written yet.
     has_mail: bool,
-    /// Whether other tasks, which may also have something to send, have had their turn after that.
+    /// Whether other tasks, which may also have results to send, have run since that result arrived.
     gave_way: bool,
 }
 

@@ -39,8 +39,8 @@ use tower::{Service, ServiceExt};
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES_MAX: usize = 4 << 20;
 
-/// The maximum number of unsent bytes in the system's buffer. While the client does not read, no more of a response is
-/// made, encrypted and kept than this.
+/// The maximum number of unsent bytes in the system's buffer. While the client does not read, at most this much of a
+/// response is made, encrypted and buffered.
 const UNSENT_BYTES: u32 = 128 << 10;
 
 /// Limits the warnings about connections that could not be accepted.
@@ -75,7 +75,7 @@ where
     S::Future: Send + 'static,
     B: Body<Data = Bytes, Error: Into<Failure>> + Send + Unpin + 'static,
 {
-    /// Accepts connections until the server stops. A connection ends when its requests have.
+    /// Accepts connections until the server stops. A connection ends when its requests have ended.
     pub async fn accept(self, listener: TcpListener) -> TaskTracker {
         let connections = TaskTracker::new();
         let mut stopping = self.stopping.clone();

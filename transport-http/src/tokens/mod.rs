@@ -204,9 +204,10 @@ impl ServiceAccountTokens {
         Some(jsonwebtoken::encode(&header, claims, key).map_err(|error| error.to_string()))
     }
 
-    /// The user of a token, and those of these audiences that the token is for. The token must be signed by this
-    /// issuer, be current, and be for one of the audiences, and its account must still exist. `None` if another issuer
-    /// signed it, an error if it is no longer valid. `told` gets the warnings for the client and the audit annotations.
+    /// The user of a token, and those of the given audiences for which the token is valid. The token must be signed by
+    /// this issuer, be current, and be for one of the audiences, and its account must still exist. Returns `None` if
+    /// another issuer signed the token, and an error if the token is no longer valid. `told` receives the warnings for
+    /// the client and the audit annotations.
     pub fn verify(
         &self,
         state: &State,
@@ -300,7 +301,7 @@ fn unproved_issuer(token: &str) -> Option<String> {
     claims["iss"].as_str().map(str::to_owned)
 }
 
-/// The claims of a token, if one of the keys signed it: the key that it names, or any if it names none.
+/// The claims of a token, if one of the keys signed it. If the token names a key, only that key counts.
 fn proved<T: DeserializeOwned + Clone>(keys: &[Verifying], token: &str) -> Result<T, String> {
     let header = jsonwebtoken::decode_header(token).map_err(|error| error.to_string())?;
     let mut named = keys.iter().filter(|key| header.kid.as_ref().is_none_or(|kid| *kid == key.id)).peekable();

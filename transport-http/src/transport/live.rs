@@ -1,10 +1,10 @@
 //! Forks in memory: each is a cluster of its own behind this socket, below `/forks/NAME`.
 //!
-//! A fork shares the state and the history up to its beginning, and keeps later writes to itself; making one needs no
-//! file, no port and no handshake. It begins with the users, keys and roles of its first version, and later has its
-//! own. Its requests use the places, the body memory and the response memory of its server, so that forks multiply no
-//! bound. A fork ends when it is deleted, when it was idle for long enough, or when the fork ends from which it was
-//! made.
+//! A fork shares the state and the history up to its beginning, and keeps later writes to itself. Making a fork needs
+//! no file, no port and no handshake. It begins with the users, keys and roles of its first version, and later has its
+//! own. Its requests use the places, the body memory and the response memory of its server, so forks do not multiply
+//! these limits. A fork ends when it is deleted, when it was idle for long enough, or when the fork from which it was
+//! made ends.
 
 use super::Transport;
 use holdfast_core::Refusal;
@@ -208,7 +208,7 @@ impl ForkLine {
     }
 }
 
-/// A name that cannot be guessed. A client that knows it got it from a user that may read everything.
+/// A name that cannot be guessed. A client that knows the name has received it from a user who may read everything.
 fn name(engine: &Engine) -> Arc<str> {
     let bytes = engine.token_key().derived("name").0;
     bytes[..16].iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()

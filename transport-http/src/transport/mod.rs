@@ -155,8 +155,8 @@ impl Transport {
         self.ready.send_replace(true);
     }
 
-    /// Makes the APIServices of the APIs that this server serves. Keeps them, and the state of other servers, while the
-    /// tasks run.
+    /// Makes the APIServices of the APIs that this server serves. While the tasks run, keeps these objects and the
+    /// state of other servers up to date.
     pub async fn keep_registered(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Result<(), Refusal> {
         let service = &self.service;
         self.aggregator.prime(service.engine());

@@ -1,8 +1,8 @@
 //! Decides who leads, from the record in the lock.
 //!
-//! The times in a record come from other machines and are not compared with anything. A lease has expired when the
-//! record has not changed for its duration by the observer's own clock: clocks may differ as much as they like, if they
-//! run at the same rate. A leader gives up before that duration has passed since it began to write its last renewal.
+//! The times in a record come from other machines and are not compared with the local clock. A lease has expired if the
+//! record has not changed for its duration by the observer's own clock. So clocks may differ by any amount, if they run
+//! at the same rate. A leader steps down before that duration has passed since it began to write its last renewal.
 
 use jiff::Timestamp;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use std::time::Duration;
 pub struct Terms {
     /// How long others wait for a leader that does not renew.
     pub lease: Duration,
-    /// How long a leader tries to renew before it gives up.
+    /// How long a leader tries to renew before it steps down.
     pub renew: Duration,
-    /// How long a candidate waits between two tries.
+    /// How long a candidate waits between two attempts.
     pub retry: Duration,
 }
 
-/// Each try to become the leader is delayed by at most this many retry periods, so that candidates do not all try at
-/// once.
+/// Each attempt to become the leader is delayed by at most this many retry periods, so that candidates do not all try
+/// at the same time.
 pub const JITTER: f64 = 1.2;
 
 /// The record in a lock.
@@ -33,7 +33,7 @@ pub struct Record {
     pub transitions: i64,
 }
 
-/// The moment of a step.
+/// The time of a step.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
     /// The time since an arbitrary fixed moment.
@@ -57,7 +57,7 @@ pub enum Step {
 /// The result of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// The record in the lock; equal texts mean that no process has written in between.
+    /// The record in the lock, and its text; equal texts mean that no process has written in between.
     Found(Record, String),
     Missing,
     Written,
@@ -100,7 +100,7 @@ pub struct Elector {
 struct Leading {
     /// When the last successful renewal began.
     renewed: Duration,
-    /// When the tries for the next renewal began.
+    /// When the attempts at the next renewal began.
     trying: Option<Duration>,
 }
 

@@ -9,8 +9,8 @@ use std::str::FromStr;
 
 /// The annotation with the record.
 const ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
-/// Stands for the leader if the two objects of a pair name different leaders. No process has this name, so all
-/// candidates wait until the lease expires.
+/// The leader's name if the two objects of a pair name different leaders. No process has this name, so all candidates
+/// wait until the lease expires.
 const UNKNOWN_LEADER: &str = "leaderelection.k8s.io/unknown";
 
 /// The kinds of objects of a lock.
@@ -156,7 +156,7 @@ impl Lock {
             let text = text(&first);
             return Ok(Answer::Found(first, text));
         };
-        // Without the second object, the holder is a process that knows only the first form.
+        // If the second object is missing, the holder is a process that supports only the first form.
         let Some(second) = second.read(api, namespace, name).await? else {
             let text = text(&first);
             return Ok(Answer::Found(first, text));

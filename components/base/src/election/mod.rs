@@ -1,4 +1,4 @@
-//! Leader election: of several processes that could do the same work, one does it.
+//! Leader election: among several processes that could do the same work, one process does it.
 //!
 //! [`elector`] decides, and is pure: time, random numbers and answers are inputs, requests and waits are outputs.
 //! [`lock`] is the object with the leader's record, in each of its forms. [`run`](mod@run) carries out the elector's

@@ -34,7 +34,7 @@ pub enum Outcome<T> {
     Done(T),
     /// The process received a signal to end.
     Stopped,
-    /// Another process may lead now, so the work of this process must not go on.
+    /// Another process may lead now, so the work of this process must stop.
     Lost,
 }
 
@@ -149,8 +149,8 @@ impl Candidate {
         tracing::error!(lease = self.lease(), "failed to renew lease");
     }
 
-    /// Does the next step. If the future is dropped in the middle, it is unknown whether the step was done. The next
-    /// step finds out.
+    /// Does the next step. If the future is dropped in the middle, it is unknown whether the step took effect, and the
+    /// next step finds this out.
     async fn step(&mut self) {
         let answer = match self.next.clone() {
             Step::Wait(time) => {
@@ -218,7 +218,7 @@ impl Candidate {
         }
     }
 
-    /// Writes that there is no leader, unless another process already leads.
+    /// Writes a record without a leader, unless another process already leads.
     async fn give_back(&mut self, record: &Record) {
         let (api, most) = (self.election.api.clone(), self.election.terms.renew);
         let given = async {

@@ -40,8 +40,8 @@ impl Candidate {
         self.elector.gives_up_at().is_some_and(|end| elapsed < end)
     }
 
-    /// Takes the answer that is due, and carries out the next step; `luck` decides whether the request or its answer is
-    /// lost.
+    /// Processes the answer that is due, and carries out the next step. `luck` decides whether the request or its
+    /// answer is lost.
     fn turn(&mut self, elapsed: Duration, store: &mut Store, luck: &Luck) {
         let answer = std::mem::replace(&mut self.answer, Answer::Failed);
         self.next = self.elector.step(self.now(elapsed, luck.chance), answer);
@@ -71,7 +71,7 @@ impl Candidate {
             Step::Create(_) | Step::Update(_) => Answer::Failed,
         };
         if luck.lost_behind || luck.delay > delay && !matches!(self.next, Step::Wait(_)) {
-            // The write was done, and its answer is lost.
+            // The write took effect, but its answer is lost.
             if !matches!(self.answer, Answer::Waited) {
                 self.answer = Answer::Failed;
             }

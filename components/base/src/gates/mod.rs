@@ -1,9 +1,9 @@
 //! `--feature-gates`: the known gates, and the effect of each in Holdfast.
 //!
-//! The gates of Kubernetes 1.18 and those of 1.35 are known, so that the arguments of old clusters keep their meaning.
-//! A gate that the server cannot switch accepts only the value that the server has. With the other value it returns the
-//! reason, rather than accept it without effect. Gates that other components read accept any value, as one list serves
-//! all components. `AllAlpha` and `AllBeta` switch the gates that can be switched.
+//! The gates of Kubernetes 1.18 and of 1.35 are known, so the arguments of old clusters keep their meaning. A gate that
+//! the server cannot switch accepts only the value that the server has. The other value is refused with the reason,
+//! because accepting it without effect would mislead. Gates that other components read accept any value, because one
+//! list serves all components. `AllAlpha` and `AllBeta` switch the gates that can be switched.
 
 mod table;
 
@@ -45,7 +45,7 @@ pub struct ApiGates {
     pub egress_of_issuers: bool,
     pub flagz: bool,
     pub statusz: bool,
-    /// Resources that gates turn off unless they are asked for explicitly, as `GROUP/VERSION/RESOURCE`.
+    /// Resources that gates turn off unless an option names them, as `GROUP/VERSION/RESOURCE`.
     pub kinds_off: Vec<&'static str>,
     /// Admission plug-ins that are off.
     pub plugins_off: Vec<&'static str>,

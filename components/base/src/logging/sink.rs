@@ -20,7 +20,7 @@ const GATHERED_MAX: usize = 64 << 20;
 
 pub struct Sink {
     stderr: Box<dyn Write + Send>,
-    /// Lines of this severity and above are also written to standard error. Without files, all lines are.
+    /// Lines of this severity and above are also written to standard error. If there are no files, all lines are.
     threshold: Severity,
     /// Standard output, which gets all lines but errors instead of standard error.
     split: Option<BufWriter<Box<dyn Write + Send>>>,

@@ -24,7 +24,8 @@ use std::sync::Arc;
 
 pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 const TYPE: &str = "LoadBalancer";
-/// How long a change of a node waits for further ones, so that each balancer is updated once for all of them.
+/// How long the plan waits for further changes after a change of a node, so that each balancer is updated once for all
+/// of them.
 const HOSTS_MILLIS: i64 = 1_000;
 
 /// Plans one Service per key.

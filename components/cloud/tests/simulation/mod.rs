@@ -1,6 +1,6 @@
-//! The four controllers with a simulated cloud that fails between any two calls, managers that crash, hand over and
-//! lose their memory, and users who change their objects. When failures stop, cluster and cloud must agree; some
-//! invariants must hold all the time.
+//! The four controllers with a simulated cloud. Any call to the cloud may fail; managers crash, hand over and lose
+//! their memory; users change their objects. When failures stop, cluster and cloud must agree. Some invariants must
+//! hold all the time.
 
 use crate::common::{self, Shared, beside, new_node, ready, service, settings};
 use holdfast_cloud::lifecycle::Lifecycle;

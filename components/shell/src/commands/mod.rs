@@ -119,7 +119,7 @@ async fn wrong(shell: &mut Shell, name: &str, why: impl Display) -> Done<i32> {
     Ok(1)
 }
 
-/// Options of one letter, and the remaining words; letters in `with_value` take a value. `--` ends the options.
+/// Options of one letter, and the remaining words. Letters in `with_value` have a value. `--` ends the options.
 pub(crate) struct Given {
     pub letters: Vec<(char, String)>,
     pub rest: Vec<String>,

@@ -29,7 +29,8 @@ pub async fn echo(shell: &mut Shell, words: &[String]) -> Done<i32> {
     Ok(0)
 }
 
-/// Replaces escapes such as `\n`; returns whether output goes on after them.
+/// Replaces escapes such as `
+/// `; returns whether output continues after them.
 fn unescaped(text: &str, zero: bool) -> (Vec<u8>, bool) {
     let bytes = text.as_bytes();
     let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
@@ -95,7 +96,7 @@ pub async fn printf(shell: &mut Shell, words: &[String]) -> Done<i32> {
     }
 }
 
-/// Applies the format once. Returns the text, whether output goes on, and an argument that should be a number and is
+/// Applies the format once. Returns the text, whether output continues, and an argument that should be a number and is
 /// not.
 fn formatted(format: &str, values: &mut &[String]) -> (Vec<u8>, bool, Option<String>) {
     let mut wrong = None;

@@ -194,7 +194,7 @@ impl Shell {
         self.heed()
     }
 
-    /// Takes signals. Those with a trap wait for the end of the command; others end the process.
+    /// Handles received signals. Signals with a trap wait for the end of the command; other signals end the process.
     fn heed(&mut self) -> Done<()> {
         let signals = {
             let mut system = self.shared.lock();
@@ -228,7 +228,7 @@ impl Shell {
         Ok(())
     }
 
-    /// Waits until `found` returns a value, or a signal comes.
+    /// Waits until `found` returns a value, or a signal arrives.
     pub async fn wait_for<T>(&mut self, mut found: impl FnMut(&Shell) -> Option<T> + Send) -> Done<Option<T>> {
         loop {
             let got = {

@@ -1,4 +1,4 @@
-//! A file of lines, rotated when it has become large.
+//! A file of lines that is rotated when it has become large.
 
 use super::Sink;
 use crate::Event;
@@ -31,17 +31,17 @@ pub struct Rotation {
     pub compress: bool,
 }
 
-/// Lines in a file, or on standard output.
+/// Writes lines to a file, or to standard output.
 pub struct File {
     format: Format,
     writing: Mutex<Writing>,
-    /// Locked briefly: no thread waits for `writing` while it holds this lock.
+    /// Locked only briefly: no thread waits for `writing` while it holds this lock.
     held: Mutex<Held>,
 }
 
 struct Writing {
     place: LogSink,
-    /// The number of the last held line that was written.
+    /// The number of the last of the held lines that have been written.
     through: u64,
 }
 
@@ -51,11 +51,11 @@ struct Held {
     lines: Vec<u8>,
     /// The number of the last held line.
     number: u64,
-    /// How many bytes are being written; they are held again if that fails.
+    /// The number of bytes that are being written. If the write fails, these bytes are held again.
     taken: usize,
 }
 
-/// How many bytes may be held while the disk accepts none.
+/// The maximum number of bytes that are held while the disk accepts none.
 const HELD_BYTES_MAX: usize = 1 << 20;
 
 enum LogSink {
@@ -64,7 +64,7 @@ enum LogSink {
 }
 
 impl File {
-    /// `-` is standard output. A missing folder is made.
+    /// Opens the file; `-` is standard output. A missing folder is made.
     pub fn open(path: &str, format: Format, rotation: Rotation) -> io::Result<File> {
         let place = if path == "-" {
             LogSink::Output
@@ -84,7 +84,7 @@ impl File {
         }
     }
 
-    /// Writes the held lines and these events. If the write fails, the held lines stay held.
+    /// Writes the held lines and these events. If the write fails, the lines remain held.
     fn write(&self, mut writing: MutexGuard<Writing>, events: &[Event]) -> io::Result<()> {
         let (mut lines, number) = {
             let mut held = self.held();
@@ -101,7 +101,7 @@ impl File {
             writing.through = number;
             lines.clear();
         }
-        // Lines that were not written are held again before the `writing` lock is released: otherwise another writer
+        // Lines that were not written are held again before the `writing` lock is released. Otherwise another writer
         // would count them as written. The buffer is reused, unless an event made it large.
         lines.truncate(end);
         lines.shrink_to(HELD_BYTES_MAX);
@@ -120,7 +120,7 @@ impl File {
     }
 }
 
-/// The file is readable only by its owner, since it shows what others requested.
+/// Only the owner may read the file, because it shows the requests of all users.
 fn open(path: &Path) -> io::Result<fs::File> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         make_missing(folder)?;
@@ -150,7 +150,7 @@ impl LogSink {
     }
 }
 
-/// Writes all of the lines or none of them: if a full disk cut a line off, the next line would continue it.
+/// Writes all of the lines or none of them. If a full disk cut a line off, the next write would continue that line.
 fn whole(file: &fs::File, lines: &[u8], mut write: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<()> {
     let mut rest = lines;
     while !rest.is_empty() {
@@ -176,20 +176,21 @@ fn whole(file: &fs::File, lines: &[u8], mut write: impl FnMut(&[u8]) -> io::Resu
 
 /// Renames the file to a name with the current time, and opens a new one.
 fn rotate(path: &Path, rotation: Rotation) -> io::Result<fs::File> {
-    // No old file is overwritten, even if small files are rotated within a millisecond.
+    // The time is increased until the name is free, so that no old file is overwritten if files are rotated within a
+    // millisecond.
     let mut time = Timestamp::now();
     while aside(path, time).exists() {
         time += jiff::SignedDuration::from_millis(1);
     }
     let aside = aside(path, time);
     match fs::rename(path, &aside) {
-        // The file was removed by someone, or was renamed earlier when no new file could be opened.
+        // Another process has removed the file, or the file was renamed earlier when no new file could be opened.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         renamed => renamed?,
     }
     let fresh = open(path)?;
     let path = path.to_owned();
-    // Old files are compressed and removed on another thread, so that no request waits for it.
+    // Another thread compresses and removes old files, so that no request waits for this.
     std::thread::spawn(move || {
         let tidied = compress(&aside, rotation).and_then(|()| forget(&path, rotation, Timestamp::now()));
         if let Err(error) = tidied {
@@ -233,12 +234,12 @@ fn compress(path: &Path, rotation: Rotation) -> io::Result<()> {
         return Ok(());
     }
     let packed = PathBuf::from(format!("{}.gz", path.display()));
-    // The file was removed by someone: there is nothing to compress.
+    // Another process has removed the file, so there is nothing to compress.
     let mut plain = match fs::File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened?,
     };
-    // An incomplete compressed file is made again.
+    // An incomplete compressed file is replaced.
     let _ = fs::remove_file(&packed);
     let out = open_private(&packed, true)?;
     let mut encoder = GzEncoder::new(out, Compression::default());
@@ -254,7 +255,7 @@ fn forget(path: &Path, rotation: Rotation, now: Timestamp) -> io::Result<()> {
     let own = own_user();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        // In a shared folder other users may make files with such names, which must not count.
+        // In a shared folder other users may make files with such names; these files must not count.
         if entry.metadata().is_ok_and(|metadata| metadata.uid() != own) {
             continue;
         }
@@ -281,7 +282,7 @@ impl Sink for File {
     }
 
     fn keep<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>> {
-        // Writing a line into the page cache takes microseconds, less than passing it to another thread.
+        // Writing a line into the page cache takes microseconds, which is less than passing the line to another thread.
         Box::pin(std::future::ready(self.write(self.writing(), events).map_err(|error| error.to_string())))
     }
 
@@ -333,7 +334,7 @@ mod tests {
         assert_eq!(files(folder.path()), (10..40).map(|number| format!("line {number}\n")).collect::<Vec<_>>());
     }
 
-    /// The file is removed by someone, or its folder cannot be written to when the file is rotated.
+    /// Another process removes the file, or the folder of the file cannot be written to when the file is rotated.
     #[test]
     fn what_hinders_a_new_file_once_does_not_for_good() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Backends: sinks for events, and the ways of feeding them.
+//! Backends: sinks that store events, and the ways in which events reach a sink.
 
 mod file;
 mod queue;
@@ -21,15 +21,16 @@ pub trait Sink: Send + Sync + 'static {
     /// The name in metrics.
     fn name(&self) -> &'static str;
 
-    /// Stores events, all or none of them.
+    /// Stores all of the events, or none of them.
     fn keep<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>>;
 
-    /// Holds an event until the held events are stored, and returns its number; `None` if it cannot be held.
+    /// Keeps an event in memory until the held events are stored, and returns its number; `None` if the event cannot be
+    /// held.
     fn hold(&self, _: &Event) -> Option<u64> {
         None
     }
 
-    /// Stores the held events, unless everything up to this number was already stored by another call.
+    /// Stores the held events, unless another call has already stored all events up to this number.
     fn release(&self, _: u64) -> Result<(), String> {
         Ok(())
     }
@@ -40,7 +41,7 @@ pub trait Sink: Send + Sync + 'static {
     }
 }
 
-/// How long an event may be held if no response waits for it.
+/// The maximum time for which an event is held if no response waits for it.
 const HELD: Duration = Duration::from_millis(5);
 
 /// The moment at which a request continues.
@@ -48,14 +49,14 @@ const HELD: Duration = Duration::from_millis(5);
 pub enum Mode {
     /// At once: events are collected into batches.
     Batch(Batches),
-    /// After its event was stored, or could not be stored. An event of the request's arrival is stored before the
-    /// response begins, or after [`HELD`], whichever is sooner.
+    /// After its event was stored, or could not be stored. The event of the request's arrival is stored before the
+    /// response begins, or after [`HELD`], whichever comes first.
     Blocking,
     /// After its event was stored; a request whose arrival cannot be recorded is refused.
     BlockingStrict,
 }
 
-/// A sink, and the way of feeding it.
+/// A sink, and the way in which events reach it.
 pub struct Backend {
     sink: Arc<Counted>,
     truncation: Option<Truncation>,
@@ -72,7 +73,7 @@ struct Counted {
 }
 
 impl Backend {
-    /// Must be called within a tokio runtime if events are batched or held.
+    /// Makes a backend. If events are batched or held, the caller must be within a tokio runtime.
     pub fn new(sink: Box<dyn Sink>, mode: Mode, truncation: Option<Truncation>) -> Backend {
         let sink = Arc::new(Counted { sink, errors: AtomicU64::new(0) });
         let queue = match mode {
@@ -94,8 +95,8 @@ impl Backend {
         self.strict
     }
 
-    /// Stores an event, or a copy of it later. `may_wait`: another event of the request follows before its response
-    /// begins.
+    /// Stores an event, or a copy of it later. If `may_wait` is true, another event of the request follows before its
+    /// response begins.
     pub(crate) async fn take(&self, event: &Event, may_wait: bool) -> Result<(), String> {
         let fit = self.truncation.map_or(Some(Cow::Borrowed(event)), |truncation| truncation.fit(event));
         let Some(event) = fit else {
@@ -105,16 +106,16 @@ impl Backend {
         match &self.queue {
             Some(queue) => queue.push(event.into_owned()),
             None => match self.sink.sink.hold(&event) {
-                // Most requests end within a millisecond: then their two lines share one write, which costs half as
-                // much.
+                // Most requests end within a millisecond. The two lines of such a request share one write, which halves
+                // the cost.
                 Some(number) if may_wait && !self.strict => {
                     self.keep_soon(number);
                     Ok(())
                 }
                 Some(number) => {
                     if event.is_of_write() {
-                        // The event is stored even if this future is dropped at the yield because the client has
-                        // disconnected.
+                        // If the client disconnects, this future is dropped at the yield. The event is stored
+                        // nevertheless.
                         self.keep_soon(number);
                         tokio::task::yield_now().await;
                     }
@@ -149,8 +150,8 @@ impl Backend {
 }
 
 impl Event {
-    /// Writes become durable together, and their requests then continue together: so their audit lines are collected,
-    /// too.
+    /// Whether the request is a write. Writes become durable together, and their requests then continue together, so
+    /// their audit lines are collected too.
     fn is_of_write(&self) -> bool {
         matches!(self.verb, "create" | "update" | "patch" | "delete")
     }

@@ -1,4 +1,4 @@
-//! Events on their way to a sink, in batches.
+//! Queues events for a sink, and sends them in batches.
 
 use super::{Counted, Truncation};
 use crate::Event;
@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-/// The maximum number of batches under way at once to a sink that accepts several.
+/// The maximum number of batches that are sent at the same time to a sink that accepts several.
 const ON_THEIR_WAY_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -121,7 +121,7 @@ async fn drain(feed: Feed, mut events: mpsc::Receiver<Event>, batches: Batches) 
     sent.join_all().await;
 }
 
-/// The next batch: a full one, or the events that came within the longest wait.
+/// The next batch: a full one, or the events that arrived within `wait_max`.
 async fn gather(events: &mut mpsc::Receiver<Event>, batches: Batches) -> Option<Vec<Event>> {
     let mut batch = vec![events.recv().await?];
     let end = Instant::now() + batches.wait_max;
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use futures_util::future::BoxFuture;
 
-    /// Takes two events, and then hangs.
+    /// A sink that stores two events and then hangs.
     struct Hanging(AtomicU64);
 
     impl Sink for Hanging {

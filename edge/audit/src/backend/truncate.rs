@@ -1,4 +1,4 @@
-//! Events that are too large are stored without their objects.
+//! Stores events that are too large without their objects.
 
 use crate::{Event, Level};
 use std::borrow::Cow;

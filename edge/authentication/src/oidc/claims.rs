@@ -1,4 +1,4 @@
-//! Derives the user from a token's claims, by names of claims or by expressions.
+//! Derives the user from the claims of a token, by names of claims or by expressions.
 
 use holdfast_core::authz::User;
 use holdfast_core::cel::{Budget, Environment, Program, Type, Value, compile};
@@ -87,7 +87,7 @@ fn texts_of(value: &Value<'_>) -> Result<Vec<String>, String> {
     }
 }
 
-/// Where a text of the user comes from.
+/// The source of one text of a user.
 #[derive(Debug)]
 pub enum Source {
     /// A claim, with a prefix.
@@ -110,15 +110,15 @@ pub struct Mapping {
 /// Conditions that must hold.
 #[derive(Debug, Default)]
 pub struct Rules {
-    /// Claims that must have these texts.
+    /// Claims that must have these values.
     pub required: Vec<(String, String)>,
-    /// Expressions, with the error message where they are false.
+    /// Expressions that must be true, each with its error message.
     pub claims: Vec<(Expression, String)>,
     pub users: Vec<(Expression, String)>,
 }
 
 impl Mapping {
-    /// The user that the claims describe, if all rules hold.
+    /// The user whom the claims describe, if all rules hold.
     pub fn user(&self, claims: &Json, rules: &Rules) -> Result<User, String> {
         let mut user = User::new(self.username(claims)?, &[]);
         if user.name.is_empty() {

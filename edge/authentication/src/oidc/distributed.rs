@@ -1,5 +1,4 @@
-//! Distributed claims: a token names another server that has the claim, and that server answers with a token of its
-//! own.
+//! Distributed claims: a token names another server that has the claim. That server answers with a token of its own.
 
 use super::claims::{Mapping, Rules, Source};
 use super::jwt::Token;
@@ -13,7 +12,7 @@ const NAMES: &str = "_claim_names";
 const SOURCES: &str = "_claim_sources";
 
 impl Issuer {
-    /// Fetches a distributed claim and puts it into `claims`. A claim with a value stays.
+    /// Fetches a distributed claim and adds it to `claims`. A claim that already has a value is not fetched.
     pub(super) async fn gather(&self, claims: &mut Value, name: &str) -> Result<(), String> {
         if claims.get(name).is_some() {
             return Ok(());
@@ -31,7 +30,7 @@ impl Issuer {
         if !issuer.is_known() {
             issuer.try_discover().await.map_err(|error| wrong(format!("{error:#}")))?;
         }
-        // Boxed, because verifying one issuer's token can lead to verifying another's.
+        // The future is boxed, because verifying a token of one issuer can require verifying a token of another issuer.
         Box::pin(issuer.verify(&token)).await.map_err(wrong)?;
         self.keep(issuer);
         match token.claims.get(name) {
@@ -65,7 +64,7 @@ impl Issuer {
         })
     }
 
-    /// Remembers an issuer once it has proved a claim, so that its keys are kept.
+    /// Caches an issuer that has proved a claim, so that its keys stay cached.
     fn keep(&self, issuer: Arc<Issuer>) {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         if others.len() < OTHERS_MAX {

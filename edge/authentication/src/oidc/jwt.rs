@@ -5,11 +5,11 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use holdfast_value::Value;
 
-/// The largest token that is parsed: a request's head cannot contain a larger one.
+/// The maximum size of a token that is parsed. The head of a request cannot contain a larger token.
 const BYTES_MAX: usize = 256 << 10;
 
-/// The maximum number of keys that are tried for a token that names no key, or a key id that several keys have. It is
-/// limited because anyone can make tokens.
+/// The maximum number of keys that are tried for a token that names no key, or a key id that several keys have. The
+/// number is limited because anyone can make tokens.
 const TRIES_MAX: usize = 100;
 
 /// A parsed token, which is not verified yet.
@@ -55,7 +55,7 @@ impl<'a> Token<'a> {
         time.as_i64().or_else(|| time.as_f64().map(|time| time as i64))
     }
 
-    /// Whether one of the keys signed it: the key that it names, or any if it names none.
+    /// Whether one of the keys signed the token. If the token names a key, only that key counts.
     pub fn is_signed_by(&self, keys: &[Key]) -> bool {
         let named = |key: &&Key| self.key.is_none() || key.id == self.key;
         keys.iter()

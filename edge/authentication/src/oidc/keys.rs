@@ -8,7 +8,7 @@ use ring::signature::{self as rings, RsaPublicKeyComponents, UnparsedPublicKey, 
 /// A public key.
 pub struct Key {
     pub id: Option<String>,
-    /// The only algorithm that the key is for, if it names one.
+    /// The only algorithm for which the key may be used, if the key names one.
     algorithm: Option<String>,
     public: Public,
 }
@@ -18,14 +18,14 @@ enum Public {
         n: Vec<u8>,
         e: Vec<u8>,
     },
-    /// A point of a curve with this many bits.
+    /// A point of an elliptic curve with this many bits.
     Curve {
         bits: u16,
         point: Vec<u8>,
     },
 }
 
-/// The keys of a key set that can verify signatures; other keys are skipped.
+/// The keys of a key set that can verify signatures. Keys of other types are skipped.
 pub fn read(document: &Value) -> Vec<Key> {
     document["keys"].as_array().into_iter().flatten().filter_map(key).collect()
 }
@@ -55,7 +55,7 @@ fn without_zeros(number: Vec<u8>) -> Vec<u8> {
 }
 
 impl Key {
-    /// Whether `signature` is one of this key with the named algorithm.
+    /// Whether this key made `signature` with the named algorithm.
     pub fn verifies(&self, algorithm: &str, message: &[u8], signature: &[u8]) -> bool {
         if self.algorithm.as_ref().is_some_and(|own| own != algorithm) {
             return false;

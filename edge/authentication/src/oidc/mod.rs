@@ -1,4 +1,4 @@
-//! OpenID Connect: issuers, their published keys, and the users of the tokens that they signed.
+//! OpenID Connect: issuers, their published keys, and the users of tokens that the issuers signed.
 
 pub mod claims;
 mod distributed;
@@ -18,13 +18,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-/// How often discovery is tried until it succeeds.
+/// The interval between attempts at discovery until one succeeds.
 const DISCOVERY_PERIOD: Duration = Duration::from_secs(10);
 /// How long an issuer may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// A token may be used this long before its time, because clocks differ.
+/// A token is accepted this long before its `nbf` time, because clocks differ.
 const NOT_BEFORE_LEEWAY: i64 = 300;
-/// The minimum time between two fetches of keys, however many unknown keys tokens name.
+/// The minimum time between two fetches of keys, regardless of the number of unknown keys that tokens name.
 const KEYS_PERIOD: Duration = Duration::from_secs(1);
 
 /// The issuer whose tokens may omit the URL's scheme.
@@ -35,23 +35,24 @@ const WITHOUT_SCHEME: &str = "accounts.google.com";
 pub struct Settings {
     /// The issuer's name in tokens.
     pub url: String,
-    /// The discovery document's URL, if it is not below the issuer's.
+    /// The URL of the discovery document, if it is not below the URL of the issuer.
     pub discovery_url: Option<String>,
-    /// The authority of its server's certificate; `None` for the machine's trusted ones.
+    /// The authority that signs the certificate of the issuer's server; `None` for the authorities that the machine
+    /// trusts.
     pub authority: Option<Pem>,
-    /// A token must be for one of these.
+    /// A token must be for one of these audiences.
     pub audiences: Vec<String>,
     pub algorithms: Vec<String>,
     pub mapping: Mapping,
     pub rules: Rules,
-    /// How connections to it are made.
+    /// Makes the connections to the issuer.
     pub dialer: Dialer,
 }
 
 /// An issuer.
 pub struct Issuer {
     settings: Settings,
-    /// The URL of its keys, once discovery has succeeded.
+    /// The URL of the issuer's keys, once discovery has succeeded.
     keys_url: RwLock<Option<String>>,
     keys: RwLock<Arc<Vec<Key>>>,
     fetches: tokio::sync::Mutex<Fetches>,
@@ -82,7 +83,7 @@ impl Issuer {
         &self.settings.url
     }
 
-    /// Tries discovery until it succeeds, while the issuer is in use.
+    /// Repeats discovery until it succeeds, while the issuer is in use.
     pub fn discover(self: &Arc<Self>) {
         let issuer = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -135,7 +136,7 @@ impl Issuer {
         Ok(body.into())
     }
 
-    /// The user of a token, if the token names this issuer.
+    /// The user of a token, if this issuer has issued the token.
     async fn ask(&self, text: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
         let Some(mut token) = Token::read(text) else { return Ok(None) };
         let issuer = token.claims["iss"].as_str().unwrap_or("");
@@ -151,14 +152,14 @@ impl Issuer {
         Ok(Some(Reviewed { user: Arc::new(user), audiences: audiences.to_vec() }))
     }
 
-    /// Whether a token is signed by this issuer, for this server, and valid at this time.
+    /// Checks that this issuer signed a token, that the token is for this server, and that it is valid now.
     async fn verify(&self, token: &Token<'_>) -> Result<(), String> {
         let Settings { audiences, algorithms, .. } = &self.settings;
         if !self.is_known() {
             return Err(format!("oidc: authenticator for issuer {:?} is not initialized", self.settings.url));
         }
-        // The signature is checked last: an unknown key makes this server fetch keys, and a token that is invalid
-        // anyway must not cause that.
+        // The signature is checked last, because an unknown key makes this server fetch keys. A token that is invalid
+        // for another reason must not cause a fetch.
         let meant = token.audiences();
         if !meant.iter().any(|one| audiences.iter().any(|audience| audience == one)) {
             return Err(format!("oidc: verify token: oidc: expected audience in {audiences:?} got {meant:?}"));
@@ -195,8 +196,8 @@ impl Issuer {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Fetches the keys again, since the issuer may sign with a new one by now. One request fetches, and its result
-    /// serves all requests that wait: so a new key is available to all at once, and unknown tokens cannot cause more
+    /// Fetches the keys again, because the issuer may have begun to sign with a new key. One request fetches the keys
+    /// for all requests that wait. So a new key is available to all at once, and unknown tokens cannot cause more
     /// fetches.
     async fn refresh(&self) -> Result<()> {
         let came = Instant::now();

@@ -1,7 +1,9 @@
 //! Selects the key that encrypts a value, and the keys that may decrypt it.
 //!
-//! A resource's values are encrypted by the first provider of the first entry that covers it. A value is decrypted by
-//! trying every provider whose prefix it has, including those of other resources: history may be older than the present
+//! The first provider of the first entry that covers a resource encrypts the values of this resource. To decrypt a
+//! value, every provider with the prefix of the value is tried, including providers of other resources, because history
+//! may be older than the current configuration. Plain values are accepted if no entry covers their resource, or if a
+//! covering entry has the identity provider.
 //! configuration. Plain values are accepted if no entry covers their resource, or if a covering entry has the identity
 //! provider.
 
@@ -26,10 +28,10 @@ const MARK: &[u8] = b"k8s:enc:";
 /// The number of colons in a full prefix, `k8s:enc:PROVIDER:VERSION:NAME:`.
 const PREFIX_PARTS: usize = 5;
 const PREFIX_BYTES_MAX: usize = 300;
-/// The maximum number of remembered resources. It is limited because clients can define further kinds.
+/// The maximum number of cached resources. The number is limited because clients can define new kinds.
 const COVERED_MAX: usize = 10_000;
 
-/// The providers of a configuration. [`Keyring::none`] has none: no configuration is set.
+/// The providers of a configuration. [`Keyring::none`] is the keyring without a configuration.
 pub struct Keyring {
     entries: Vec<(Entry, Vec<Arc<Provider>>)>,
     is_configured: bool,
@@ -49,7 +51,7 @@ struct Key {
     secret: Vec<u8>,
 }
 
-/// The providers for one resource.
+/// The providers of one resource.
 struct Covered {
     /// The resource's name in metrics.
     name: String,
@@ -115,7 +117,7 @@ impl Provider {
         }
     }
 
-    /// Whether this provider would store the value differently now.
+    /// Whether this provider would now store the value differently.
     fn is_outdated(&self, kept: &[u8]) -> bool {
         match self {
             Provider::Identity => kept.starts_with(MARK),
@@ -162,8 +164,8 @@ impl Keyring {
         record.object.starts_with(MARK)
     }
 
-    /// The value of a key in etcd for a plain one, as kube-apiserver encrypts it. `storage` is the storage path of the
-    /// key's resource.
+    /// Encrypts the plain value of a key in etcd as kube-apiserver does. `storage` is the storage path of the key's
+    /// resource.
     pub fn seal_value(&self, storage: &str, key: &str, plain: Vec<u8>) -> Result<Vec<u8>, Locked> {
         if !self.is_configured {
             return Ok(plain);
@@ -172,13 +174,13 @@ impl Keyring {
         Ok(sealed?.unwrap_or(plain))
     }
 
-    /// The plain value of a key in etcd that Holdfast or kube-apiserver has written.
+    /// Decrypts the value of a key in etcd that Holdfast or kube-apiserver has written.
     pub fn open_value<'v>(&self, storage: &str, key: &str, value: &'v [u8]) -> Result<Cow<'v, [u8]>, Locked> {
         let opened = self.opened(storage, value, ValuePlace::Key(key.as_bytes()));
         Ok(opened?.map_or(Cow::Borrowed(value), Cow::Owned))
     }
 
-    /// Whether a value in etcd would be stored differently now.
+    /// Whether a value in etcd would now be stored differently.
     pub fn is_outdated_value(&self, storage: &str, value: &[u8]) -> bool {
         if !self.is_configured {
             return false;
@@ -189,8 +191,8 @@ impl Keyring {
         }
     }
 
-    /// Waits for the first key of the plug-in that encrypts the resource's values, if it has none yet. Only for callers
-    /// that may block and do not serve a client's request.
+    /// If the plug-in that encrypts the resource's values has no key yet, waits for its first key. Only callers that
+    /// may block and do not serve a client's request may use this.
     pub fn await_key(&self, storage: &str) -> Result<(), Fault> {
         if !self.is_configured {
             return Ok(());
@@ -204,7 +206,7 @@ impl Keyring {
         }
     }
 
-    /// The work to await before an event of the resource is written, if there is any.
+    /// The work that must be awaited before an event of the resource is written, if there is any.
     pub fn prepare(&self, storage: &str) -> Option<Prepared> {
         if !self.is_configured {
             return None;
@@ -215,7 +217,7 @@ impl Keyring {
         Some(Box::pin(async move { prepared.await.map_err(|what| Fault::Unreadable { what }) }))
     }
 
-    /// Whether a stored event would be stored differently now.
+    /// Whether a stored event would now be stored differently.
     pub fn is_outdated(&self, kept: &Record) -> bool {
         self.is_outdated_value(&kept.resource, &kept.object)
     }
@@ -281,8 +283,8 @@ impl Keyring {
         let (began, covered) = (Instant::now(), self.covered(storage));
         let prefix = prefix(value).unwrap_or_default();
         let opened = self.open_sealed(&covered, &prefix, &value[prefix.len()..], place);
-        // A prefix that no provider opened is counted without its name, since the table could otherwise be made to
-        // grow.
+        // If no provider opened the value, its prefix does not become a label, because stored values could otherwise
+        // make the table of metrics grow.
         let shown = if opened.is_ok() { &prefix } else { "unknown" };
         self.metrics.transformed(Way::FromStorage, &covered.name, shown, opened.is_ok(), began.elapsed());
         opened.map(Some)
@@ -302,7 +304,7 @@ impl Keyring {
 
 impl Values for Keyring {
     fn open(&self, mut record: Record) -> Result<Record, Fault> {
-        // A plain value needs no place.
+        // A plain value is not bound to a place.
         let bytes = if Keyring::is_sealed(&record) { place(&record) } else { Vec::new() };
         let opened = self.opened(&record.resource, &record.object, ValuePlace::Event(&bytes));
         if let Some(plain) = opened.map_err(|why| locked(&record, why))? {
@@ -323,8 +325,8 @@ impl Values for Keyring {
     }
 }
 
-/// A keyring for rewriting a log offline, not for serving: it may block for a key, and accepts plain values, which are
-/// about to be encrypted.
+/// A keyring for rewriting a log offline, not for serving. It may block for a key, and it accepts plain values, because
+/// the rewrite encrypts them.
 pub struct Patient(pub Arc<Keyring>);
 
 impl Values for Patient {
@@ -349,8 +351,8 @@ fn locked(record: &Record, why: Locked) -> Fault {
     why.fault(record.offset(), format!("{}/{}", record.resource, record.key))
 }
 
-/// The place of a value: the object's storage key, and the event's offset. Keys contain no zero byte, so the parts
-/// cannot run together.
+/// The place of a value: the storage key of the object, and the offset of the event. Keys contain no zero byte, so the
+/// boundary between the two parts is unique.
 fn place(record: &Record) -> Vec<u8> {
     let mut place = ["/registry/", &record.resource, "/", &record.key, "\0"].concat().into_bytes();
     place.extend_from_slice(&record.offset.to_be_bytes());
@@ -486,7 +488,7 @@ mod tests {
         assert!(!both.is_outdated(&second) && old.is_outdated(&second));
         assert_eq!(new.open(second).expect("opened"), plain);
         assert_eq!(why(new.open(first.clone())), Locked::NoProvider { prefix: "k8s:enc:aescbc:v1:one:".into() });
-        // Another secret under the same name.
+        // A configuration with another secret under the same name.
         assert!(matches!(why(of(&[("one", B)]).open(first.clone())), Locked::Changed { .. }));
         // Two keys with one name: both are tried.
         assert_eq!(of(&[("one", B), ("one", A)]).open(first).expect("opened"), plain);
@@ -506,8 +508,8 @@ mod tests {
             let elsewhere = keyring.open_value(resource, "/registry/secrets/a/c", &sealed);
             assert_eq!(elsewhere.is_err(), is_bound, "{provider}");
             assert!(!keyring.is_outdated_value(resource, &sealed) && keyring.is_outdated_value(resource, b"{}"));
-            // Neither form can be read as the other. Only AES-CBC, which authenticates nothing in etcd, may open a
-            // value of a log there, with another plain text: it decrypts the MAC as well.
+            // Neither form can be read as the other. The one exception is AES-CBC, which authenticates nothing in etcd:
+            // it may decrypt a value of a log there to another plain text, because it decrypts the MAC as well.
             let of_log = keyring.seal(record("secrets", "a/b", 7)).expect("sealed");
             let as_value = keyring.open_value(resource, at, &of_log.object);
             assert!(as_value.is_err() || provider == "aescbc" && as_value.expect("opened") != &b"{\"a\":1}\n"[..]);
@@ -528,7 +530,7 @@ mod tests {
         assert!(both.is_outdated(&plain));
         assert_eq!(both.open(plain.clone()).expect("opened"), plain);
         assert!(keyring(&entry("secrets", &one)).open(record("pods", "a/b", 7)).is_ok(), "nothing covers it");
-        // A configuration that writes in plain again.
+        // A configuration that writes plain values again.
         let back = keyring(&entry("secrets", &format!("{{identity: {{}}}}, {one}")));
         let sealed = both.seal(plain.clone()).expect("sealed");
         assert!(back.is_outdated(&sealed) && !back.is_outdated(&plain));

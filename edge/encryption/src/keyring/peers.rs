@@ -1,7 +1,8 @@
-//! Servers on one etcd publish proofs of their keys, so that each finds out whether it can read the others' values.
+//! The servers on one etcd publish proofs of their keys, so that each server finds out whether it can read the values
+//! of the others.
 //!
-//! A key is published as its prefix, which the values in etcd show as well, and a MAC of a random salt. A server that
-//! has the key makes the same MAC; without the key nobody learns more from it than from a value. The key of a KMS
+//! A key is published as its prefix, which the values in etcd also show, and a MAC of a random salt. Another server
+//! that has the key computes the same MAC. Without the key, the MAC reveals no more than a value does. The key of a KMS
 //! plug-in is not known here, so plug-ins are compared by their prefixes alone.
 
 use super::{Keyring, Provider};
@@ -14,12 +15,12 @@ use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 
 const SALT_BYTES: usize = 16;
-/// At most this many entries, resources and keys of another server are compared.
+/// The maximum number of entries, resources and keys of another server that are compared.
 const COMPARED_MAX: usize = 1_000;
-/// At most this many characters of a text are shown in an error: names of keys are shorter.
+/// The maximum number of characters of a text in an error; names of keys are shorter.
 const SHOWN_MAX: usize = 400;
 
-/// The advice in errors: how to put a key into use.
+/// The advice in errors on how to put a key into use.
 const ADVICE: &str = "each server must read what the others write, so add a key to all servers behind the others first, \
                       and put it first when all have it";
 
@@ -60,8 +61,8 @@ impl Keyring {
         Ok(json!({"salt": STANDARD.encode(salt), "entries": entries, "keys": all}))
     }
 
-    /// Why this server cannot read values that another server writes, or the other way round; `None` if both can read
-    /// all. `published` are the keys of the other server, which errors call `server`.
+    /// Why this server cannot read values of another server, or the other server cannot read values of this one; `None`
+    /// if both can read all values. `published` has the keys of the other server, and `server` is its name in errors.
     pub fn conflict(&self, published: &Value, server: &str) -> Option<String> {
         let (salt, theirs) = read(published)?;
         let own = self.keys(&salt);
@@ -130,7 +131,7 @@ fn names(provider: &Provider, salt: &[u8]) -> Option<Vec<KeyName>> {
 }
 
 impl ServerKeys {
-    /// The key that a resource is written with, and whether its plain values are read.
+    /// The key that encrypts a resource, and whether plain values of the resource are accepted.
     fn of(&self, (resource, group): (&str, &str)) -> (Option<&KeyName>, bool) {
         let covers = |entry: &&Covering| entry.resources.iter().any(|one| one.covers(resource, group));
         let mut own = self.entries.iter().filter(covers).peekable();
@@ -140,8 +141,8 @@ impl ServerKeys {
     }
 }
 
-/// The keys with which `writer` writes values that `reader` cannot read (`None`: without encryption), each with its
-/// resources, as far as these are named.
+/// The keys with which `writer` writes values that `reader` cannot read; `None` stands for writing without encryption.
+/// Each is returned with the resources, as far as the configurations name them.
 fn unread<'k>(writer: &'k ServerKeys, reader: &ServerKeys) -> Vec<(Option<&'k KeyName>, String)> {
     let named = |keys: &ServerKeys| -> Vec<Pattern> {
         keys.entries.iter().flat_map(|entry| entry.resources.clone()).take(COMPARED_MAX).collect()
@@ -190,8 +191,8 @@ mod tests {
     use holdfast_value::{Value, json};
     use std::sync::Arc;
 
-    /// A keyring of entries, each of resources and providers: `aescbc=1,2` are the keys 1 and 2, and `aescbc=1x` is
-    /// another key than 1 with the same name.
+    /// A keyring of entries, each with resources and providers. `aescbc=1,2` means the keys 1 and 2, and `aescbc=1x`
+    /// means a key with the name of 1 and another secret.
     fn keyring(entries: &[(&str, &[&str])]) -> Keyring {
         if entries.is_empty() {
             return Keyring::none();
@@ -250,7 +251,7 @@ mod tests {
             assert_eq!(conflicts(&before, &after), Vec::<String>::new(), "{pair:?}");
             assert_eq!(conflicts(&after, &before), Vec::<String>::new(), "{pair:?}");
         }
-        // The order of entries and of their resources does not matter, nor does the position of a key.
+        // The order of entries and of their resources does not matter, and neither does the position of a key.
         let one = keyring(&[("secrets configmaps", &["aescbc=1"]), ("*.apps", &["aesgcm=3"])]);
         let other = keyring(&[("*.apps", &["aesgcm=3"]), ("configmaps secrets", &["aescbc=1"])]);
         assert_eq!(conflicts(&one, &other), Vec::<String>::new());

@@ -1,7 +1,7 @@
 //! Calls to a KMS plug-in: unary gRPC over HTTP/2 on a Unix socket.
 //!
-//! Calls run on a thread of their own. So both async and blocking code can wait for one, and a plug-in that does not
-//! answer holds up no worker and no writer.
+//! Calls run on a separate thread. So both async and blocking code can wait for a call, and a plug-in that does not
+//! answer blocks no worker and no writer.
 
 use bytes::{Buf, Bytes, BytesMut};
 use h2::client::SendRequest;
@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 
 /// The maximum size of an answer. Answers of plug-ins are much shorter.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// The bytes in front of each message: a compression flag, and the length.
+/// The number of bytes before each message: a compression flag, and the length.
 const FRAME: usize = 5;
 
 /// The socket of a plug-in: `unix:///path`, or `unix:///@name` for an abstract name without a file.
@@ -32,8 +32,8 @@ impl Endpoint {
         Endpoint(path.strip_prefix("/@").map_or_else(|| path.to_owned(), |name| format!("@{name}")))
     }
 
-    /// Never blocks. If a plug-in no longer accepts connections its backlog is full, and a plain `connect` would block
-    /// for ever, and with it all work of the client's thread.
+    /// Connects without blocking the thread. If a plug-in no longer accepts connections, its backlog is full. A plain
+    /// `connect` would then block for ever, and with it all work of the client's thread.
     async fn connect(&self) -> std::io::Result<UnixStream> {
         match self.0.strip_prefix('@') {
             Some(name) => UnixStream::connect(format!("\0{name}")).await,
@@ -68,7 +68,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The client of a plug-in. It connects when first needed, and again after the connection was lost.
+/// The client of a plug-in. It connects at the first call, and again after the connection was lost.
 pub struct Client {
     /// The runtime; `None` only while the client is dropped.
     runtime: Option<Runtime>,
@@ -186,7 +186,7 @@ impl Line {
         })?;
         let (sender, connection) = h2::client::handshake(dialled).await.map_err(Failure::unavailable)?;
         tokio::spawn(async move {
-            // The next call finds the connection closed, and connects again.
+            // The next call finds the connection closed and connects again.
             let _ = connection.await;
         });
         let ready = sender.ready().await.map_err(Failure::unavailable)?;
@@ -195,7 +195,7 @@ impl Line {
     }
 }
 
-/// A system error in the words of Go's library.
+/// The text of Go's library for a system error.
 fn words(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "no such file or directory".into(),
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(unescaped("%E2%82%AC"), "€");
     }
 
-    /// A plug-in that listens and accepts no connection, until its backlog is full.
+    /// A plug-in that listens but accepts no connection, until its backlog is full.
     #[test]
     fn a_full_backlog_does_not_hold_the_thread() {
         use super::super::wire::v2::{StatusRequest, StatusResponse};

@@ -1,9 +1,9 @@
 //! Envelope encryption with a KMS plug-in: values are encrypted here, with keys that only the plug-in can decrypt.
 //!
-//! The key is made before it is needed, so that [`Kms::seal`], which the log calls while writing, calls no plug-in.
-//! Version 1 makes a key for each write. Version 2 has one seed, from which a key for each value is derived, for as
-//! long as the plug-in reports the same key id. Values are decrypted with known keys; for an unknown one the plug-in is
-//! called once.
+//! A key is made before it is needed, because [`Kms::seal`], which the log calls while it writes, must not call a
+//! plug-in. Version 1 makes a key for each write. Version 2 has one seed for as long as the plug-in reports the same
+//! key id, and derives a key for each value from the seed. Values are decrypted with cached keys; the plug-in is called
+//! once for an unknown key.
 
 mod cache;
 pub mod client;
@@ -22,19 +22,19 @@ use wire::{v1, v2};
 
 /// How long a seed may be used after the plug-in last reported that it is healthy.
 const GOOD: Duration = Duration::from_secs(3 * 60);
-/// How often a plug-in's status is read, while it is healthy and while it is not.
+/// The interval between reads of a plug-in's status, while the plug-in is healthy and while it is not.
 const PERIOD: Duration = Duration::from_secs(60);
 const PERIOD_FAILING: Duration = Duration::from_secs(10);
-/// How long a status counts for health checks.
+/// The time for which a status is valid for health checks, if it is good and if it is bad.
 const CHECK_GOOD: Duration = Duration::from_secs(20);
 const CHECK_BAD: Duration = Duration::from_secs(3);
-/// Writers without a usable seed together call the plug-in at most this often.
+/// The minimum time between two calls of the plug-in by all writers that have no usable seed.
 const RETRY: Duration = Duration::from_millis(500);
 /// The maximum number of bytes that a plug-in may add to each value.
 const KEY_ID_BYTES_MAX: usize = 1 << 10;
 const SOURCE_BYTES_MAX: usize = 1 << 10;
 const ANNOTATIONS_BYTES_MAX: usize = 32 << 10;
-/// How many seeds of version 2 are kept.
+/// The maximum number of cached seeds of version 2.
 const SEEDS_MAX: usize = 1000;
 /// The random bytes from which a value's key is derived.
 const INFO: usize = 32;
@@ -64,7 +64,7 @@ pub struct Settings {
     pub version: Version,
     pub endpoint: Endpoint,
     pub timeout: Duration,
-    /// How many keys of version 1 are kept; 0 or less means none.
+    /// The maximum number of cached keys of version 1; 0 or less means none.
     pub cache_size: i64,
 }
 
@@ -74,13 +74,13 @@ pub enum Closed {
     Unreachable(String),
 }
 
-/// A plug-in, and the keys that it has encrypted or decrypted.
+/// A plug-in, and the keys that the plug-in has encrypted or decrypted.
 pub struct Kms {
     name: String,
     version: Version,
     prefix: String,
     client: Client,
-    /// The key or seed that values are encrypted with now.
+    /// The key or seed that encrypts new values.
     current: ArcSwapOption<Source>,
     known: Mutex<Cache>,
     /// When the plug-in's status was last read, and the result.
@@ -123,12 +123,12 @@ impl Kms {
         &self.name
     }
 
-    /// The prefix of its values.
+    /// The prefix of the values of this plug-in.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Reads the plug-in's status periodically, until the last other owner is gone.
+    /// Reads the plug-in's status periodically, until the last other owner has dropped this value.
     pub fn follow(self: &Arc<Self>) {
         let kms: Weak<Kms> = Arc::downgrade(self);
         let is_polled = self.version == Version::V2;
@@ -142,7 +142,7 @@ impl Kms {
                 if !is_polled && well.is_ok() {
                     return;
                 }
-                // Not held during the sleep, otherwise it would never be dropped.
+                // The plug-in must not be held during the sleep, otherwise it would never be dropped.
                 drop(alive);
                 tokio::time::sleep(if well.is_ok() { PERIOD } else { PERIOD_FAILING }).await;
             }
@@ -162,7 +162,7 @@ impl Kms {
         }
     }
 
-    /// Checks the plug-in; afterwards there is a key if it is healthy.
+    /// Checks the plug-in. If it is healthy, there is a key afterwards.
     pub async fn check(&self) -> Result<(), String> {
         let _alone = self.checking.lock().await;
         self.check_alone().await
@@ -184,7 +184,7 @@ impl Kms {
         (at.elapsed() < lasts).then(|| well.clone())
     }
 
-    /// Whether there is a key to encrypt with, even one that is too old for writes of clients.
+    /// Whether there is a key for encryption. The key may be too old for writes of clients.
     pub fn has_key(&self) -> bool {
         self.current.load().is_some()
     }
@@ -207,7 +207,7 @@ impl Kms {
         self.current.load_full().filter(|source| source.until > Instant::now())
     }
 
-    /// Gets a seed for writers that found no usable one. One of them calls the plug-in, and all use the result.
+    /// Makes a seed for writers that found no usable one. One writer calls the plug-in, and all of them use the result.
     async fn new_seed(&self) -> Result<(), String> {
         let _alone = self.checking.lock().await;
         if self.good().is_some() {
@@ -265,7 +265,7 @@ impl Kms {
         }
     }
 
-    /// Reads the status; another key id makes a new seed.
+    /// Reads the status. If the key id has changed, makes a new seed.
     async fn check_v2(&self) -> Result<(), String> {
         let status: v2::StatusResponse = self
             .call("/v2.KeyManagementService/Status", &v2::StatusRequest {})
@@ -298,7 +298,7 @@ impl Kms {
             key = hash(&source.key_id),
             "values are encrypted under a new seed of the KMS plug-in"
         );
-        // The seed is known before it is used, so that its values can be decrypted without a call of the plug-in.
+        // The seed is cached before it is used, so that its values can be decrypted without a call of the plug-in.
         self.learn(&source.sealed, source.secret);
         self.current.store(Some(Arc::new(source)));
         Ok(())
@@ -366,7 +366,7 @@ impl Kms {
         Ok(out)
     }
 
-    /// Decrypts a value without its prefix. The plug-in is called only for an unknown key.
+    /// Decrypts a value without its prefix. The plug-in is called only if the key is not cached.
     pub fn open(&self, sealed: &[u8], place: ValuePlace) -> Result<Vec<u8>, Closed> {
         match self.version {
             Version::V1 => {
@@ -444,7 +444,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An id of one call for the plug-in's log.
+/// An id for one call, which appears in the log of the plug-in.
 fn uid() -> String {
     let bytes = random::<16>().unwrap_or_default();
     bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))

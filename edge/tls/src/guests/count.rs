@@ -1,4 +1,4 @@
-//! The counts of connections, and the lines for handshakes: each address has a line, and addresses take turns.
+//! Counts connections, and queues handshakes: each address has a queue, and addresses take turns.
 
 use super::GiveWay;
 use crate::bounds::Bounds;
@@ -14,7 +14,8 @@ pub struct Count {
     /// The connections of users.
     pub known: usize,
     users: HashMap<Arc<str>, Connections>,
-    /// The users by their number of connections, without privileged ones, which never give way.
+    /// The users by their number of connections. Privileged users are missing, because their connections are never
+    /// closed for others.
     users_by_size: BTreeSet<(usize, Arc<str>)>,
     addresses: HashMap<IpAddr, Address>,
     /// The addresses by their number of anonymous connections.
@@ -30,7 +31,7 @@ pub struct Count {
     pub refused_all: u64,
 }
 
-/// The connections of one user by number, each with the means to end it.
+/// The connections of one user by number, each with a function that ends it.
 #[derive(Default)]
 struct Connections {
     all: BTreeMap<u64, Option<GiveWay>>,
@@ -43,9 +44,9 @@ struct Address {
     /// By number, so that the oldest comes first.
     strangers: BTreeMap<u64, Stranger>,
     shaking: usize,
-    /// The connections that wait for a turn.
+    /// The connections that wait for a turn, by number.
     line: BTreeSet<u64>,
-    /// The address's entry in the rotation.
+    /// The number of the address in the rotation.
     entered: Option<u64>,
 }
 
@@ -57,7 +58,7 @@ struct Stranger {
 
 #[derive(Default)]
 enum Stage {
-    /// The connection has sent nothing yet, or its handshake is over.
+    /// The connection has sent nothing yet, or its handshake is complete.
     #[default]
     Silent,
     Waiting(Waker),
@@ -73,12 +74,12 @@ impl Count {
         self.users.get(user).map_or(0, |connections| connections.all.len())
     }
 
-    /// The user with the most connections, and their number.
+    /// The user with the most connections, and the number of these.
     pub fn largest_user(&self) -> Option<(usize, Arc<str>)> {
         self.users_by_size.last().cloned()
     }
 
-    /// Removes a user's newest connection. Returns what ends it.
+    /// Removes a user's newest connection. Returns the function that ends it.
     pub fn take_newest(&mut self, user: &Arc<str>) -> Option<GiveWay> {
         let newest = *self.users.get(user)?.all.last_key_value()?.0;
         let give_way = self.remove_known(user, newest)?;
@@ -98,7 +99,7 @@ impl Count {
         number
     }
 
-    /// Removes the address's oldest anonymous connection. Returns what ends it.
+    /// Removes the oldest anonymous connection of the address. Returns the function that ends it.
     pub fn take_oldest(&mut self, address: IpAddr) -> Option<GiveWay> {
         let oldest = *self.addresses.get(&address)?.strangers.first_key_value()?.0;
         let stranger = self.remove(address, oldest)?;
@@ -129,7 +130,7 @@ impl Count {
         }
     }
 
-    /// Counts an anonymous connection as this user's. Returns the stored name of the user.
+    /// Counts an anonymous connection as a connection of this user. Returns the stored name of the user.
     pub fn identify(&mut self, address: IpAddr, number: u64, user: &str, is_privileged: bool) -> Option<Arc<str>> {
         let stranger = self.remove(address, number)?;
         self.known += 1;
@@ -174,7 +175,7 @@ impl Count {
         changed
     }
 
-    /// Notes that a connection waits for its turn.
+    /// Records that a connection waits for its turn.
     pub fn ask(&mut self, address: IpAddr, number: u64, waker: &Waker) {
         let Some(stranger) = self.stranger(address, number) else { return };
         match &mut stranger.stage {
@@ -201,7 +202,7 @@ impl Count {
         }
     }
 
-    /// Gives free turns to waiting connections. Returns whom to wake.
+    /// Gives free turns to waiting connections. Returns the wakers of these connections.
     pub fn grant(&mut self, bounds: &Bounds) -> Vec<Waker> {
         let of_one_max = bounds.handshakes_max.div_ceil(2);
         let mut woken = Vec::new();
@@ -211,7 +212,7 @@ impl Count {
             let Some(of) = self.addresses.get_mut(&address) else { continue };
             of.entered = None;
             if of.shaking >= of_one_max {
-                // The address is entered again when one of its handshakes is over.
+                // The address enters the rotation again when one of its handshakes has ended.
                 continue;
             }
             let stranger = of.line.pop_first().and_then(|number| of.strangers.get_mut(&number));
@@ -231,7 +232,7 @@ impl Count {
         self.next
     }
 
-    /// Puts an address into the rotation while connections of it wait.
+    /// Adds an address to the rotation if any of its connections wait.
     fn enter(&mut self, address: IpAddr) {
         let number = self.number();
         if let Some(of) = self.addresses.get_mut(&address)

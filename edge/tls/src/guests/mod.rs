@@ -1,9 +1,9 @@
-//! Connections: how many each address and each user has, and the turns of handshakes.
+//! Limits connections: the number of each address and each user, and the turns of handshakes.
 //!
 //! A connection is anonymous until a request on it has identified its user. Anonymous connections are counted by
-//! address. Where there is no room, the newest replaces the oldest, so that clients which identify themselves soon keep
-//! their place. Identified connections are counted by user. When users have all the connections that they may, the user
-//! with the most gives way to those with fewer.
+//! address. If there is no room, the newest replaces the oldest, so clients that identify themselves soon keep their
+//! place. Identified connections are counted by user. If users have the maximum number of connections, the user with
+//! the most loses one to a user with fewer.
 
 mod count;
 #[cfg(test)]
@@ -31,7 +31,7 @@ pub struct ConnectionSlot {
     user: OnceLock<Arc<str>>,
 }
 
-/// Why a connection cannot be counted as a user's.
+/// Why a connection cannot be counted as a connection of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
     /// The user already has the maximum number of connections.
@@ -40,7 +40,7 @@ pub enum Full {
     All { most: usize },
 }
 
-/// Ends a connection whose place another one takes.
+/// Ends a connection whose place another connection takes.
 type GiveWay = Box<dyn FnOnce() + Send>;
 
 impl Guests {
@@ -48,14 +48,14 @@ impl Guests {
         Arc::new(Guests { bounds, count: Mutex::default() })
     }
 
-    /// A place for a connection that is about to shake hands; `None` if users have all places.
+    /// A place for a connection that is about to begin its handshake; `None` if users occupy all places.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
         let address = neighbourhood(address);
         let mut count = self.lock();
         let from = if count.strangers_of(address) >= self.bounds.strangers_of_one_max {
             Some(address)
         } else if count.connections >= self.bounds.connections_max {
-            // The address with the most anonymous connections gives way first.
+            // The address with the most anonymous connections loses one.
             match count.largest() {
                 Some(largest) => Some(largest),
                 None => {
@@ -137,7 +137,7 @@ impl Guests {
 }
 
 impl ConnectionSlot {
-    /// Sets what ends the connection if another one takes its place.
+    /// Sets the function that ends the connection if another connection takes its place.
     pub fn gives_way_by(&self, give_way: impl FnOnce() + Send + 'static) {
         let give_way: GiveWay = Box::new(give_way);
         let lost = self.guests.lock().gives_way_by(self.address, self.number, self.user.get(), give_way);
@@ -146,7 +146,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// Ready once this connection may do a step of its handshake.
+    /// Ready once this connection may do one step of its handshake.
     pub fn poll_turn(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut count = self.guests.lock();
         count.ask(self.address, self.number, context.waker());
@@ -157,7 +157,7 @@ impl ConnectionSlot {
         if has_turn { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Passes the turn on after a step.
+    /// Passes the turn to the next connection after a step.
     pub fn end_turn(&self) {
         let mut count = self.guests.lock();
         count.end_turn(self.address, self.number);
@@ -166,7 +166,8 @@ impl ConnectionSlot {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Counts the connection as the user's of its first request. Members of `system:masters` always have a place.
+    /// Counts the connection as a connection of the user of its first request. Members of `system:masters` always have
+    /// a place.
     pub fn belongs_to(&self, user: &User) -> Result<(), Full> {
         if self.user.get().is_some() {
             return Ok(());
@@ -191,7 +192,7 @@ impl ConnectionSlot {
             };
             gives_way = count.take_newest(&largest);
         }
-        // A connection that has lost its place is about to be closed, and is no longer counted.
+        // A connection that has lost its place is about to be closed, and does not count any more.
         if let Some(user) = count.identify(self.address, self.number, name, is_privileged) {
             _ = self.user.set(user);
         }
@@ -213,7 +214,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// The network of an address: the owner of one IPv6 address has the 2^64 around it.
+/// The network of an address. The owner of one IPv6 address owns the 2^64 addresses around it.
 fn neighbourhood(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(address) => match address.to_ipv4_mapped() {

@@ -1,8 +1,9 @@
-//! The peer of a connection by its certificate: a user, a proxy in front of this server, or an untrusted client.
+//! Identifies the peer of a connection by its certificate: a user, a proxy in front of this server, or an untrusted
+//! client.
 //!
-//! The handshake accepts any certificate, so that an untrusted client gets a `Status` and not a broken connection.
-//! [`Presented`] keeps the certificate and judges it again for each request, because certificates expire while
-//! connections live.
+//! The handshake accepts any certificate, so that an untrusted client receives a `Status` instead of a broken
+//! connection. [`Presented`] stores the certificate and verifies it again for each request, because a certificate may
+//! expire during a connection.
 
 mod version1;
 
@@ -24,10 +25,10 @@ const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub const ANONYMOUS: &str = "system:anonymous";
 /// The extra field that identifies the credential.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
-/// The subject attribute with a user's uid.
+/// The subject attribute that contains the uid of a user.
 const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 
-/// Adds an authenticated user to `system:authenticated`, unless it is the anonymous one.
+/// Adds an authenticated user to the group `system:authenticated`, unless the user is anonymous.
 pub fn authenticated(mut user: User) -> User {
     let placed = user.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
     if !placed && user.name != ANONYMOUS {
@@ -41,7 +42,7 @@ pub fn anonymous() -> User {
     User::new(ANONYMOUS, &[UNAUTHENTICATED])
 }
 
-/// The properties of the other side that are known before its first request.
+/// The client of a connection, as far as it is known before the first request.
 #[derive(Clone)]
 pub enum Peer {
     /// A connection without a client certificate.
@@ -50,8 +51,8 @@ pub enum Peer {
     Certificate(Arc<User>),
     /// A certificate that is not trusted.
     Untrusted(Arc<str>),
-    /// A proxy in front of this server, which names the user in headers. Contains the proxy itself as a peer, for
-    /// requests without these headers.
+    /// A proxy in front of this server, which names the user in headers. The value is the proxy as a peer of its own,
+    /// for requests without these headers.
     FrontProxy(Arc<Peer>),
     /// A caller within the process.
     Internal(Arc<User>),
@@ -66,7 +67,7 @@ pub struct Presented {
 
 struct JudgedPeer {
     peer: Peer,
-    /// The last second in which every certificate of the trusted chain is valid; afterwards the chain is judged again.
+    /// The last second in which every certificate of the trusted chain is valid. After it the chain is verified again.
     until: u64,
 }
 
@@ -77,12 +78,12 @@ impl Presented {
         Presented { verifier, chain, judged }
     }
 
-    /// The peer at this moment.
+    /// The peer at this time.
     pub fn peer(&self, now: UnixTime) -> Peer {
         self.peer_until(now).0
     }
 
-    /// The peer, and the last second of its validity if a certificate is trusted.
+    /// The peer, and the last second of its validity if its certificate is trusted.
     pub fn peer_until(&self, now: UnixTime) -> (Peer, Option<u64>) {
         let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
         if now.as_secs() > judged.until {
@@ -93,7 +94,7 @@ impl Presented {
     }
 }
 
-/// Requests a client certificate, and verifies those of users and of proxies.
+/// Requests a client certificate, and verifies the certificates of users and of proxies.
 #[derive(Debug)]
 pub struct PeerVerifier {
     users: Option<Authorities>,
@@ -102,14 +103,15 @@ pub struct PeerVerifier {
     signatures: Signatures,
     /// Whether certificates contain the uids of users.
     uids: bool,
-    /// Trusted chains by their digests: clients like kubectl make a connection for each command.
+    /// Trusted chains by their digests. They are cached because clients such as kubectl make a connection for each
+    /// command.
     known: Mutex<BTreeMap<[u8; 32], TrustedChain>>,
 }
 
-/// The maximum number of trusted chains that are remembered.
+/// The maximum number of cached trusted chains.
 const KNOWN_MAX: usize = 1024;
 
-/// The user of a trusted chain, and the seconds between which every certificate that it rests on is valid.
+/// The user of a trusted chain, and the period in which every certificate of the chain is valid.
 #[derive(Debug, Clone)]
 struct TrustedChain {
     user: Arc<User>,
@@ -129,7 +131,8 @@ fn digest_of(chain: &[CertificateDer<'_>]) -> [u8; 32] {
 }
 
 impl PeerVerifier {
-    /// `authorities` sign users' certificates, those in `front_proxies` sign proxies'.
+    /// `authorities` sign the certificates of users, and the authorities in `front_proxies` sign the certificates of
+    /// proxies.
     pub fn new(
         authorities: Vec<CertificateDer<'static>>,
         front_proxies: Option<(Vec<CertificateDer<'static>>, Vec<String>)>,
@@ -153,7 +156,7 @@ impl PeerVerifier {
         })
     }
 
-    /// The same verifier, which ignores uids in certificates.
+    /// The same verifier, but without reading uids from certificates.
     pub fn without_uids(self) -> PeerVerifier {
         PeerVerifier { uids: false, ..self }
     }
@@ -169,7 +172,7 @@ impl PeerVerifier {
             return JudgedPeer { peer: Peer::Certificate(user), until };
         }
         let judged = self.judge_anew(chain, now);
-        // Others may be trusted later, when the time of a certificate has come.
+        // Only trusted chains are cached: another chain may become trusted later, when a certificate becomes valid.
         if let Peer::Certificate(user) = &judged.peer {
             let mut known = self.lock();
             if known.len() >= KNOWN_MAX {
@@ -189,7 +192,8 @@ impl PeerVerifier {
         let proxy = self.front_proxies.as_ref().filter(|_| !chain.is_empty()).map(|known| known.include(chain, now));
         let peer = match (proxy, user) {
             (Some(Ok(())), user) => Peer::FrontProxy(Arc::new(user)),
-            // Where only proxies have certificates, any other certificate is untrusted and does not count as anonymous.
+            // If only proxies have certificates, any other certificate is untrusted, and its client does not count as
+            // anonymous.
             (Some(Err(why)), Peer::Unknown) => Peer::Untrusted(why.into()),
             (_, user) => user,
         };
@@ -212,12 +216,12 @@ impl PeerVerifier {
 #[derive(Debug)]
 struct FrontProxies {
     authorities: Authorities,
-    /// The common names that are allowed; empty for any.
+    /// The allowed common names; empty if any name is allowed.
     allowed_names: Vec<String>,
 }
 
 impl FrontProxies {
-    /// Returns why not, if the chain is not a proxy's.
+    /// Checks that a chain belongs to a proxy. The error says why it does not.
     fn include(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
         self.authorities.vouch_for(chain, now)?;
         if self.allowed_names.is_empty() {
@@ -236,8 +240,8 @@ impl FrontProxies {
 #[derive(Debug)]
 struct Authorities {
     certificates: Vec<CertificateDer<'static>>,
-    /// May be used while all of the authorities are valid: it does not check when an authority's own certificate
-    /// expires.
+    /// May be used only while all authorities are valid, because the verifier does not check when the certificate of an
+    /// authority expires.
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
@@ -255,7 +259,8 @@ impl Authorities {
         self.certificates.iter().map(end)
     }
 
-    /// Returns why not, if a certificate of the chain has expired, or no valid authority signed it.
+    /// Checks that a valid authority signed the chain and that no certificate of it has expired. The error says why
+    /// not.
     fn vouch_for(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), String> {
         let [certificate, intermediates @ ..] = chain else { return Err("there is no certificate".into()) };
         if is_version_1(certificate) {
@@ -272,7 +277,8 @@ impl Authorities {
     }
 }
 
-/// The last second in which a certificate is valid. One that cannot be parsed is left to the verifier.
+/// The last second in which a certificate is valid. If the certificate cannot be parsed here, the largest number,
+/// because the verifier judges it.
 fn end(certificate: &CertificateDer<'_>) -> u64 {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return u64::MAX };
     u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0)
@@ -300,13 +306,13 @@ fn uid_of(certificate: &X509Certificate<'_>) -> Result<String, String> {
     }
 }
 
-/// The user that a verified certificate names: the common name, the organizations as groups, and the uid if
-/// certificates contain one.
+/// The user that a verified certificate names: the common name is the name, the organizations are the groups, and the
+/// uid is read if certificates contain uids.
 pub fn certificate_user(der: &[u8], uids: bool) -> Result<User, String> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
     let subject = certificate.subject();
-    // If there are several common names, the last one counts, as in Go. An approver of a certificate request sees that
-    // one, and the certificate must not stand for another user.
+    // If there are several common names, the last one counts, as in Go. The approver of a certificate request sees the
+    // last one, so the certificate must not represent another user.
     let name = subject.iter_common_name().filter_map(|name| name.as_str().ok()).last().unwrap_or("");
     if name.is_empty() {
         return Err("the certificate has no common name".into());
@@ -410,7 +416,7 @@ mod tests {
         }
     }
 
-    /// The peer, `seconds` seconds after that.
+    /// The peer, `seconds` seconds after `BEGINNING`.
     fn at(presented: &Presented, seconds: i64) -> String {
         let now = UnixTime::since_unix_epoch(Duration::from_secs((BEGINNING + seconds).cast_unsigned()));
         shown(&presented.peer(now))
@@ -467,7 +473,7 @@ mod tests {
         ] {
             assert_eq!((peer(&chain, seconds).as_str(), verifier.lock().len()), (expected, known), "{seconds}");
         }
-        // Certificates of one client, each different.
+        // Several certificates of one client, each different.
         for _ in 0..5 {
             assert_eq!(peer(&[authority.client("jane", 30)], 1), "jane");
         }
@@ -477,7 +483,7 @@ mod tests {
     #[test]
     fn of_several_common_names_the_last_one_counts() {
         let mut params = params("first", 30);
-        // Another common name beside the first.
+        // A second common name after the first.
         params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), "last");
         let certificate = params.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate");
         assert_eq!(certificate_user(certificate.der(), false).expect("a user").name, "last");

@@ -1,19 +1,19 @@
 //! Client certificates of X.509 version 1, which `openssl x509 -req` makes.
 //!
-//! They have no extensions, so nothing in them says what they are for. Go accepts them from clients; the TLS library
-//! parses only version 3 and cannot verify them. Only the last certificate of a chain may have version 1: an issuer
-//! must say that it is one, unless the operator configured it as an authority.
+//! Version 1 has no extensions, so these certificates do not state their purpose. Go accepts them from clients. The TLS
+//! library parses only version 3 and cannot verify them. Only the client's own certificate may have version 1: an
+//! issuer must state that it is one, unless the operator configured it as an authority.
 
 use crate::signatures::Signatures;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer, ParsedExtension, X509Certificate, X509Error, X509Version};
 
-/// The maximum number of certificates, sent by a client beside its own, that are considered.
+/// The maximum number of certificates that a client may send in addition to its own and that are considered.
 const INTERMEDIATES_MAX: usize = 8;
 /// The maximum number of signatures that are checked for one client.
 const SIGNATURES_MAX: usize = 32;
 
-/// Returns why not, if no chain leads from the certificate to an authority.
+/// Verifies that a chain leads from the certificate to an authority. The error says why none does.
 pub fn verify(
     chain: &[CertificateDer<'_>],
     authorities: &[CertificateDer<'_>],
@@ -55,9 +55,9 @@ fn is_valid(certificate: &X509Certificate, now: UnixTime) -> bool {
 struct Signer<'a> {
     der: &'a CertificateDer<'a>,
     parsed: X509Certificate<'a>,
-    /// The operator configured it as an authority.
+    /// Whether the operator configured the signer as an authority.
     trusted: bool,
-    /// How many intermediates may be between it and a client's certificate.
+    /// The maximum number of intermediates between the signer and a client's certificate.
     others_max: usize,
 }
 
@@ -69,9 +69,9 @@ impl<'a> Signer<'a> {
     }
 }
 
-/// `None` if the certificate may not sign client certificates.
+/// The maximum number of intermediates; `None` if the certificate may not sign client certificates.
 fn others_max(certificate: &X509Certificate, trusted: bool) -> Result<Option<usize>, X509Error> {
-    // A critical extension that is unknown here might restrict what it signs; name constraints do.
+    // A critical extension that is unknown here might restrict what the signer may sign, as name constraints do.
     let is_heeded = |extension: &ParsedExtension| {
         use ParsedExtension::{BasicConstraints, ExtendedKeyUsage, KeyUsage, NameConstraints};
         match extension {
@@ -93,7 +93,7 @@ fn others_max(certificate: &X509Certificate, trusted: bool) -> Result<Option<usi
             let most = constraints.value.path_len_constraint;
             Some(most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX)))
         }
-        // Certificates before version 3 cannot say it: the operator's configuration decides.
+        // Certificates before version 3 cannot state that they are an issuer, so the operator's configuration decides.
         None if trusted && certificate.version() != X509Version::V3 => Some(usize::MAX),
         _ => None,
     })
@@ -102,12 +102,12 @@ fn others_max(certificate: &X509Certificate, trusted: bool) -> Result<Option<usi
 struct Search<'a> {
     signers: &'a [Signer<'a>],
     signatures: &'a Signatures,
-    /// How many signatures may still be checked.
+    /// The number of signatures that may still be checked.
     left: usize,
 }
 
 impl Search<'_> {
-    /// Whether a chain leads from the certificate to an authority; `passed` are the signers between the client's
+    /// Whether a chain leads from the certificate to an authority. `passed` contains the signers between the client's
     /// certificate and this one.
     fn is_vouched_for(&mut self, der: &CertificateDer, certificate: &X509Certificate, passed: &mut Vec<usize>) -> bool {
         for (index, signer) in self.signers.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The state of one connection: incoming frames are handled here, outgoing ones are made in `sending.rs`.
+//! The state of one connection. This file handles incoming frames; `sending.rs` makes outgoing ones.
 
 mod sending;
 #[cfg(test)]
@@ -19,10 +19,11 @@ use crate::stream::{Stream, StreamId, Streams};
 use http::{Request, StatusCode};
 use std::collections::VecDeque;
 
-/// The payloads of our pings, which tell their answers apart.
+/// The payloads of our pings, which distinguish the acknowledgements.
 const KEEP_ALIVE: [u8; 8] = *b"alive?\0\0";
 const FAREWELL: [u8; 8] = *b"farewell";
-/// The number of streams reset by us that are remembered: frames that were on their way to them are no error.
+/// The number of streams reset by us that are remembered. Frames that the client sent before it received the reset are
+/// no error.
 const RESET_KEPT: usize = 256;
 
 /// The meaning of a client's bytes for the driver.
@@ -33,7 +34,7 @@ pub enum Event<'a> {
     Request { stream: StreamId, head: Request<()>, is_end: bool },
     /// A part of a body, or its end.
     Data { stream: StreamId, data: &'a [u8], is_end: bool },
-    /// The stream is gone, with everything that was still to be sent on it.
+    /// The stream has ended, and all data still to be sent on it is dropped.
     Reset { stream: StreamId, reason: Reason },
 }
 
@@ -61,9 +62,9 @@ pub struct Connection {
     reset: VecDeque<u32>,
     incoming: Incoming,
     outgoing: Outgoing,
-    /// The streams with something to send, in turn.
+    /// The streams with data to send, in turn.
     line: VecDeque<StreamId>,
-    /// Streams that have sent all they had, not yet returned by [`Connection::drained`].
+    /// Streams that have sent all their data, not yet returned by [`Connection::drained`].
     drained: Vec<StreamId>,
     output: Output,
     leaving: Leaving,
@@ -149,7 +150,7 @@ impl Connection {
         self.frames
     }
 
-    /// The reason why nothing more is read, if there is one; the remaining output tells the client.
+    /// The reason why no more input is read, if there is one; the remaining output reports it to the client.
     pub fn failed(&self) -> Option<(Reason, &'static str)> {
         self.failed
     }
@@ -159,7 +160,7 @@ impl Connection {
         self.failed.is_some() || matches!(self.leaving, Leaving::Since(_)) && self.streams.len() == 0
     }
 
-    /// Begins a new period, for each of which there is a limit of idle frames and of errors.
+    /// Begins a new period. The number of idle frames and of errors is limited in each period.
     pub fn tick(&mut self) {
         self.counts.tick();
     }
@@ -175,8 +176,8 @@ impl Connection {
         self.is_ping_due
     }
 
-    /// Ends the connection once its requests are answered, including those that are already on their way: a ping is
-    /// sent, and its answer means that no more of them come.
+    /// Ends the connection once its requests are answered, including requests that the client has already sent. A ping
+    /// follows the GOAWAY frame; its acknowledgement means that no earlier request is still to come.
     pub fn shut_down(&mut self) {
         if self.leaving == Leaving::No && self.failed.is_none() {
             self.leaving = Leaving::Announced;
@@ -185,7 +186,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection with all that is in progress.
+    /// Ends the connection at once, with all requests in progress.
     pub fn fail(&mut self, reason: Reason, why: &'static str) {
         if self.failed.is_none() {
             self.failed = Some((reason, why));
@@ -204,7 +205,7 @@ impl Connection {
         self.output.write(|out| frame::write(out, kind, flags, stream, payload));
     }
 
-    /// Takes bytes from the client, and calls `tell` with the events in them.
+    /// Processes bytes from the client, and calls `tell` with each event in them.
     pub fn receive(&mut self, mut input: &[u8], tell: &mut impl FnMut(Event<'_>)) {
         if self.preface < PREFACE.len() {
             input = self.begin(input);
@@ -232,7 +233,7 @@ impl Connection {
         rest
     }
 
-    /// Takes a frame off the input; an incomplete one is kept.
+    /// Handles one frame at the start of the input. If the frame is incomplete, its bytes are stored.
     fn whole(&mut self, input: &mut &[u8], tell: &mut impl FnMut(Event<'_>)) -> Result<(), Fault> {
         let head = frame::Head::parse(input);
         let whole = match head {
@@ -255,7 +256,7 @@ impl Connection {
         }
     }
 
-    /// Continues an incomplete frame.
+    /// Adds input to an incomplete frame, and handles the frame once it is complete.
     fn completed(&mut self, input: &mut &[u8], tell: &mut impl FnMut(Event<'_>)) -> Result<(), Fault> {
         let mut fill = |partial: &mut Vec<u8>, whole: usize| {
             let missing = whole.saturating_sub(partial.len());
@@ -277,7 +278,7 @@ impl Connection {
         self.frame(head, &frame[HEAD_BYTES..], tell)
     }
 
-    /// Resets the stream of a stream error, with which the connection goes on; returns a connection error.
+    /// After a stream error, resets the stream and continues with the connection. Returns a connection error.
     fn survive(&mut self, fault: Fault, tell: &mut impl FnMut(Event<'_>)) -> Result<(), Fault> {
         let Fault::Stream { number, reason, .. } = fault else { return Err(fault) };
         if let Some(stream) = self.streams.find(number) {
@@ -319,8 +320,8 @@ impl Connection {
                 Err(Fault::connection(Reason::FRAME_SIZE_ERROR, "a GOAWAY that is cut off"))
             }
             kind::PUSH_PROMISE => Err(Fault::connection(Reason::PROTOCOL_ERROR, "a client promises nothing")),
-            // Frames of unknown types and priorities are ignored; after a GOAWAY the client's remaining streams are
-            // served.
+            // Frames of unknown types and PRIORITY frames are ignored. After a client's GOAWAY its remaining streams
+            // are served.
             _ => self.counts.idle(),
         }
     }
@@ -596,14 +597,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Bytes of bodies were read or are no longer wanted: widens the connection's window by as much.
+    /// Widens the connection's window by the bytes of bodies that were read or are no longer needed.
     pub fn release(&mut self, bytes: usize) {
         if let Some(more) = self.incoming.give_back(bytes) {
             self.control(kind::WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
         }
     }
 
-    /// The same for the window of one stream; the connection's window is separate.
+    /// Widens the window of one stream by these bytes; the connection's window is separate.
     pub fn release_of(&mut self, id: StreamId, bytes: usize) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         if let Some(more) = stream.incoming.give_back(bytes).filter(|_| !stream.has_ended) {
@@ -612,7 +613,7 @@ impl Connection {
     }
 }
 
-/// The frame head, unless the frame is too large.
+/// The head of a frame, unless the frame is too large.
 fn allowed(head: frame::Head) -> Result<frame::Head, Fault> {
     match head.length > PAYLOAD_BYTES_MAX {
         true => Err(Fault::connection(Reason::FRAME_SIZE_ERROR, "a frame that is too large")),

@@ -1,4 +1,4 @@
-//! Sending: heads of responses, and their data in turn, as far as the windows allow.
+//! Sends the heads of responses, and their data in turn, as far as the windows allow.
 
 use super::{Connection, RESET_KEPT};
 use crate::frame::{HEAD_BYTES, Head, PAYLOAD_BYTES_MAX, flag, kind};
@@ -10,7 +10,7 @@ use http::header::HeaderValue;
 use http::{HeaderMap, StatusCode};
 use std::io::IoSlice;
 
-/// Frames are made of data while the output has fewer bytes than this.
+/// Data becomes frames only while the output has fewer bytes than this.
 pub const OUTPUT_BYTES: usize = 64 << 10;
 
 /// The head of a response.
@@ -18,7 +18,7 @@ pub const OUTPUT_BYTES: usize = 64 << 10;
 pub struct Answer<'a> {
     pub status: StatusCode,
     pub headers: &'a HeaderMap,
-    /// Added where the headers have none.
+    /// Added if the headers contain no date.
     pub date: Option<&'a HeaderValue>,
     pub length: Option<u64>,
     /// Whether there is no body.
@@ -26,7 +26,7 @@ pub struct Answer<'a> {
 }
 
 impl Connection {
-    /// The bytes of the output, without data that waits for its turn or for a window.
+    /// The number of bytes in the output, without data that waits for its turn or for a window.
     pub fn output_bytes(&self) -> usize {
         self.output.len()
     }
@@ -66,8 +66,8 @@ impl Connection {
         self.answer(id, &Answer { status, headers: &HeaderMap::new(), date: None, length: None, is_end: true });
     }
 
-    /// Sends a part of the body, or its end. True when all data of the stream is in the output, or the stream is gone;
-    /// otherwise [`Connection::drained`] returns the stream once that is so.
+    /// Sends a part of the body, or its end. Returns true if all data of the stream is in the output, or the stream has
+    /// ended. Otherwise [`Connection::drained`] returns the stream once its data is in the output.
     pub fn send(&mut self, id: StreamId, data: Bytes, is_end: bool) -> bool {
         let Some(stream) = self.streams.get_mut(id) else { return true };
         if is_end {
@@ -80,7 +80,7 @@ impl Connection {
         self.try_send(id)
     }
 
-    /// Ends a response with trailers; returns the same as [`Connection::send`].
+    /// Ends a response with trailers. Returns the same as [`Connection::send`].
     pub fn send_trailers(&mut self, id: StreamId, trailers: HeaderMap) -> bool {
         let Some(stream) = self.streams.get_mut(id) else { return true };
         stream.end.get_or_insert(End::Trailers(trailers));
@@ -111,7 +111,7 @@ impl Connection {
         self.control(kind::RST_STREAM, 0, number, &reason.0.to_be_bytes());
     }
 
-    /// Adds a stream to the line if it may send something.
+    /// Adds a stream to the queue of `line` if it may send data.
     pub(super) fn join_line(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(id)
             && stream.may_send()
@@ -148,8 +148,8 @@ impl Connection {
         has_filled
     }
 
-    /// A stream whose data has gone into the output completely since [`Connection::send`] returned false. The stream
-    /// may already have ended.
+    /// A stream whose data has gone into the output completely since [`Connection::send`] returned false. Such a stream
+    /// may have ended already.
     pub fn drained(&mut self) -> Option<StreamId> {
         self.drained.pop()
     }
@@ -200,8 +200,8 @@ impl Connection {
         Sent::All
     }
 
-    /// Handles the end of a response. If the client has not sent all of its request, the rest is not wanted: the stream
-    /// is reset.
+    /// Handles the end of a response. If the client has not sent its whole request, the rest is not needed, and the
+    /// stream is reset.
     fn end(&mut self, id: StreamId) {
         self.counts.answered();
         if self.streams.remove(id).is_some_and(|stream| !stream.has_ended) {
@@ -209,7 +209,7 @@ impl Connection {
         }
     }
 
-    /// Writes fields as a HEADERS frame, followed by CONTINUATION frames where they do not fit.
+    /// Writes fields as a HEADERS frame, followed by CONTINUATION frames if they do not fit into it.
     fn head(&mut self, id: StreamId, is_end: bool, fields: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
         let encoder = &mut self.encoder;
         let end_stream = if is_end { flag::END_STREAM } else { 0 };
@@ -244,6 +244,6 @@ enum Sent {
     More,
     /// All of its data was sent.
     All,
-    /// The stream has nothing to send, or no window.
+    /// The stream has nothing to send, or its window is empty.
     Nothing,
 }

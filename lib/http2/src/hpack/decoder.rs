@@ -29,13 +29,13 @@ impl Decoder {
         Decoder { table: Dynamic::new(bytes_max), bytes_max, text: Vec::new() }
     }
 
-    /// The bytes that the table takes.
+    /// The number of bytes in the table.
     #[cfg(test)]
     pub fn table_bytes(&self) -> usize {
         self.table.bytes()
     }
 
-    /// Gives all fields of a block to the sink. After a broken block nothing can be decoded any more.
+    /// Passes all fields of a block to the sink. After a broken block no more blocks can be decoded.
     pub fn decode(&mut self, mut block: &[u8], sink: &mut impl Sink) -> Result<(), Broken> {
         let mut begun = false;
         while let Some(first) = block.first() {

@@ -1,7 +1,7 @@
 //! Encoding: from fields to blocks (RFC 7541, section 6).
 //!
-//! Responses repeat most fields. A field goes into the peer's table when it occurs for the second time; from then on it
-//! costs a byte. A field that is particular to one response never goes there, since it would push out repeated ones.
+//! Responses repeat most fields. A field enters the peer's table at its second occurrence; from then on it costs one
+//! byte. A field that occurs in one response only never enters the table, because it would displace repeated fields.
 //! Text is written without Huffman codes, which would save few bytes and cost both sides much time.
 
 use super::table::{CONTENT_LENGTH, DATE, STATIC_FIELDS, STATUS, static_field, static_name};
@@ -19,7 +19,7 @@ const RESIZED: Form = (0x20, 5);
 const NEVER_KEPT: Form = (0x10, 4);
 const NOT_KEPT: Form = (0x00, 4);
 
-/// The number of hashes of recent fields that are remembered, each in a slot of its own.
+/// The number of slots for the hashes of recent fields.
 const SEEN: usize = 64;
 
 /// The encoding side of a connection.
@@ -169,7 +169,7 @@ impl Encoder {
         }
     }
 
-    /// A name as an index, or as text where there is no index.
+    /// The index of a name, or the name as text if it has no index.
     fn name<'a>(&self, name: &'a str, index: impl Fn() -> Option<usize>) -> Result<usize, &'a str> {
         let dynamic = || {
             let place = self.entries.iter().position(|entry| &entry.text[..entry.name_bytes] == name.as_bytes());
@@ -187,14 +187,14 @@ impl Encoder {
     }
 }
 
-/// Which headers a response already had.
+/// The headers that a response already has.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Found {
     pub date: bool,
     pub length: bool,
 }
 
-/// A literal field, its name as an index or as text.
+/// Writes a literal field with its name as an index or as text.
 fn literal(form: Form, name: Result<usize, &str>, value: &[u8], out: &mut Vec<u8>) {
     match name {
         Ok(index) => integer::write(out, form.0, form.1, index),
@@ -211,7 +211,7 @@ fn string(text: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-/// Whether a header describes an HTTP/1.1 connection: RFC 9113 forbids such headers.
+/// Whether a header describes an HTTP/1.1 connection. RFC 9113 forbids such headers.
 fn is_of_connection(name: &HeaderName) -> bool {
     matches!(
         name.as_str().as_bytes(),

@@ -21,11 +21,11 @@ const LENGTHS: [u8; 256] = [
 const LENGTH_MAX: usize = 30;
 /// Codes up to this length are found by one table look-up; most text has only such codes.
 const SHORT_BITS: usize = 8;
-/// The maximum number of symbols in a number of code bytes, 8 in 5: the shortest code has five bits.
+/// The maximum number of symbols in a number of code bytes: 8 in 5, because the shortest code has five bits.
 pub const EXPANSION: (usize, usize) = (8, 5);
 
 struct Tables {
-    /// By the next bits: the symbol and the length of its code; length 0 where the code is longer.
+    /// By the next bits of the input: the symbol and the length of its code. The length is 0 if the code is longer.
     short: [(u8, u8); 1 << SHORT_BITS],
     /// By length: the first code, the number of codes, and the index of the first one's symbol.
     first: [u32; LENGTH_MAX + 1],
@@ -76,7 +76,7 @@ const fn tables() -> Tables {
 /// Appends the decoded text.
 pub fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
     out.reserve(code.len() * EXPANSION.0 / EXPANSION.1 + 1);
-    // The next bits are the highest ones.
+    // The highest bits of `bits` are the next ones.
     let (mut bits, mut left) = (0u64, 0usize);
     let mut rest = code;
     loop {
@@ -98,7 +98,7 @@ pub fn decode(code: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
         bits <<= length;
         left -= length;
     }
-    // A text is padded with ones to a full byte: less than a byte, the beginning of the end-of-string code.
+    // The padding to a full byte is less than a byte of ones: the beginning of the end-of-string code.
     if left >= 8 || bits != !(u64::MAX >> left) {
         return Err(Broken("a Huffman code that means nothing"));
     }

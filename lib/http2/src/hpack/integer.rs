@@ -2,7 +2,7 @@
 
 use super::Broken;
 
-/// The maximum number of bytes after the first one. Five of them hold more than any sensible length or index.
+/// The maximum number of bytes after the first one. Five bytes are enough for any sensible length or index.
 const BYTES_MAX: u32 = 5;
 
 /// Reads an integer whose prefix is the lowest `bits` bits of the first byte.
@@ -28,7 +28,7 @@ pub fn read(bytes: &mut &[u8], bits: u32) -> Result<usize, Broken> {
     usize::try_from(value).map_err(|_| Broken("an integer is too large"))
 }
 
-/// Appends an integer with a prefix of `bits` bits; `others` are the first byte's other bits.
+/// Appends an integer with a prefix of `bits` bits; `others` contains the other bits of the first byte.
 pub fn write(out: &mut Vec<u8>, others: u8, bits: u32, value: usize) {
     let full = (1usize << bits) - 1;
     if value < full {

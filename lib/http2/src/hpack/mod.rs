@@ -15,7 +15,7 @@ pub use encoder::Encoder;
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue};
 
-/// The bytes that a field counts in a table or a list beside its name and value.
+/// The size that a field has in a table or a list, in addition to its name and value.
 pub const FIELD_BYTES: usize = 32;
 
 /// The block cannot be decoded, and neither can later blocks of its connection.

@@ -13,7 +13,7 @@ pub const STATUS: usize = 8;
 pub const CONTENT_LENGTH: usize = 28;
 pub const DATE: usize = 33;
 
-/// By index, from 1 on.
+/// The static table. Its indexes start at 1.
 static STATIC: [Field; STATIC_FIELDS] = [
     pseudo(Pseudo::Authority, ":authority", ""),
     pseudo(Pseudo::Method, ":method", "GET"),
@@ -92,7 +92,7 @@ const fn sizes(name: &str, value: &str) -> (u32, u32) {
     (name.len() as u32, (name.len() + value.len() + FIELD_BYTES) as u32)
 }
 
-/// The field of an index in the static table.
+/// The field at an index of the static table.
 pub fn static_field(index: usize) -> Option<&'static Field> {
     STATIC.get(index.wrapping_sub(1))
 }
@@ -103,7 +103,7 @@ pub fn static_name(name: &HeaderName) -> Option<usize> {
     STATIC.iter().position(matches).map(|place| place + 1)
 }
 
-/// The fields that one side sent last, the newest first, up to a number of bytes.
+/// The fields that one side sent last, the newest first, up to a maximum number of bytes.
 #[derive(Debug)]
 pub struct Dynamic {
     fields: VecDeque<Field>,

@@ -40,7 +40,7 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
-/// Blocks of one connection, the fields in them, and the bytes of the table after each.
+/// Decodes the blocks of one connection. Each is given with its fields and with the size of the table after it.
 fn check(bytes_max: usize, blocks: &[(&str, &[&str], usize)]) {
     let mut decoder = Decoder::new(bytes_max);
     for (block, expected, bytes) in blocks {

@@ -1,9 +1,9 @@
 //! A connection and its streams, for either side.
 //!
-//! A task reads frames and passes data to the streams' readers; another half of it writes the streams' frames in order.
-//! There are no windows: a stream whose reader is slow stops all reading, and so the sender. The connection ends when
-//! the other side ends it, when it is not used here any more and everything is written, or when nothing was transferred
-//! for [`Limits::idle`].
+//! One task reads frames and passes data to the readers of the streams, and concurrently writes the frames of the
+//! streams in order. There are no windows: a slow reader of one stream stops all reading, and with it the sender. The
+//! connection ends when the other side ends it, when this side has dropped all handles and everything is written, or
+//! when nothing was transferred for [`Limits::idle`].
 
 use super::frame::{CANCEL, Decoder, Encoder, Frame, REFUSED};
 use super::{Flaw, Headers};
@@ -26,10 +26,10 @@ use tokio_util::sync::CancellationToken;
 
 /// How much is read and written at once.
 const BUFFER_BYTES: usize = 16 << 10;
-/// The maximum number of streams that the other side has opened and that have not been accepted; if there are more,
-/// reading pauses.
+/// The maximum number of streams that the other side has opened and that are not accepted yet. Reading pauses while
+/// there are more.
 const ASKED_MAX: usize = 16;
-/// The cost in the outbox of a frame without data.
+/// The cost of a frame without data in the outbox.
 const FRAME_COST: usize = 64;
 
 /// The limits of a connection.
@@ -43,12 +43,13 @@ pub struct Limits {
     pub streams: usize,
     /// How long the other side may take to reply to a stream, or to open the agreed streams.
     pub reply: Duration,
-    /// How often a client's pings are answered while its data finds no room, so that it does not give up.
+    /// How often a client's pings are answered while there is no room for its data. Without these answers the client
+    /// would close the connection.
     pub pong: Duration,
     /// How long nothing may be transferred in either direction.
     pub idle: Duration,
-    /// How long the last input may take: data that a client sent before it stopped reading, and data that is queued for
-    /// a server when no stream is left on this side. The duration of output is not limited.
+    /// The maximum time for the last input: data that a client sent before it stopped reading, or data for a server
+    /// that is queued when no stream is left on this side. The duration of output is not limited.
     pub drain: Duration,
     /// How long the other side may take to end a finished connection.
     pub end: Duration,
@@ -170,7 +171,7 @@ impl Drop for OpenedStream {
 }
 
 impl Spdy {
-    /// The side that has asked for the connection.
+    /// The side that has requested the connection.
     pub fn client<S: AsyncRead + AsyncWrite + Send + 'static>(socket: S, limits: Limits) -> (Spdy, Incoming) {
         Spdy::new(socket, limits, false)
     }
@@ -262,7 +263,7 @@ fn stream(
     Stream { headers, read: ReadHalf { reader, _guard: guard }, write }
 }
 
-/// Resets the stream when all its handles are dropped before it has ended.
+/// Resets the stream if all its handles are dropped before it has ended.
 struct Guard {
     id: u32,
     outbox: Outbox<Frame>,
@@ -277,8 +278,8 @@ impl Drop for Guard {
     }
 }
 
-/// One stream. Shutting down the writing sends a half-close; dropping the stream before both sides have ended it resets
-/// it.
+/// One stream. A shutdown of its writer sends a half-close. If the stream is dropped before both sides have ended it,
+/// it is reset.
 pub struct Stream {
     pub headers: Headers,
     read: ReadHalf,
@@ -395,7 +396,7 @@ async fn run<S: AsyncRead + AsyncWrite + Send + 'static>(
         tracing::debug!(%fault, "a SPDY connection ends");
     }
     if is_finished && is_clean {
-        // Closing a socket with unread data may discard data that was sent, so wait for the other side's end.
+        // Closing a socket with unread data may discard sent data, so wait until the other side closes.
         _ = timeout(shared.limits.end, writing.end(&mut reading.socket)).await;
     }
     shared.closed.cancel();
@@ -403,7 +404,7 @@ async fn run<S: AsyncRead + AsyncWrite + Send + 'static>(
     let streams = std::mem::take(&mut shared.table().streams);
     for (_, entry) in streams {
         entry.over.store(true, Ordering::Relaxed);
-        // Kubernetes' servers end streams by ending the connection.
+        // Kubernetes' servers end streams when they end the connection.
         if let (Some(feeder), true) = (entry.feeder, is_clean) {
             feeder.end();
         }
@@ -476,11 +477,11 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Reading<S> {
             Frame::Headers { id, fin, .. } => self.ended(id, fin),
             Frame::Reset { id, .. } => _ = self.shared.table().remove(id),
             Frame::Ping(id) => {
-                // Answers the other side's pings; pings of our own come back as answers.
+                // Pings of the other side are answered; a ping with a number of ours is an answer.
                 if (id % 2 == 1) == self.shared.peer_is_client
                     && let Some(outbox) = self.outbox.open()
                 {
-                    // Fails when the other side no longer reads; its input is read nevertheless.
+                    // Sending fails when the other side no longer reads. Its input is still read.
                     _ = outbox.send(Frame::Ping(id), FRAME_COST).await;
                 }
             }
@@ -560,7 +561,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Writing<S> {
         Ok(())
     }
 
-    /// Records which streams a frame ends; returns false for a frame of a stream that is over, which is not sent.
+    /// Records the streams that a frame ends. Returns false for a frame of an ended stream, which is not sent.
     fn is_due(&self, frame: &Frame) -> bool {
         let mut table = self.shared.table();
         match frame {

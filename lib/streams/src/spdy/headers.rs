@@ -84,7 +84,7 @@ impl Deflater {
         Deflater(compress)
     }
 
-    /// Appends a block. The caller must keep within the other side's limits. Otherwise the other side fails.
+    /// Appends a block. The caller must respect the limits of the other side, which otherwise fails.
     pub fn deflate(&mut self, headers: &Headers, output: &mut BytesMut) {
         let mut plain = BytesMut::new();
         plain.put_u32(length(headers.0.len()));

@@ -1,5 +1,5 @@
-//! SPDY/3.1 as Kubernetes uses it: streams within one connection, without windows, so that one slow reader slows the
-//! whole connection.
+//! SPDY/3.1 as Kubernetes uses it: streams in one connection, without windows. So one slow reader slows the whole
+//! connection.
 
 mod connection;
 mod frame;

@@ -69,7 +69,7 @@ async fn what_is_not_accepted_is_refused() {
     tokio::spawn(async move { drop(incoming.next().await) });
     let refused = client.open(named("data")).await.err().expect("refused");
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionReset);
-    // Now the other side accepts no streams at all.
+    // The receiver of new streams was dropped, so the other side accepts no more streams.
     assert!(client.open(named("data")).await.is_err());
 }
 
@@ -205,7 +205,7 @@ async fn more_streams_than_allowed_are_refused() {
 
 #[tokio::test]
 async fn what_was_sent_before_the_other_side_left_is_read() {
-    // More than is held here at a time.
+    // These are more pieces than are buffered at a time.
     const PIECES: usize = 60;
     let (near, far) = duplex(1 << 20);
     let (server, mut incoming) = Spdy::server(far, Limits::default());
@@ -216,7 +216,7 @@ async fn what_was_sent_before_the_other_side_left_is_read() {
     peer.send(&vec![piece; PIECES]).await;
     peer.send(&[Frame::Ping(5), data(1, "end")]).await;
     drop(peer);
-    // Nobody reads this, so that writing fails.
+    // The other side does not read this, so the write fails.
     stream.write_all(b"output").await.expect("queued");
     server.closed().cancelled().await;
     let mut all = Vec::new();
@@ -248,7 +248,7 @@ async fn frames_that_come_too_late_are_passed_over() {
     let (_server, mut incoming) = Spdy::server(far, Limits::default());
     let mut peer = Peer::new(near);
     let last = |id| Frame::Data { id, fin: true, bytes: Bytes::from_static(b"!") };
-    // After an end: more data, another end, headers, and a reset of a stream that is over.
+    // After the end of the stream come more data, another end, headers, and a reset of a stream that has ended.
     peer.send(&[asks(1), data(1, "hello"), last(1), data(1, "late"), last(1)]).await;
     peer.send(&[Frame::Headers { id: 1, fin: true, headers: named("a") }, Frame::GoAway { last: 0 }, asks(3)]).await;
     let mut first = incoming.next().await.expect("asked").accept().await.expect("accepted");

@@ -1,4 +1,4 @@
-//! Kubeconfigs as documents: contexts are added, and everything else in the file stays as it is.
+//! Kubeconfigs as documents: contexts are added, and the rest of the file does not change.
 
 use crate::files::{Readers, Writing, check};
 use crate::remote::Server;
@@ -57,7 +57,7 @@ impl Context {
         Ok(Context { name, file: file.to_owned(), server, cluster, user, context })
     }
 
-    /// A new kubeconfig with the same context at another address.
+    /// A new kubeconfig that contains only this context, at another address.
     pub fn alone(&self, name: &str, server: &str) -> Result<String> {
         let mut document = parse("apiVersion: v1\nkind: Config\n", Path::new(""))?;
         self.put(&mut document, name, server, true)?;
@@ -65,8 +65,8 @@ impl Context {
         Ok(serde_yaml_ng::to_string(&document)?)
     }
 
-    /// Adds the same context with another address to a file, or replaces the context with this name. The user is added
-    /// as well if the file is not the context's own.
+    /// Adds this context with another address to a file, or replaces the context with this name. If the file is not the
+    /// one that defines the context, the user is added too.
     pub fn add(&self, file: &Path, name: &str, server: &str) -> Result<()> {
         let mut document = match std::fs::read_to_string(file) {
             Ok(text) => parse(&text, file)?,
@@ -121,7 +121,7 @@ fn parse(text: &str, file: &Path) -> Result<Value> {
     }
 }
 
-/// The value of a named entry in the first file that has one, and that file.
+/// The value of a named entry, from the first file that has it, and that file.
 fn entry<'f>(files: &'f [(Value, PathBuf)], list: &str, name: &str, field: &str) -> Result<(Value, &'f PathBuf)> {
     let mut known = Vec::new();
     for (document, file) in files {
@@ -168,7 +168,7 @@ fn anchor_command(exec: &mut Value, kubeconfig: &Path) {
 }
 
 fn write(file: &Path, document: &Value) -> Result<()> {
-    // A symbolic link stays a link: the file that it leads to is written. `check` has refused links of other users.
+    // A symbolic link stays a link: the file to which it leads is written. `check` has refused links of other users.
     check(file)?;
     let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     Ok(Writing::Synced.file(&file, &serde_yaml_ng::to_string(document)?, Readers::Owner)?)

@@ -1,4 +1,4 @@
-//! `holdfast blame`: every field of an object, with the event that set it last.
+//! `holdfast blame`: shows every field of an object with the event that set it last.
 
 use super::{Common, LogView, ObjectArgs, Report, by, dash, shown_time, table};
 use anyhow::{Result, bail};
@@ -21,7 +21,7 @@ pub struct Args {
 /// The maximum number of characters of a value in a line.
 const VALUE_CHARACTERS_MAX: usize = 60;
 
-/// The note under a table in which a user is missing.
+/// The note under a table in which some users are missing.
 const OF_OTHERS: &str = "no USER: another API server made the change, and only its managed fields are known";
 
 pub fn run(args: &Args) -> Result<()> {

@@ -103,7 +103,7 @@ struct Object {
     title: String,
     key: String,
     event: &'static str,
-    /// The event that wrote its state at the first moment.
+    /// The event that wrote the state of the object at the first moment.
     before: u64,
     /// The object's newest event up to the second moment, without the object itself.
     newest: Record,
@@ -119,14 +119,14 @@ struct Summary {
     deleted: usize,
     /// Objects that were created and deleted between the two moments.
     passed: usize,
-    /// Objects with events between the two moments that are the same at both.
+    /// Objects with events between the two moments whose state is the same at both.
     same: usize,
     events: usize,
 }
 
 /// The events on one object between the two moments.
 struct Touched {
-    /// The event that the first of them replaced; zero if there was none.
+    /// The event that the first of these events replaced; zero if there was none.
     replaces: Offset,
     newest: Record,
     users: BTreeSet<String>,

@@ -2,8 +2,8 @@
 //! `undo` write earlier states back.
 //!
 //! One file per subcommand. Each reads through [`LogRead`](holdfast_engine::LogRead), makes a report, and writes it as
-//! text, JSON or YAML. Here are the common parts: the options, the [`LogView`] of a log, and how kinds, objects and
-//! moments are found.
+//! text, JSON or YAML. This file has the common parts: the options, the [`LogView`] of a log, and the search for kinds,
+//! objects and moments.
 
 pub mod blame;
 pub mod diff;
@@ -95,7 +95,7 @@ impl ObjectArgs {
 }
 
 impl Common {
-    /// Runs a subcommand on the log of some kinds, and writes its report.
+    /// Runs a subcommand on the log that has the objects of `kinds`, and writes its report.
     fn run<R: Report>(&self, kinds: &[&str], look: impl FnOnce(&LogView) -> Result<R>) -> Result<()> {
         let log = self.source.open_of(kinds)?;
         let report = look(&LogView::new(log.as_ref(), Timestamp::now(), self.show_managed_fields)?)?;
@@ -152,7 +152,7 @@ impl<'l> LogView<'l> {
         Ok(self.registry.get(find::find(&self.registry, asked)?))
     }
 
-    /// The kind with this place in storage, if it is still defined.
+    /// The kind whose objects are stored under this path, if the kind is still defined.
     fn kind_at(&self, storage: &str) -> Option<&Kind> {
         self.registry.by_storage(storage).map(|id| self.registry.get(id))
     }
@@ -206,12 +206,13 @@ impl<'l> LogView<'l> {
         bail!(text)
     }
 
-    /// Suggestions: objects of the kind with this name in other namespaces, or with a similar name in this one.
+    /// Suggestions for a missing object: objects of the kind with this name in other namespaces, or with a similar name
+    /// in this namespace.
     fn elsewhere(&self, place: &StoredAt, name: &str) -> Vec<String> {
         const SHOWN_MAX: usize = 3;
         let far = name.chars().count().div_ceil(4).min(3);
         let mut found: Vec<(usize, String)> = Vec::new();
-        // A fault only loses the hint.
+        // If reading fails, only the hint is missing.
         for (key, _) in present(self.log, &place.storage).unwrap_or_default() {
             let (namespace, other) = split_key(&key);
             let is_here = namespace == split_key(&place.key).0;
@@ -230,7 +231,7 @@ impl<'l> LogView<'l> {
         Ok(self.log.read(offset)?)
     }
 
-    /// The object before an event; `None` if it did not exist.
+    /// The object before an event; `None` if the object did not exist.
     pub fn before(&self, record: &Record) -> Result<Option<Value>> {
         match record.replaces {
             0 => Ok(None),
@@ -243,7 +244,7 @@ impl<'l> LogView<'l> {
         found.ok_or_else(|| anyhow!("event {offset} was removed from the history during this command: try again"))
     }
 
-    /// The object after an event; for a deletion its last state.
+    /// The object after an event. For a deletion, the last state of the object.
     pub fn document(&self, record: &Record) -> Result<Value> {
         let document = serde_json::from_slice(&record.object)
             .map_err(|error| anyhow!("the object of event {} is not valid JSON: {error}", record.offset))?;
@@ -348,7 +349,7 @@ fn dash(text: &str) -> String {
     if text.is_empty() { "-".into() } else { visible::cell(text).into_owned() }
 }
 
-/// Columns as wide as their widest cell; the last one is not padded.
+/// Pads columns to the width of their widest cell. The last column is not padded.
 pub fn table(rows: &[Vec<String>]) -> Vec<String> {
     let rows: Vec<Vec<_>> = rows.iter().map(|row| row.iter().map(|cell| visible::cell(cell)).collect()).collect();
     let columns = rows.first().map_or(0, Vec::len);

@@ -1,8 +1,8 @@
-//! Writes an object in a wanted state, through the API: the common part of `restore` and `undo`.
+//! Writes an object in a given state through the API: the common part of `restore` and `undo`.
 //!
-//! Every write goes through the API: a PUT with the present version, a POST if the object is gone, and the status
-//! through the subresource if the kind has one. Fields that only the server sets are left out, and so are references to
-//! owners that no longer exist.
+//! Every write goes through the API: a PUT with the current version, or a POST if the object no longer exists. The
+//! status is written through the subresource if the kind has one. Fields that only the server sets are omitted, and so
+//! are references to owners that no longer exist.
 
 use super::{LogView, Report, StoredAt, change_value};
 use crate::remote::client::{Client, Failure, escaped};
@@ -32,7 +32,7 @@ pub struct Put<'a> {
     client: &'a Client,
     view: &'a LogView<'a>,
     kind: &'a Kind,
-    /// The index of the kind's version in which the documents are.
+    /// The index of the kind's version that the documents use.
     version: usize,
     place: &'a StoredAt,
     writing: Writing,
@@ -238,7 +238,7 @@ impl<'a> Put<'a> {
         let has_status = self.has_status() && wanted.get("status").is_some_and(|status| status != &json!({}));
         if has_status && answer["status"] != wanted["status"] {
             if self.writing.dry_run {
-                // In a dry run the object does not exist, so its status cannot be written.
+                // In a dry run the new object does not exist, so its status cannot be written.
                 answer["status"] = wanted["status"].clone();
             } else {
                 let written = self.put("/status", &answer, wanted).map_err(|failure| self.explained(failure))?;
@@ -249,7 +249,7 @@ impl<'a> Put<'a> {
         Ok(answer)
     }
 
-    /// Deletes the object. Returns it if it still waits for finalizers.
+    /// Deletes the object. Returns the object if it still waits for finalizers.
     fn delete(&self, now: &Value, propagation: Option<&str>) -> Result<Option<Value>> {
         let mut options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions":
             {"uid": now["metadata"]["uid"], "resourceVersion": now["metadata"]["resourceVersion"]}});
@@ -269,7 +269,7 @@ impl<'a> Put<'a> {
         }
     }
 
-    /// Writes the object, if its version is still that of `now`.
+    /// Writes the object, if its version on the server is still the version of `now`.
     fn put(&self, subresource: &str, now: &Value, wanted: &Value) -> Result<Value, Failure> {
         let mut document = wanted.clone();
         for field in ["uid", "resourceVersion"] {
@@ -285,8 +285,8 @@ impl<'a> Put<'a> {
         }
     }
 
-    /// Removes references to owners that no longer exist, or the garbage collector would delete the object. Owners of
-    /// the present object stay.
+    /// Removes references to owners that no longer exist, because they would make the garbage collector delete the
+    /// object. Owners of the current object stay.
     fn without_lost_owners(&self, mut wanted: Value, now: Option<&Value>, notes: &mut Vec<String>) -> Result<Value> {
         let Some(owners) = wanted["metadata"]["ownerReferences"].as_array().cloned() else { return Ok(wanted) };
         let is_owner_now = |owner: &Value| {

@@ -1,4 +1,4 @@
-//! `holdfast explain-scheduling`: why a pod is on its node or on no node, with the reason for each node.
+//! `holdfast explain-scheduling`: explains why a pod is on its node or on no node, with the reason for each node.
 
 use super::{Common, LogView, ObjectArgs, Report, shown_time, table};
 use anyhow::{Context, Result, anyhow, bail};
@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 struct ExplainedDecision {
     pod: String,
-    /// The version with whose state the decision was made.
+    /// The version of the state on which the decision was based.
     at: Offset,
     /// The node that the pod was bound to, with the event and its time.
     bound: Option<(String, Offset, i64)>,
@@ -82,8 +82,9 @@ fn look(view: &LogView, args: &Args, configuration: &Configuration) -> Result<Ex
 /// The node that a pod was bound to, with the version and its time.
 type Bound = (String, Offset, i64);
 
-/// The version whose state decided about the pod. An unbound pod: the newest one. A bound pod: the version before the
-/// binding; or, if volumes or devices were reserved for it first, the version before its status nominated the node.
+/// The version whose state decided about the pod. For an unbound pod this is the newest version. For a bound pod it is
+/// the version before the binding. If the scheduler first reserved volumes or devices for the pod, it is the version
+/// before the nomination in the pod's status.
 fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset, Option<Bound>)> {
     let mut before: Option<Status> = None;
     let mut decision = None;
@@ -107,8 +108,8 @@ fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset
                 decision = Some((Offset(at.0 - 1), (node, *offset, record.time_ms)));
             }
             Some(before) if before.nominated != told.nominated => {
-                // A pod that preempts others is nominated together with a new condition, and is decided about again
-                // later. A nomination without a new condition begins the binding.
+                // A pod that preempts others is nominated together with a new condition, and the scheduler decides
+                // about it again later. A nomination without a new condition begins the binding.
                 let sets_out = before.scheduled == told.scheduled;
                 let node = told.nominated.clone().filter(|_| sets_out);
                 way = node.map(|node| Way { node, by: record.actor.user.clone(), began: *offset });
@@ -124,8 +125,8 @@ fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset
     }
 }
 
-/// A binding cycle that first writes reservations: the node, the user that nominated the pod to it, and the cycle's
-/// first version.
+/// A binding cycle that first writes reservations: the node, the user who nominated the pod to this node, and the first
+/// version of the cycle.
 struct Way {
     node: String,
     by: String,
@@ -320,7 +321,7 @@ mod tests {
             node(2, "b", 0, "1"),
             pod(3, 0, None),
             pod(4, 3, Some("a")),
-            // Later events have no influence.
+            // Later events do not influence the result.
             node(5, "b", 2, "64"),
         ];
         let text = told(&records, None).unwrap().text(Paint(false));

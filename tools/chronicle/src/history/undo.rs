@@ -99,7 +99,7 @@ fn undo(view: &LogView, client: &Client, event: &Event, writing: Writing) -> Res
 fn wanted(view: &LogView, put: &Put, event: &Event, now: Option<&Value>) -> Result<(Option<Value>, Vec<Conflict>)> {
     let Event { record, place, before, after, .. } = event;
     let uid = |document: &Value| document["metadata"]["uid"].clone();
-    // The status comes from controllers, so a change of it is no conflict.
+    // Controllers write the status, so a later change of the status is no conflict.
     let intended = |document: &Value| {
         let mut document = settable(document.clone());
         if let Some(document) = document.as_object_mut().filter(|_| put.has_status()) {
@@ -155,7 +155,7 @@ fn wanted(view: &LogView, put: &Put, event: &Event, now: Option<&Value>) -> Resu
     Ok(wanted)
 }
 
-/// A conflict about the object itself.
+/// A conflict about the object as a whole.
 fn whole(before: Option<&Value>, after: Option<&Value>, now: Option<&Value>) -> Conflict {
     Conflict { path: Path::default(), before: before.cloned(), after: after.cloned(), now: now.cloned() }
 }

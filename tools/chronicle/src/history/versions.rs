@@ -31,7 +31,7 @@ struct History {
     title: String,
     key: String,
     versions: Vec<Version>,
-    /// How many older versions `--limit` left out.
+    /// The number of older versions that `--limit` hides.
     left_out: usize,
     /// The oldest version after which the log is complete.
     oldest: Offset,

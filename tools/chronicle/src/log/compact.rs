@@ -1,4 +1,4 @@
-//! `holdfast log compact`: forgets history of a closed data folder, like a server with the same options.
+//! `holdfast log compact`: removes history from a data folder without a server, like a server with the same options.
 
 use super::Folder;
 use crate::out;

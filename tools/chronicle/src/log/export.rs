@@ -1,8 +1,8 @@
 //! `holdfast log export`: the log as lines of JSON, between a header and a footer.
 //!
-//! A file is written under another name, and renamed once it is complete. `--resume` continues a file that an
-//! interrupted export left. If the server forgets history during an export, events are missing that existed when it
-//! began. Such an export fails, because it would have the state of no moment.
+//! A file is written under a temporary name, and renamed once it is complete. `--resume` continues a file that an
+//! interrupted export has left. If the server forgets history during an export, the file lacks events that existed when
+//! the export began. Such an export fails, because the file would not describe the state at any moment.
 
 use super::format::{self, FOOTER, FooterLine, Header};
 use super::progress::Progress;
@@ -71,7 +71,7 @@ pub fn run(args: Args) -> Result<()> {
     }
 }
 
-/// The log with values in the form in which they are written.
+/// Opens the log with its values in the form in which they are exported.
 fn open(args: &Args) -> Result<Box<dyn Followed>> {
     let source = &args.source;
     if args.plain || source.data_dir.is_none() {
@@ -98,7 +98,7 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Checks whether the file can be written. Changes nothing.
+    /// Checks whether the file can be written, and changes nothing.
     fn new(file: &Path, resume: bool) -> Result<Output<'_>> {
         let mut part = file.as_os_str().to_owned();
         part.push(".part");
@@ -199,7 +199,7 @@ impl<W: Write> Writing<W> {
         let mut progress = Progress::new("exporting");
         let (from, to) = (self.header.from, self.header.to);
         let begin = Offset(self.last.max(from - 1));
-        // No event up to this offset can be missing.
+        // The log had all events after this one when it was last checked, or the export has already read them.
         let mut whole = begin;
         let mut line = Vec::new();
         if begin.0 < to {
@@ -286,7 +286,7 @@ impl Part {
         Ok(part)
     }
 
-    /// Continues after the file's last line, if the file is an export of the same log.
+    /// Continues after the last line of the file, if the file is an export of the same log.
     fn go_on<'a>(self, file: &'a File, reader: &dyn LogRead, now: &Header) -> Result<Writing<&'a File>> {
         let same = self.header.id == now.id && self.header.to <= now.to && {
             let mut line = Vec::new();

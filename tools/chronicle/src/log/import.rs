@@ -28,8 +28,8 @@ pub struct Args {
     /// The new data folder.
     #[command(flatten)]
     folder: Folder,
-    // All values are encrypted by this configuration, whether or not the export has them encrypted. Without a
-    // configuration they are not changed.
+    // All values are encrypted with this configuration, whether or not they are encrypted in the export. Without a
+    // configuration values are not changed.
     #[command(flatten)]
     encryption: EncryptionArgs,
     /// Continue an interrupted import after its last durable event.
@@ -83,7 +83,8 @@ fn read(import: &Import, header: &Header, lines: &mut Lines, values: Option<&Pat
     let mut batch: Vec<Record> = Vec::new();
     let mut progress = Progress::new("importing");
     loop {
-        // The digest is computed before the next line is read, because the footer's digest does not include the footer.
+        // The digest is computed before the next line is read, because the digest in the footer does not include the
+        // footer.
         let digest = lines.digest();
         let line = lines.next_line()?.ok_or_else(|| {
             anyhow!(
@@ -149,8 +150,8 @@ fn check_footer(line: &[u8], found: &Footer) -> Result<()> {
     Ok(())
 }
 
-/// The events that an interrupted import has made durable. They must equal the export's events; otherwise the export is
-/// of another log.
+/// The events that an interrupted import has made durable. They must equal the events of the export; otherwise the
+/// export belongs to another log.
 struct Known<'a> {
     import: &'a Import,
     /// Decrypts the events for the comparison, because two encryptions of the same value differ.

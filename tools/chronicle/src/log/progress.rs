@@ -1,4 +1,4 @@
-//! A line on a terminal that shows the progress of a long command; nothing is shown without a terminal.
+//! Shows the progress of a long command in one line of the terminal. Without a terminal it shows nothing.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ impl Progress {
         Progress { what, shown: std::io::stderr().is_terminal(), last: Instant::now() }
     }
 
-    /// Shows the number of events, and the finished part of the whole if that is known.
+    /// Shows the number of events, and the finished part of the total if the total is known.
     pub fn at(&mut self, events: u64, done: u64, whole: Option<u64>) {
         if !self.shown || !events.is_multiple_of(GLANCE_EVENTS) || self.last.elapsed() < PERIOD {
             return;

@@ -34,7 +34,7 @@ pub struct Args {
     json: bool,
 }
 
-/// The maximum number of problems that are shown; the others are only counted.
+/// The maximum number of problems that are shown; other problems are only counted.
 const TOLD_MAX: usize = 20;
 
 /// The result of reading the log.
@@ -42,9 +42,9 @@ struct Fold {
     state: State,
     events: u64,
     oldest: Offset,
-    /// Gaps up to this offset were reported by the repair that made them.
+    /// A repair has reported the gaps up to this offset.
     told_of: Offset,
-    /// Gaps, each as the event before it and the event after it.
+    /// Gaps. Each is the event before it and the event after it.
     gaps: Vec<(Offset, Offset)>,
     problems: Vec<String>,
 }
@@ -147,9 +147,9 @@ impl Verdict {
 }
 
 impl Fold {
-    /// Compares the folded state with the one that a server would load, and returns the latter's digest.
+    /// Compares the folded state with the state that a server would load, and returns the digest of the loaded state.
     fn compare(&mut self, reader: &dyn LogRead, registry: Arc<Registry>, folded: Digest) -> Result<String> {
-        // With a large log there is memory for only one state, so the folded one is dropped first.
+        // Memory may suffice for only one state of a large log, so the folded one is dropped first.
         self.state = State::new(registry.clone());
         let served = match load(reader, registry) {
             Ok(served) => served,
@@ -189,7 +189,7 @@ impl Fold {
         let replaced = replay(&mut self.state, record)
             .map_err(|unknown| anyhow!("{unknown}: verify it with the release that wrote it, or a newer one"))?;
         let newest = replaced.map_or(Offset::ZERO, |entry| entry.offset);
-        // If events are missing after that version, the replaced event may be one of them.
+        // If events after that version are missing, the replaced event may be one of them.
         let explained = self.gaps.last().is_some_and(|(_, behind)| *behind > newest);
         if record.replaces != newest.0 && !explained {
             self.problems.push(format!(

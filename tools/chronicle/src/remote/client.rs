@@ -1,4 +1,4 @@
-//! A client of a server's API for commands with one request at a time: every call waits for its answer.
+//! A client of a server's API for commands that send one request at a time: every call waits for its answer.
 
 use super::Server;
 use anyhow::{Context, Result, anyhow};
@@ -38,7 +38,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// A request without an answer, or with an error answer.
+/// A request that got no answer, or an error answer.
 #[derive(Debug)]
 pub enum Failure {
     Refused(Box<Refused>),
@@ -109,7 +109,7 @@ impl Client {
     }
 }
 
-/// A client of the server that a kubeconfig names, and its address.
+/// A client of the server in a kubeconfig, and the address of the server.
 pub async fn connect(server: &Server) -> Result<(kube::Client, String)> {
     let kubeconfig = match &server.kubeconfig {
         Some(file) => Kubeconfig::read_from(file).with_context(|| format!("the kubeconfig {}", file.display()))?,
@@ -160,7 +160,7 @@ pub async fn exchange(
     Ok((code, document))
 }
 
-/// Sends a request. Fails if the answer has an error status.
+/// Sends a request, and fails if the answer has an error status.
 async fn ask(
     client: &kube::Client,
     server: &str,
@@ -199,7 +199,7 @@ fn refused(code: StatusCode, body: &[u8]) -> Refused {
     }
 }
 
-/// Why a server gave no answer: the innermost cause.
+/// The reason why a server gave no answer: the innermost cause of the error.
 fn unreachable(server: &str, error: &kube::Error) -> anyhow::Error {
     let mut cause = error.to_string();
     let mut source = error.source();

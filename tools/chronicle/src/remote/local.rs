@@ -1,7 +1,7 @@
-//! A data folder's API in this process, with no socket, for commands that write where no server runs.
+//! Serves a data folder's API in this process, without a socket, for commands that write while no server runs.
 //!
-//! The rules for writes are those of a server, and the folder's lock keeps servers away. Nothing else runs: controllers
-//! continue when a server starts.
+//! The rules for writes are those of a server, and the lock on the folder prevents a server from opening it. Nothing
+//! else runs: controllers continue when a server starts.
 
 use super::client::Client;
 use crate::clock::SystemClock;

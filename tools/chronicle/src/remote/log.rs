@@ -24,12 +24,12 @@ const PIECE_BYTES: usize = 8 << 20;
 
 pub struct RemoteLog {
     client: Client,
-    /// The place in storage of a kind that is in another log than the main one; then that log is read.
+    /// The storage path of a kind that is in another log than the main one; then the other log is read.
     of: Option<String>,
     ahead: Mutex<Ahead>,
 }
 
-/// The records that will be read, in order. They are fetched a page at a time.
+/// The next records to be read, in order. They are fetched in pages.
 #[derive(Default)]
 struct Ahead {
     order: Vec<Offset>,
@@ -80,7 +80,7 @@ impl RemoteLog {
         Ok(about)
     }
 
-    /// A failure with advice.
+    /// The error for a failure, with advice.
     fn explained(&self, failure: Failure) -> anyhow::Error {
         let server = &self.client.server;
         match failure {
@@ -126,7 +126,7 @@ impl RemoteLog {
         })
     }
 
-    /// The next records, up to the bound of bytes.
+    /// The next records, up to the maximum number of bytes.
     fn piece(&self, after: Offset) -> Result<Vec<Record>, Fault> {
         let (mut records, mut bytes) = (Vec::new(), 0);
         let mut enough = false;
@@ -134,7 +134,7 @@ impl RemoteLog {
             bytes += record.encoded_bytes();
             records.push(record);
             enough = bytes >= PIECE_BYTES;
-            // The rest of the answer is dropped, and requested again.
+            // The rest of the answer is dropped; the next call requests it again.
             if enough { Err(read_only("read on")) } else { Ok(()) }
         });
         if enough { Ok(records) } else { read.map(|()| records) }

@@ -1,4 +1,4 @@
-//! Opens the log that a command reads: a running server's, by a kubeconfig, or a data folder's.
+//! Opens the log that a command reads: the log of a running server, by a kubeconfig, or the log of a data folder.
 //!
 //! [`client`] sends requests to servers and waits for the answers; [`log`] is a server's event log behind the trait of
 //! a folder's log; [`local`] serves a data folder's API in this process, for commands that write.
@@ -58,12 +58,12 @@ pub trait Readable: LogRead {
         "default"
     }
 
-    /// Whether encrypted values are returned decrypted.
+    /// Whether the log returns encrypted values decrypted.
     fn tells_in_plain(&self) -> bool {
         false
     }
 
-    /// Announces the next records to be read, so that a remote log can fetch many at once.
+    /// Announces the records that will be read next, so that a remote log can fetch many at once.
     fn will_read(&self, _: &[Offset]) {}
 }
 
@@ -72,7 +72,7 @@ impl Source {
         self.open_of(&[])
     }
 
-    /// The log that has the objects of these kinds, named as in kubectl; a data folder has one log.
+    /// Opens the log that has the objects of these kinds, named as in kubectl. A data folder has one log.
     pub fn open_of(&self, kinds: &[&str]) -> Result<Box<dyn Followed>> {
         match &self.data_dir {
             Some(folder) => Ok(Box::new(open_folder(folder, &self.encryption)?)),
@@ -80,7 +80,7 @@ impl Source {
         }
     }
 
-    /// The log with its values as stored, for callers that do not read them.
+    /// Opens the log with its values as stored, for callers that do not read values.
     pub fn open_kept(&self) -> Result<Box<dyn Followed>> {
         match &self.data_dir {
             Some(folder) if !self.encryption.is_given() => Ok(Box::new(LogReader::open(folder)?)),
@@ -95,7 +95,7 @@ impl Source {
         Ok(Box::new(RemoteLog::open(self.server.connect()?)?.of(kinds)?))
     }
 
-    /// The API for writes beside the log: the server's, or one in this process over the folder.
+    /// The API for writes to this source: the API of the server, or an API in this process over the data folder.
     pub fn api(&self) -> Result<Api> {
         Ok(match &self.data_dir {
             Some(folder) => Api::Local(Local::open(folder, &self.encryption)?),
@@ -136,8 +136,8 @@ impl Server {
         Client::connect(self)
     }
 
-    /// Fails unless a kubeconfig is named or exists: a default server would be a guess. The error says how to name a
-    /// data folder.
+    /// Fails unless the user names a kubeconfig or one exists, because a default server would be a guess. The error
+    /// explains how to name a data folder.
     fn is_named(&self) -> Result<()> {
         if self.kubeconfig.is_some() || std::env::var_os("KUBECONFIG").is_some_and(|files| !files.is_empty()) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Keeps the pace and the order: events on one object go to one worker, and events that others depend on run alone.
+//! Keeps the pace and the order: events on one object go to one worker, and events on which others depend run alone.
 
 use super::Speed;
 use super::plan::{Plan, Planned, Work};
@@ -21,7 +21,7 @@ const UNANSWERED_MAX: usize = 20;
 struct Shared {
     target: Target,
     summary: Mutex<Summary>,
-    /// Events that were handed to workers and are not done.
+    /// The number of events that workers have received and not finished.
     open: AtomicUsize,
     done: Notify,
     /// Consecutive requests without an answer.
@@ -30,7 +30,7 @@ struct Shared {
 
 struct Task {
     work: Work,
-    /// When the work must be sent; `None` without a pace.
+    /// The time at which the work must be sent; `None` without a pace.
     due: Option<Instant>,
 }
 
@@ -96,7 +96,7 @@ pub async fn drive(source: Source, target: Target, speed: Speed, concurrency: us
     Ok(std::mem::take(&mut *summary))
 }
 
-/// Reads and plans on a thread of its own, a little ahead of the workers.
+/// Reads and plans on another thread, a little ahead of the workers.
 fn read(mut source: Source) -> mpsc::Receiver<Result<(u64, Planned)>> {
     let (sender, receiver) = mpsc::channel(256);
     std::thread::spawn(move || {
@@ -140,13 +140,13 @@ impl Shared {
         self.summary.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Waits until all events that were handed out are done.
+    /// Waits until the workers have finished all events.
     async fn drained(&self) {
         loop {
             let done = self.done.notified();
             tokio::pin!(done);
-            // The waiter is registered before the count is read: a worker that finishes between the two would otherwise
-            // go unnoticed.
+            // Register the waiter before reading the count: otherwise a worker that finishes between the two would go
+            // unnoticed.
             done.as_mut().enable();
             if self.open.load(Ordering::Acquire) == 0 {
                 return;
@@ -164,7 +164,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Times may go back a little from one event to the next; the returned instants never do.
+    /// The time at which to send an event. The times of events may go back a little; the returned instants never do.
     fn due(&mut self, time_ms: i64) -> Option<Instant> {
         let Speed::Times(times) = self.speed else { return None };
         let first = *self.first_ms.get_or_insert(time_ms);

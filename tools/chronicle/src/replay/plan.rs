@@ -1,7 +1,7 @@
 //! Converts an event to the requests that repeat it.
 //!
-//! Events hold whole objects. So the request is found by comparing with the object's previous event: whether the status
-//! changed, or the rest, or a deletion began. Only digests of each object are kept.
+//! An event contains the whole object. So the request is found by comparing the object with its previous event: the
+//! status changed, another part changed, or a deletion began. The plan keeps only digests of each object.
 
 use holdfast_core::event::Record;
 use holdfast_core::history::settable;
@@ -20,7 +20,7 @@ pub struct Work {
     pub time_ms: i64,
     /// The object's path: `configmaps/default/web`.
     pub object: String,
-    /// The object after the event, or its last state; without the fields that only a server sets.
+    /// The object after the event; for a deletion, its last state. Fields that only a server sets are removed.
     pub document: Value,
     /// The uid of the object in the recorded cluster.
     pub uid: String,
@@ -36,12 +36,12 @@ pub enum Deed {
         status: bool,
         bind: bool,
     },
-    /// A deletion begins, or happens at once.
+    /// A deletion begins, or is complete at once.
     Delete {
         grace_seconds: Option<i64>,
         propagation: Option<&'static str>,
     },
-    /// A deletion that had begun ends.
+    /// A deletion that began earlier is complete.
     Finish,
 }
 
@@ -49,9 +49,9 @@ pub enum Deed {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Planned {
     Work(Box<Work>),
-    /// A server's own write.
+    /// The recorded server made this write by itself.
     ServersOwn,
-    /// No field that a client sets changed.
+    /// The event changed no field that a client sets.
     Nothing,
 }
 
@@ -138,8 +138,8 @@ impl Work {
         self.document["metadata"]["namespace"].as_str()
     }
 
-    /// Whether the work must run alone, because later events depend on it: creations and deletions of cluster-scoped
-    /// objects (namespaces, definitions, roles) and of ServiceAccounts.
+    /// Whether the work must run alone, because later events depend on it. This holds for creations and deletions of
+    /// cluster-scoped objects (namespaces, definitions, roles) and of ServiceAccounts.
     pub fn stands_alone(&self) -> bool {
         let comes_or_goes = !matches!(self.deed, Deed::Change { .. });
         comes_or_goes && (self.namespace().is_none() || self.kind() == known::SERVICE_ACCOUNT.kind)

@@ -22,13 +22,13 @@ pub struct Summary {
     pub events: u64,
     /// Writes that a server makes by itself.
     pub servers_own: u64,
-    /// Events in which no field changed that a client sets.
+    /// Events that changed no field that a client sets.
     pub unchanged: u64,
     /// Deletions of objects that did not exist.
     gone: u64,
     done: u64,
     pub took: Duration,
-    /// The numbers of requests by verb and status code; 0 for no answer.
+    /// The number of requests by verb and status code. Status code 0 stands for no answer.
     requests: BTreeMap<(&'static str, u16), u64>,
     latency: Times,
     behind: Times,

@@ -31,7 +31,7 @@ enum Events {
 }
 
 impl Source {
-    /// An export is read to its end before anything is sent, so that a truncated one is refused.
+    /// Opens the log. An export is first read to its end, so that a truncated one is refused before a request is sent.
     pub fn open(path: &Path, encryption: &EncryptionArgs, from: u64, to: Option<u64>) -> Result<Source> {
         let from = from.max(1);
         if path.is_dir() {

@@ -14,10 +14,10 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// How long a kind may take to be served after its definition was written, and a deleted object to be gone.
+/// The maximum time until a kind is served after its definition was written, and until a deleted object is gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PERIOD: Duration = Duration::from_millis(50);
-/// How often a write that conflicts with another is tried.
+/// The maximum number of attempts of a write that conflicts with another.
 const ATTEMPTS_MAX: usize = 5;
 
 pub struct Target {
@@ -39,7 +39,7 @@ struct Known {
     uids: HashMap<String, Option<String>>,
 }
 
-/// The context of the default kubeconfig for a server: the current one, or the first that has this server.
+/// The context of the default kubeconfig for a server: the current context, or the first context with this server.
 fn context_of(url: &str) -> Option<String> {
     let Kubeconfig { clusters, contexts, current_context, .. } = Kubeconfig::read().ok()?;
     let is_it = |cluster: &NamedCluster| {
@@ -123,14 +123,15 @@ impl Target {
             Err(Failure::Unanswered(error)) => return Err(error),
             Err(failure) => return Err(failure.into()),
         }
-        // A user who may not even read the list of the core API cannot replay anything.
+        // A user who may not even read the list of the core API cannot replay events.
         client::send(&self.client, &self.server, Method::GET, "/api/v1", None).await.map_err(|failure| {
             anyhow!("{} does not serve its list of APIs (/api/v1): {:#}", self.server, anyhow::Error::from(failure))
         })?;
         Ok(())
     }
 
-    /// Called before work is handed out, so that other work can wait for the object.
+    /// Records that an object will be created, so that other work can wait for it. The caller does this before it
+    /// passes the work to a worker.
     pub fn begin(&self, work: &Work) {
         if work.deed == Deed::Create {
             self.known().uids.insert(work.uid.clone(), None);
@@ -223,7 +224,8 @@ impl Target {
                 Err(_) => return Err(Failure::Refused(refused)),
             };
             if now["metadata"].get("deletionTimestamp").is_none() {
-                // Every cluster has this object, or the target already had it. It is updated to the recorded state.
+                // Every cluster has this object, or the target had it before. The object is updated to the recorded
+                // state.
                 return self.update_existing(resource, work, "", document, sent).await;
             }
             if Instant::now() > deadline {
@@ -320,7 +322,7 @@ impl Target {
         }
     }
 
-    /// Removes the finalizers of an object that waits for them. An object in its grace period needs nothing.
+    /// Removes the finalizers of an object that waits for them. An object in its grace period needs no request.
     async fn finish(&self, resource: &Resource, work: &Work, sent: &mut Vec<Sent>) -> Result<bool, Failure> {
         let path = resource.object(work);
         for _ in 0..ATTEMPTS_MAX {
@@ -380,7 +382,8 @@ impl Target {
             return true;
         }
         if Instant::now() > deadline {
-            // The wait is made once: the result would be the same for every object of the group.
+            // The group is removed, so only one object of the group waits: the result would be the same for all of
+            // them.
             known.defined.remove(group);
         }
         known.defined.contains(group)
@@ -403,7 +406,8 @@ impl Target {
         }
     }
 
-    /// The document with its owners replaced by their counterparts on the target. Owners without one are left out.
+    /// The document with its owners replaced by the corresponding objects on the target. Owners without such an object
+    /// are omitted.
     async fn with_owners(&self, work: &Work) -> Value {
         let mut document = work.document.clone();
         let Some(owners) = document["metadata"]["ownerReferences"].as_array_mut() else { return document };
@@ -418,7 +422,8 @@ impl Target {
         document
     }
 
-    /// Waits for an owner that is being created. Its event came earlier, so its work never waits for this one.
+    /// Waits for an owner that is being created. The event of the owner came earlier, so its work never waits for this
+    /// work.
     async fn stand_in(&self, uid: &str) -> Option<String> {
         loop {
             let finished = self.finished.notified();
@@ -476,7 +481,7 @@ fn has_content(status: &Value) -> bool {
     status.as_object().is_some_and(|status| !status.is_empty())
 }
 
-/// Whether an update was refused because it lacks the present version, or has an older one.
+/// Whether an update was refused because it has no version, or an old one.
 fn wants_version(code: u16, message: &str) -> bool {
     code == 409 || (code == 422 && message.contains("metadata.resourceVersion"))
 }

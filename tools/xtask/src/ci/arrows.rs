@@ -74,7 +74,7 @@ const NEVER: [(&str, &[&str]); 26] = [
         "holdfast-runtime",
         &["rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE, OUTBOUND],
     ),
-    // This crate gets requests as data, and does not depend on the server.
+    // This crate receives requests as data, and does not depend on the server.
     (
         "holdfast-audit",
         &[
@@ -93,8 +93,8 @@ const NEVER: [(&str, &[&str]); 26] = [
     ("holdfast-testing", &["rocksdb", "clap", "holdfast-storage-*", "holdfast-chronicle", "holdfast"]),
 ];
 
-/// The packages of the workspace that may depend on HTTP: transports, clients of the API, and the packages that connect
-/// the parts.
+/// The packages of the workspace that may depend on HTTP: transports, clients of the API, and packages that connect the
+/// parts.
 const MAY_REACH_HTTP: [&str; 16] = [
     "holdfast-authentication",
     "holdfast-authorization",
@@ -122,7 +122,7 @@ pub fn check() -> anyhow::Result<()> {
     for member in &members {
         broken.extend(complaints(member, &reached(member)?));
     }
-    // A rule about a missing package proves nothing.
+    // A rule about a package that does not exist would prove nothing.
     for (package, _) in NEVER {
         if !members.iter().any(|member| matches(package, member)) {
             broken.push(format!("the rule about {package} finds no package"));
@@ -154,7 +154,8 @@ pub(super) fn members() -> anyhow::Result<Vec<String>> {
     Ok(packages.iter().filter_map(|package| package["name"].as_str().map(str::to_string)).collect())
 }
 
-/// The normal and build dependencies of `package`, including itself. Dev-dependencies are left out: tests may use more.
+/// The normal and build dependencies of `package`, including itself. Dev-dependencies are omitted, because tests may
+/// use more packages.
 fn reached(package: &str) -> anyhow::Result<BTreeSet<String>> {
     let tree =
         output(&["tree", "--locked", "--package", package, "--edges=normal,build", "--prefix=none", "--format={p}"])?;

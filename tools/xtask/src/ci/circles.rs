@@ -1,6 +1,6 @@
-//! Proves that files do not import each other in circles: to read a file one needs to know only the files below it.
+//! Proves that files do not import each other in circles, so that a reader of a file must know only the files below it.
 //!
-//! A file and the modules in its folder may import each other: they are one subject, and count as one from outside. The
+//! A file and the modules in its folder may import each other: they have one subject, and count as one file. The
 //! remaining circles are listed in [`LEFT`], which may only shrink.
 
 use super::imports::{self, Source};
@@ -92,7 +92,7 @@ fn file_of(path: &str, modules: &BTreeMap<&str, usize>) -> Option<usize> {
     }
 }
 
-/// Whether one module is within the other.
+/// Whether one module contains the other.
 fn are_kin(one: &str, other: &str) -> bool {
     let within = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));
     within(one, other) || within(other, one) || matches!(one, "lib" | "main") || matches!(other, "lib" | "main")

@@ -1,4 +1,4 @@
-//! Checks the sources and licences of dependencies, as `deny.toml` lists them, without a tool to install.
+//! Checks the sources and licences of dependencies against `deny.toml`, without an installed tool.
 //!
 //! If `cargo deny` is installed, it runs as well; it also recognizes licences by their texts. Advisories need a
 //! database from the network: `cargo deny check advisories` is run by hand before a release.
@@ -54,7 +54,7 @@ pub fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The sources in a lock file other than crates.io. Packages of this repository have none.
+/// The sources in a lock file other than crates.io. Packages of this repository have no source.
 fn strange_sources(lock: &str) -> impl Iterator<Item = &str> {
     lock.lines()
         .filter_map(|line| line.strip_prefix("source = "))

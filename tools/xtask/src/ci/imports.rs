@@ -1,5 +1,5 @@
-//! Finds the imports between the files of a crate: `use` trees and paths that begin with `crate`, `super`, `self` or
-//! the name of a child module. Tests are left out.
+//! Finds the imports between the files of a crate: `use` trees, and paths that begin with `crate`, `super`, `self` or
+//! the name of a child module. Tests are not read.
 
 use super::sources::sources;
 use proc_macro2::{TokenStream, TokenTree};
@@ -115,7 +115,7 @@ impl Reader {
         self.note(&names);
     }
 
-    /// Macros contain tokens instead of a syntax tree, so paths are recognized by names and colons.
+    /// Macros contain tokens instead of a syntax tree, so names and colons identify paths in them.
     fn tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
@@ -141,7 +141,7 @@ impl Reader {
         }
     }
 
-    /// A path outside of `use`; a single name is a variable, a field or an import.
+    /// Records a path outside of `use`. A single name is a variable, a field or an import, and is not recorded.
     fn note_path(&mut self, names: &[String]) {
         if names.len() > 1 {
             self.note(names);

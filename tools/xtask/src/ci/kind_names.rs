@@ -1,7 +1,7 @@
 //! Proves that no module outside `core/src/kinds` refers to a kind by its name.
 //!
-//! The names are read from the definitions of the kinds. A string literal that equals a kind's name or plural is
-//! reported wherever else it occurs, except in tests and for the listed exceptions.
+//! The names are read from the definitions of the kinds. A string literal that equals a kind's name or plural is an
+//! error anywhere else, except in tests and for the listed exceptions.
 
 use super::sources::{production, sources};
 use std::collections::BTreeSet;
@@ -11,8 +11,8 @@ use anyhow::{Context, bail};
 
 /// The folder of the kinds.
 const KINDS: &str = "core/src/kinds";
-/// The folders to check. The scheduler, the controllers and their shared views are not checked, because they are about
-/// certain kinds by nature.
+/// The folders to check. The scheduler, the controllers and their shared views are not checked, because their subject
+/// is certain kinds.
 const LOOKED_AT: [&str; 10] = [
     "core/src",
     "engine/src",
@@ -26,8 +26,8 @@ const LOOKED_AT: [&str; 10] = [
     "components/base/src",
 ];
 
-/// Words allowed in files whose path contains `within`, and the reason. The list may only shrink: an unused entry is an
-/// error.
+/// Words that are allowed in files whose path contains `within`, and the reason. The list may only shrink: an unused
+/// entry is an error.
 struct Allowed {
     within: &'static str,
     words: &'static [&'static str],
@@ -271,7 +271,7 @@ fn names(root: &Path) -> anyhow::Result<BTreeSet<String>> {
             }
         }
     }
-    // If the syntax of definitions changes, this check must not pass by finding nothing.
+    // If the syntax of definitions changes, this check must fail instead of finding no names.
     if names.len() < 100 {
         bail!("only {} names of kinds were found in {KINDS}", names.len());
     }

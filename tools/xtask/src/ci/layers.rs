@@ -1,7 +1,7 @@
 //! Proves that the modules of `holdfast-core` import only modules in lower layers.
 //!
-//! [`LAYERS`] lists them from low to high, and importing a higher one is an error. So there are no circles of imports
-//! between them: to read a module one needs to know only the modules below it.
+//! [`LAYERS`] lists the modules from low to high, and importing a higher module is an error. So modules do not import
+//! each other in circles: a reader of a module must know only the modules below it.
 
 use super::imports;
 
@@ -22,18 +22,18 @@ const LAYERS: [&str; 46] = [
     "schema",
     "merge",
     "quota",
-    // This module encodes documents by the schema alone, because the state keeps both forms of an object.
+    // This module encodes documents by the schema alone, because the state stores both forms of an object.
     "wire/protobuf",
     "wire/yaml",
     "authz",
     "kinds",
-    // Converts documents of kinds for a store shared with Kubernetes.
+    // This module converts documents of kinds for a store that is shared with Kubernetes.
     "etcd",
-    // The documents with which every cluster begins.
+    // This module has the documents with which every cluster begins.
     "authz/bootstrap_objects",
-    // Names kinds that represent users.
+    // This module names kinds that represent users.
     "authz/impersonation",
-    // Answers kinds that exist only as requests.
+    // This module answers kinds that exist only as requests.
     "authz/reviews",
     "request",
     // The registered webhooks and policies are a projection of the log, like the state.
@@ -46,11 +46,11 @@ const LAYERS: [&str; 46] = [
     "list",
     "namespace",
     "expiry",
-    // Plans writes; the rest of `authz` does not use writes.
+    // This module plans writes; the rest of `authz` does not use writes.
     "authz/upkeep",
     "apiservices",
     "presence",
-    // Makes Events in the same way as `presence` makes objects.
+    // This module makes Events in the same way as `presence` makes objects.
     "amends",
     "election",
     "flowcontrol",

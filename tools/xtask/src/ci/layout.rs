@@ -1,12 +1,12 @@
-//! Checks where packages and modules lie: a package in the folder of its owner, a module with parts in `foo/mod.rs`.
-//! `docs/decisions` has the plan.
+//! Checks the places of packages and modules: a package is in the folder of its owner, a module with parts is
+//! `foo/mod.rs`. `docs/decisions` has the plan.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, bail};
 
-/// Packages outside of an owner's folder: those that a request passes through, and the tests of the whole.
+/// Packages outside of an owner's folder: packages on the path of a request, and the tests of the whole.
 const TOP: [&str; 10] = [
     "api",
     "core",
@@ -62,8 +62,8 @@ fn collect(folder: &Path, path: &str, files: &mut BTreeSet<String>) -> anyhow::R
     Ok(())
 }
 
-/// Files such as `foo.rs` with a folder `foo/` beside them: the layout demands `foo/mod.rs`. Root files of tests are
-/// exempt, because Cargo finds them by their place.
+/// Files such as `foo.rs` with a folder `foo/` beside them, where the layout demands `foo/mod.rs`. Root files of tests
+/// are exempt, because Cargo finds tests by these paths.
 fn beside(files: &BTreeSet<String>, are_tests: bool) -> impl Iterator<Item = &String> {
     files.iter().filter(move |file| {
         let folder = format!("{}/", file.trim_end_matches(".rs"));

@@ -1,12 +1,12 @@
-//! Checks the profiles of `make test` and `make watch`: they list Holdfast's own crates one by one, so that all other
-//! crates are compiled once.
+//! Checks the profiles of `make test` and `make watch`. They list Holdfast's own crates one by one, so that all other
+//! crates are compiled once for both.
 
 use anyhow::{Context, bail};
 
 const PROFILES: [&str; 2] = ["scripts/test-profile.toml", "scripts/watch-profile.toml"];
 
-/// Crates that the profiles do not list, so that they are compiled in the same way everywhere: they have no code,
-/// contain C++, or only wait for servers.
+/// Crates that the profiles omit, so that they are compiled in the same way everywhere: they have no code, contain C++,
+/// or spend their time waiting for servers.
 const ALIKE: [&str; 5] =
     ["holdfast-features", "holdfast-rocksdb-library", "holdfast-testing", "holdfast-tests", "xtask"];
 

@@ -30,7 +30,7 @@ pub fn check(table: &Table, definitions: &BTreeMap<String, Definition>) -> anyho
     Ok(())
 }
 
-/// Types in JSON only: the code that serves them writes their JSON itself.
+/// Types that exist only in JSON: the code that serves them writes the JSON itself.
 const NOT_IN_PROTOBUF: [&str; 1] = ["io.k8s.apimachinery.pkg.version.Info"];
 
 fn compare(name: &str, message: &Message, definition: &Definition, complaints: &mut Vec<String>) -> usize {

@@ -21,7 +21,7 @@ use anyhow::{Context, bail};
 
 /// The version of the built-in API, which both crates describe.
 const CURRENT: &str = "v1_35";
-/// Versions in which names missing in 1.35 are looked up. The current one comes first, then later ones win.
+/// Versions in which names that 1.35 lacks are looked up. The current version has precedence, then later versions.
 const VERSIONS: [&str; 5] = ["v1_33", "v1_34", "v1_35", "v1_36", "v1_37"];
 
 pub fn run(check: bool) -> anyhow::Result<()> {

@@ -21,9 +21,9 @@ const EXCEPTIONS: [(&str, &str, &str); 3] = [
 /// The definitions of all versions, for lookups that ignore case.
 pub struct Definitions<'a> {
     current: &'a BTreeMap<String, Definition>,
-    /// The definitions by name: the current version's, if it has one.
+    /// The definitions by name. If the current version has the definition, it is that one.
     all: BTreeMap<&'a str, &'a Definition>,
-    /// The definitions by type name without package. The current version's comes last.
+    /// The definitions by type name without package. The definition of the current version is last.
     by_type: BTreeMap<&'a str, Vec<&'a Definition>>,
     by_folded_name: BTreeMap<String, &'a str>,
     types_by_folded_name: BTreeMap<String, BTreeSet<&'a str>>,

@@ -1,6 +1,6 @@
 //! Reads the JSON schemas in k8s-openapi's sources, one Kubernetes version at a time.
 //!
-//! The schemas are in `json_schema!({…})` macros, which are tokenized and walked here, and never compiled.
+//! The schemas are in `json_schema!({…})` macros, which this module tokenizes and reads without compiling them.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -123,7 +123,8 @@ fn property(schema: &Literal, names: &BTreeMap<String, String>) -> anyhow::Resul
 
 /// The literal in the first `json_schema!(…)` of `text`.
 fn literal(text: &str) -> anyhow::Result<Literal> {
-    // The lexer needs balanced brackets, so the macro call is cut out first; it ends at the first line that closes it.
+    // The lexer needs balanced brackets, so the macro call is cut out first. The call ends at the first line that
+    // closes it.
     let start = text.find('(').context("no bracket")?;
     let end = text.find("\n        })\n").context("no end")? + "\n        })".len();
     let tokens: TokenStream = text[start..end].parse().map_err(|e| anyhow::anyhow!("{e}"))?;

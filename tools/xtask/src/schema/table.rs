@@ -46,7 +46,7 @@ pub struct Field {
 pub enum Type {
     Scalar(&'static str),
     Message(String),
-    /// Not a plain message in JSON: the table's keyword, and the definition's name.
+    /// A message with a special form in JSON: the keyword in the table, and the name of the definition.
     Special(&'static str, String),
 }
 
@@ -69,7 +69,7 @@ const SPECIAL: [(&str, &str); 12] = [
     ("*", "StringList"),
 ];
 
-/// Types with `apiVersion` and `kind` that neither a definition nor their metadata reveals.
+/// Types with `apiVersion` and `kind` where neither a definition nor the metadata shows this.
 const TYPED: [&str; 22] = [
     "AdmissionReview",
     "APIGroupDiscovery",
@@ -95,7 +95,7 @@ const TYPED: [&str; 22] = [
     "ServiceProxyOptions",
 ];
 
-/// Messages of a package that are the same as another package's.
+/// Messages of a package that are the same as the messages of another package.
 struct Alias {
     from: &'static str,
     to: &'static str,
@@ -108,7 +108,7 @@ struct Alias {
 const ALIASES: [Alias; 2] = [
     // batch/v2alpha1 no longer has a descriptor. It was the same as batch/v1beta1.
     Alias { from: "io.k8s.api.batch.v1beta1.", to: "io.k8s.api.batch.v2alpha1.", names: &[], version: None },
-    // This version is of Kubernetes 1.36, whose clients request it.
+    // This version belongs to Kubernetes 1.36, whose clients request it.
     Alias {
         from: "io.k8s.api.admissionregistration.v1beta1.",
         to: "io.k8s.api.admissionregistration.v1.",
@@ -189,7 +189,7 @@ struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     /// A field with a single message is flattened in JSON if its restored name is missing in the type's own definition.
-    /// Types without a definition follow the same type in another version.
+    /// A type without a definition is treated like the same type in another version.
     fn find_inlined(&mut self) {
         for (key, message) in self.messages {
             let name = &self.names[key.as_str()];
@@ -333,7 +333,7 @@ impl<'a> Builder<'a> {
             self.used.insert(fact);
             return Some(*zero);
         }
-        // The rules for structs without a fact. This quantity is optional.
+        // The rule for structs without facts. This quantity is optional.
         if message == "api.core.v1.ResourceFieldSelector" && json == "divisor" {
             return Some(Zero::Always);
         }

@@ -139,7 +139,7 @@ fn streams_have_their_turns_within_the_window_of_all() {
         (words.iter().map(|words| words[1].to_owned()).collect::<Vec<_>>().join(""), bytes)
     };
     talk.read();
-    // Stream 1 had the line to itself, stream 3 got the rest of the connection's window.
+    // Stream 1 was first alone in the queue; stream 3 got the rest of the connection's window.
     assert_eq!(turns(&mut talk), ("11133".to_owned(), 65_535));
     talk.receive(&window_update(0, 1_000_000));
     assert_eq!(turns(&mut talk), ("3535355555".to_owned(), 210_000 - 65_535));
@@ -217,7 +217,7 @@ fn a_connection_ends_in_two_steps() {
     talk.server.shut_down();
     talk.read();
     assert_eq!(talk.lines(), ["GOAWAY 2147483647 NO_ERROR", "PING"]);
-    // A request that was on its way is answered.
+    // A request that the client sent before it received the GOAWAY frame is answered.
     talk.receive(&get(3));
     assert_eq!(talk.lines(), ["request 3 GET https://a/ end"]);
     talk.receive(&frame(kind::PING, flag::ACK, 0, b"farewell"));

@@ -97,7 +97,7 @@ impl Talk {
         talk
     }
 
-    /// Gives these bytes to the server, then reads all that it sends.
+    /// Passes these bytes to the server, then reads all output of the server.
     fn receive(&mut self, bytes: &[u8]) {
         let Talk { server, lines, streams, .. } = self;
         server.receive(bytes, &mut |event| {
@@ -117,7 +117,7 @@ impl Talk {
         self.read();
     }
 
-    /// Reads all that the server sends.
+    /// Reads all output of the server.
     fn read(&mut self) {
         self.server.fill();
         while self.server.output_bytes() > 0 {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// One thing that happens on a connection.
+/// One step on a connection.
 #[derive(Debug, Clone)]
 enum Step {
     /// The client sends these bytes.
@@ -16,7 +16,7 @@ enum Step {
     Answer(usize, usize, bool),
     Reset(usize),
     Release(usize, usize),
-    /// The client takes this many bytes.
+    /// The client receives this many bytes.
     Take(usize),
     ShutDown,
     Ping,
@@ -148,7 +148,7 @@ impl Allowed {
     }
 }
 
-/// The bytes that a connection holds beside its output.
+/// The bytes that a connection holds in addition to its output.
 fn held(server: &Connection) -> usize {
     let block = server.block.as_ref().map_or(0, |block| block.bytes.capacity());
     server.partial.capacity() + block + server.line.capacity() * 8 + server.drained.capacity() * 8
@@ -163,7 +163,7 @@ fn run(steps: &[Step], limits: Limits) {
     server.receive(&begin, &mut |_| ());
     for step in steps {
         match step {
-            // A driver stops reading while there is much to write.
+            // A driver stops reading while the output is full.
             Step::Receive(bytes) if server.output_bytes() < OUTPUT_BYTES => {
                 allowed.note(bytes);
                 server.receive(bytes, &mut |event| match event {
@@ -180,7 +180,7 @@ fn run(steps: &[Step], limits: Limits) {
                 if server.streams.get_mut(stream).is_some_and(|stream| !stream.is_answered) {
                     server.answer(stream, &answer);
                 }
-                // A driver gives a stream the next piece when the one before was sent.
+                // A driver sends the next piece on a stream only after the previous one.
                 if server.streams.get_mut(stream).is_some_and(|stream| stream.queued_bytes == 0 && stream.end.is_none())
                 {
                     queued += bytes;
@@ -223,7 +223,7 @@ proptest! {
         run(&steps, Limits { streams_max, ..LIMITS });
     }
 
-    /// The way in which the bytes are split makes no difference.
+    /// The result does not depend on how the bytes are split.
     #[test]
     fn pieces_make_no_difference(
         frames in prop::collection::vec(any_frame(), 0..20),
