@@ -71,9 +71,9 @@ impl fmt::Debug for PortsElsewhere {
     }
 }
 
-/// The number is large enough that the deletions of a collection share few fsyncs.
+/// The number is large enough that deleting a collection needs few fsyncs.
 const DELETIONS_MAX: usize = 256;
-/// As in Kubernetes.
+/// The feature gates that are off by default in Kubernetes.
 const GATES_OFF: [&str; 13] = [
     "CRDObservedGenerationTracking",
     "ClusterTrustBundleProjection",
@@ -89,7 +89,7 @@ const GATES_OFF: [&str; 13] = [
     "RelaxedServiceNameValidation",
     "UserNamespacesHostNetworkSupport",
 ];
-/// As in Kubernetes.
+/// Kubernetes' default for `--event-ttl`.
 const EVENT_TTL: Duration = Duration::from_secs(3600);
 
 impl Default for Settings {
