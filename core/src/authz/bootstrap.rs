@@ -186,7 +186,7 @@ fn role_ref(binding: &Value) -> [&str; 3] {
     ["apiGroup", "kind", "name"].map(|key| text(&binding["roleRef"], key))
 }
 
-/// A user or group without apiGroup has the only group that defines them.
+/// A user or group without an apiGroup has RBAC's group, the only group that defines these subjects.
 fn subject(subject: &Value) -> [&str; 4] {
     let kind = text(subject, "kind");
     let group = match text(subject, "apiGroup") {

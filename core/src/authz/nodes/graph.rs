@@ -109,7 +109,7 @@ impl Hasher for Bits {
     }
 }
 
-/// A zero byte separates the parts, and occurs in none of them.
+/// A zero byte separates the parts. A part must not contain one.
 fn digest<const N: usize>(parts: [&str; N]) -> Digest {
     let mut hasher = Sha256::new();
     for part in parts {
