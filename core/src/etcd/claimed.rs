@@ -1,4 +1,4 @@
-//! IPAddress objects. With them API servers on one store record which Service has which address.
+//! IPAddress objects. API servers that share a store record in them which Service has which address.
 
 use super::{Fault, Keys, Media, read, write};
 use crate::kinds::networking::{AddressOwner, given_address, holder};
