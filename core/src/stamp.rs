@@ -1,5 +1,4 @@
-//! The time and the random seed of one command. The engine chooses them outside the core and passes them in with the
-//! command.
+//! The time and the random seed of one command. They are chosen outside the core and passed in with the command.
 
 use jiff::Timestamp;
 use jiff::tz::Offset;
