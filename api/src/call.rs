@@ -29,7 +29,7 @@ pub struct Call {
     pub flaw: Option<Refusal>,
     /// The origin of the request for the audit trail. Set only if the service writes an audit trail.
     pub source: Option<Box<Source>>,
-    /// What authentication reports to the client and to audit.
+    /// The warnings and audit annotations of authentication.
     pub told: Told,
     /// Whether the server itself makes the request. The server's requests are not limited, because its plans have
     /// limits of their own.
@@ -51,7 +51,7 @@ pub struct Source {
     pub deadline: Option<Deadline>,
 }
 
-/// What a call is about.
+/// The subject of a call.
 #[derive(Debug)]
 pub enum CallSubject {
     /// Objects of the kind that a path names. The service looks the kind up.

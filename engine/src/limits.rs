@@ -70,7 +70,7 @@ mod tests {
         {
             assert_eq!(limits.take(&both, now_ms), expected, "at {now_ms}");
         }
-        // Of many keys, the one that was unused for the longest is removed.
+        // If there are too many keys, the key that was unused for the longest time is removed.
         for key in ["b", "c", "a"] {
             assert_eq!(limits.take(&[bucket(0, key, 1)], 2000), Vec::<usize>::new(), "{key}");
         }

@@ -82,7 +82,7 @@ impl Drop for NextQuestion {
     fn drop(&mut self) {
         let requests = {
             let mut waiting = self.newest.lock();
-            // Cancelled requests need no question.
+            // Cancelled requests need no answer, so the log is not asked for them.
             waiting.requests.retain(|request| !request.is_closed());
             waiting.is_asking = !waiting.requests.is_empty();
             std::mem::take(&mut waiting.requests)

@@ -108,7 +108,7 @@ impl View {
         self.past.is_none()
     }
 
-    /// Whether the view's kinds are the current ones. For a whole state this was so when the state was taken.
+    /// Whether the view's kinds are the current ones. A whole state had the current kinds when it was taken.
     pub fn has_kinds_of_now(&self) -> bool {
         self.past.as_ref().is_none_or(|past| Arc::ptr_eq(&self.state.registry, &past.newest.registry))
     }
@@ -280,7 +280,7 @@ impl View {
         Ok(entry)
     }
 
-    /// A state with all wanted objects, and the charge for those that the newest state does not have.
+    /// A state with all wanted objects, and the charge for the objects that the newest state does not have.
     fn part(&self, wanted: &Wanted) -> Result<(Arc<State>, Charge), Refusal> {
         let Some(past) = &self.past else {
             return Err(Refusal::fault("a state that is there as a whole is not read in parts"));

@@ -3,8 +3,8 @@
 //! 1. Check each decision's expectations against the newest state, including earlier decisions of the batch, and number
 //!    the writes of the decisions that hold ([`Batch::check`]).
 //! 2. Put them into the log, durable, with one fsync for the batch. If another server appended first, read its events
-//!    and begin again with 1. A log that numbers events itself reports the outcome of each decision. Then all events
-//!    come from its tail, in the log's order, other servers' events among ours ([`crate::awaited`]).
+//! and begin again with 1. A log that numbers events itself reports the outcome of each decision. Then all events come
+//! from its tail in the log's order, the events of this and of other servers ([`crate::awaited`]).
 //! 3. Publish the new state.
 //! 4. Wake the watchers.
 //! 5. Answer.
@@ -123,7 +123,7 @@ pub struct Writer {
     poison: Option<Poison>,
     /// Decisions that are or may be in the log, but whose events the log's tail has not shown yet.
     awaited: Awaited,
-    /// Decisions of which the writer found out that they are not in the log. They are proposed again.
+    /// Decisions that turned out not to be in the log. They are proposed again.
     unwritten: Vec<Command>,
     /// Empty between two batches; its memory is reused.
     batch: Vec<Command>,

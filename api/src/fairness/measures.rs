@@ -401,7 +401,7 @@ pub(super) struct Level {
 }
 
 impl Fullness {
-    /// Records those values of the level that differ from `before`.
+    /// Records the values of the level that differ from `before`.
     pub fn note(&self, now: Moment, before: &Level, level: &Level) {
         let part = |(number, of): (u64, u64)| number as f64 / of.max(1) as f64;
         for (over_time, of) in [

@@ -214,7 +214,7 @@ impl AdmissionMetrics {
         metrics
     }
 
-    /// Counts what admission reported about a request.
+    /// Records the durations and observations that admission reported about a request.
     pub(crate) fn note(&self, told: &Told, request: &RequestLabels) {
         let Some(operation) = told.operation else { return };
         for timing in &told.timings {

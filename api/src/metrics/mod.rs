@@ -236,7 +236,7 @@ impl Record {
         self.code = code;
     }
 
-    /// Counts what admission reported.
+    /// Records the durations and observations that admission reported.
     pub(crate) fn admitted(&self, told: &Told) {
         if let (Some((metrics, _)), Some(row)) = (&self.counting, &self.row) {
             metrics.admission.note(told, &row.labels);

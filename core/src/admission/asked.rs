@@ -158,8 +158,8 @@ impl<'a> Attributes<'a> {
         shown
     }
 
-    /// Converts a document from the version that a webhook or policy got back to the version of the request; a built-in
-    /// kind goes to its hub version.
+    /// Converts a document from the version that a webhook or policy got back to the version of the request; for a
+    /// built-in kind, to the hub version.
     pub(super) fn brought_back(&self, document: Value, version: Seen) -> Result<Value, Stop> {
         let Body::Object { version: own } = self.body else { return Ok(document) };
         let mut document = document;

@@ -44,7 +44,7 @@ pub struct Attributes<'a> {
     pub object: Value,
     /// The stored object; null if there is none.
     pub old: &'a Value,
-    /// The stored object's version, which its document lacks.
+    /// The version of the stored object; the document `old` does not contain it.
     pub old_version: Option<Offset>,
     pub admitted: Admitted,
     pub reinvocation: Reinvocation,

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use holdfast_value::Value;
 
-/// A call of a webhook, which the shell carries out.
+/// A call of a webhook. The engine makes the call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
     pub configuration: String,

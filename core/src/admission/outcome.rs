@@ -86,13 +86,14 @@ impl Asked {
         self.before.insert(id);
     }
 
-    /// Call it when the object has changed: webhooks and policies that were called before must be called again.
+    /// Called when the object has changed: webhooks and policies that were called before must be called again.
     pub fn changed(&mut self) {
         self.due.append(&mut self.before);
     }
 }
 
-/// Warnings and annotations, sent whether or not the write is admitted.
+/// The reports of admission: warnings and annotations, sent whether or not the write is admitted, and measurements for
+/// metrics.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Told {
     pub warnings: Texts,
@@ -113,8 +114,8 @@ pub struct Annotations(BTreeMap<String, Annotation>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Annotation {
     pub value: String,
-    /// The value contains parts of the object. Only audit events that include the request's object may have it, or it
-    /// would leak what the audit policy leaves out.
+    /// Whether the value contains parts of the object. Only audit events that include the request's object may then
+    /// contain the annotation; in other events it would leak data that the audit policy omits.
     pub shows_object: bool,
 }
 

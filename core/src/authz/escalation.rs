@@ -370,7 +370,7 @@ mod tests {
         assert!(refused.len() < LIST_BYTES_MAX + 1_000, "{}", refused.len());
         let last = refused.lines().last().expect("a line");
         assert!(last.starts_with("and more than ") && last.ends_with(" more"), "{last}");
-        // A user bound to the role itself holds it; no rules are compared.
+        // A user bound to the role itself holds all its rules, so no rules are compared.
         let mut index = index(json!([]));
         index.put(RoleKind::Role, "work", "own", &json!({"rules": distinct}));
         let own = binding("Role", "own", "friend");

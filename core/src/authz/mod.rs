@@ -162,7 +162,7 @@ impl Verdict {
     }
 }
 
-/// The content of a refusal: what `user` may not do.
+/// The content of a refusal: the action that `user` is not allowed.
 pub fn denied(user: &User, attributes: &Attributes<'_>, reason: &str) -> Denied {
     let target = match &attributes.target {
         Target::Path(path) => DeniedTarget::Path((*path).to_owned()),

@@ -282,7 +282,7 @@ impl RbacIndex {
     }
 
     /// Like [`Self::grantor_to`], but searches all roles that grant the part for one that is bound to the subject. `of`
-    /// is any binding of the scope; it tells the namespace.
+    /// is any binding of the scope: the search needs only its namespace.
     fn found_grantor<'a>(
         &'a self,
         named: Named<'_>,

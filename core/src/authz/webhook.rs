@@ -14,7 +14,7 @@ const CONDITION_COST_MAX: u64 = 1_000_000;
 /// Answers to larger questions are not cached, because users choose the size of their questions.
 const KEPT_BYTES_MAX: usize = 10_000;
 
-/// A webhook in the chain. The shell finds its connection by name.
+/// A webhook in the chain. The engine finds its connection by name.
 #[derive(Debug)]
 pub struct Webhook {
     pub name: String,

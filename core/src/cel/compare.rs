@@ -20,7 +20,7 @@ impl Fuel {
     }
 }
 
-/// Values of different types are unequal, except that numbers are compared by amount.
+/// Values of different types are unequal. Exception: numbers of different types are compared by their numeric value.
 pub fn equal<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, EvalError> {
     fuel.burn()?;
     Ok(match (a, b) {

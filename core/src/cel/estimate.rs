@@ -24,7 +24,7 @@ struct Estimate {
     known: Known,
 }
 
-/// The known facts about a value. Its size is the first of these that is known: the size of the expression, of the
+/// The known facts about a value. Its size is the first known size in this order: the size of the expression, of the
 /// place, of the type, of the value to which a macro binds the variable.
 #[derive(Clone, Default)]
 struct Known {
@@ -35,10 +35,10 @@ struct Known {
     entries: Option<Entries>,
 }
 
-/// The place of a value, as cel-go tracks it.
+/// The place of a value in a document, as cel-go tracks it.
 #[derive(Clone, Default)]
 enum Place {
-    /// No place: the value is computed.
+    /// The value is computed, so it has no place.
     #[default]
     Computed,
     /// A path to this type of the schema.
@@ -69,7 +69,7 @@ impl Known {
 }
 
 impl Place {
-    /// The size of a place. Kubernetes declares the size of every value in a schema.
+    /// The size of the value at a place. Kubernetes declares the size of every value in a schema.
     fn size(&self) -> Option<Range> {
         match self {
             Place::At(ty) => declared_size(ty),

@@ -40,7 +40,7 @@ pub enum Type {
 #[derive(Debug, Clone)]
 pub struct Declared {
     pub ty: Type,
-    /// The maximum number of characters of a string, of bytes, of items or of entries.
+    /// The maximum size: characters of a string, bytes, items of a list or entries of a map.
     pub max_size: Option<u64>,
     pub nullable: bool,
     pub list: ListKind,
@@ -198,7 +198,7 @@ impl Type {
     }
 }
 
-/// The type as in error messages.
+/// Prints the type as error messages show it.
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.plain() {

@@ -26,7 +26,7 @@ pub struct Level {
     pub lendable_percent: u32,
     /// The maximum number of borrowed seats, in percent; `None`: the level may borrow all seats that other levels lend.
     pub borrowing_percent: Option<u32>,
-    /// The queuing; `None` if a request without a free seat is refused.
+    /// How the level queues requests; `None` if it refuses requests that find no free seat.
     pub queuing: Option<Queuing>,
 }
 

@@ -28,7 +28,7 @@ pub struct Queuing {
 pub struct Shape {
     /// The number of seats; `None` if every request starts at once.
     pub seats: Option<u32>,
-    /// The queuing; `None` if a request without a free seat is refused.
+    /// How the level queues requests; `None` if it refuses requests that find no free seat.
     pub queuing: Option<Queuing>,
 }
 

@@ -234,7 +234,7 @@ mod tests {
             prop_assert!((given.iter().sum::<f64>() - total.clamp(least, most)).abs() < 1e-3);
             for (claim, given) in claims.iter().zip(&given) {
                 prop_assert!(*given >= claim.lower && *given <= claim.upper);
-                // Every level that is not at a bound has the same part.
+                // Every level that is not at a bound gets the same part of its target.
                 if *given > claim.lower && *given < claim.upper {
                     prop_assert!((given / claim.target.max(TARGET_MIN) - part).abs() < 1e-6);
                 }

@@ -95,7 +95,7 @@ fn outdated<'a>(state: &'a State, known: Known, wanted: &'a [Value]) -> impl Ite
     })
 }
 
-/// Sets on each FlowSchema whether its priority level exists.
+/// Sets the condition `Dangling` of each FlowSchema: whether its priority level is missing.
 fn status(state: &State, stamp: Stamp) -> Vec<Step> {
     let (Some(schemas), Some((levels, _))) =
         (state.registry.known(known::FLOW_SCHEMA), state.registry.known(known::PRIORITY_LEVEL_CONFIGURATION))

@@ -110,7 +110,7 @@ impl Context<'_> {
         }
     }
 
-    /// Finds an object that may not exist. It is read once for all stages.
+    /// Finds the stored object; `None` if there is none. It is read once; all stages use this result.
     pub fn find(&self) -> Result<Option<Old>, Stop> {
         let Some(entry) = self.state.get(self.request.target.kind, &self.request.key()) else { return Ok(None) };
         let document = match self.kind.custom {
@@ -131,7 +131,7 @@ impl Context<'_> {
         spelling::respelled(message, new, old)
     }
 
-    /// The object in the path's version with its resourceVersion, for a patch to be applied to.
+    /// The object in the version of the request's path, with its resourceVersion. Patches are applied to this document.
     pub fn shown(&self, old: &Old) -> Value {
         let mut live = old.document.clone();
         let document = meta::fields_mut(&mut live);

@@ -15,7 +15,7 @@ use crate::object::meta::Document;
 use crate::refusal::Refusal;
 use holdfast_value::Value;
 
-/// Work that only the shell can do.
+/// Work that only the engine can do.
 #[derive(Debug, Clone)]
 pub enum Effect {
     /// Converts an object into another version by webhook.

@@ -28,7 +28,7 @@ pub(super) fn identify(context: &Context, endpoint: &Endpoint, object: &mut Cand
         _ if endpoint.part == Part::Deletion => {}
         Some(old) => keep(meta::fields_mut(&mut object.new), old.metadata()),
         None => {
-            // Mutating admission may have set them again.
+            // Mutating admission may have set these fields again.
             wipe(object);
             let name = give(context, object.fields_mut());
             object.key = meta::key(context.request.namespace(), &name).into();

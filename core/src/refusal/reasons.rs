@@ -224,7 +224,7 @@ pub enum ContinueFault {
     /// The parser's message.
     NotJson(String),
     OtherRelease,
-    /// The token's format is of an unknown version.
+    /// The token's format has an unknown version.
     UnknownApi(String),
     NoVersion,
     NoStart,
@@ -402,7 +402,7 @@ pub enum Expired {
     Forgotten(String),
 }
 
-/// The resource of which a user, or all users together, use too much (429).
+/// A resource that is used too much, by one user or by all users together (429).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plenty {
     Requests,

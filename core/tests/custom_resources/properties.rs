@@ -240,7 +240,7 @@ fn is_there(value: &Value, path: &str, missing: bool) -> bool {
     deeper || (missing && (value.is_null() || value.is_object()) && !path.contains('['))
 }
 
-/// A change at some place of a document.
+/// A change of one value in a document.
 #[derive(Debug, Clone)]
 enum Edit {
     Replace(Value),

@@ -40,7 +40,7 @@ const SELECTOR_BYTES_OF_EACH: usize = 1 << 20;
 /// The maximum number of labels that the writer compares for all watchers of one event.
 const LOOKS_MAX: usize = 200_000;
 
-/// A committed event for watchers. It has its frames, each of which is encoded once for all watchers.
+/// A committed event for watchers. Each of its frames is encoded once for all watchers.
 pub struct Event {
     pub change: Change,
     /// The object before the event.
@@ -254,7 +254,7 @@ pub struct Subscription {
     pub since: Offset,
 }
 
-/// A watch's slot among those of its user. The slot is free when this value is dropped.
+/// A watch's slot among the watches of its user. The slot is free when this value is dropped.
 pub struct Place {
     hub: Arc<Hub>,
     user: Arc<str>,

@@ -14,7 +14,7 @@ pub struct Proposal<'a> {
     decisions: &'a dyn Fn() -> Vec<Decision>,
 }
 
-/// Events of which either all are stored or none.
+/// Events that are stored together: all of them or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     /// The indexes of the decision's records in the proposal. Each record requires that the event it

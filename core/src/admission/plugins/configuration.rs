@@ -1,4 +1,5 @@
-//! The operator's configuration of plug-ins. It comes in documents of the plug-ins' own kinds, which are read strictly.
+//! The operator's configuration of plug-ins. The configuration of each plug-in is a document of its own kind, parsed
+//! strictly.
 
 use super::{EventLimit, ImagePolicy, Limited, PodSecurity};
 use crate::object::reader::Reader;

@@ -399,7 +399,7 @@ fn certificate(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     }
 }
 
-/// The pod, node and service account in a PodCertificateRequest must be right.
+/// The pod, node and service account that a PodCertificateRequest names must exist and match the request.
 fn pod_certificate(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     if attributes.operation != Operation::Create || !attributes.subresource().is_empty() {
         let operation = attributes.operation.as_str();

@@ -249,7 +249,7 @@ mod tests {
         for (text, expected) in [
             ("null", Ok(Value::Null)),
             ("[]", Ok(json!([]))),
-            // Field names in any case, nulls, and unknown fields.
+            // Field names in any case, nulls, and unknown fields are accepted.
             (r#"[{"Key": "a", "OPERATOR": "Exists"}]"#, Ok(json!([{"key": "a", "operator": "Exists"}]))),
             (r#"[{"key": null, "more": 1}, null]"#, Ok(json!([{}, {}]))),
             ("nope", syntax("invalid character 'o' in literal null (expecting 'u')")),

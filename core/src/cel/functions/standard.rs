@@ -7,7 +7,7 @@ use crate::schema::structural::pattern;
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
-/// At run time cel-go counts the length of the text, but for the estimate the length of the prefix or suffix.
+/// At run time cel-go uses the length of the text for the cost; its estimate uses the length of the prefix or suffix.
 const EDGE: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(arguments[0].size()),
     estimate: |arguments| CallEstimate { cost: arguments.size(1).traversal(), result: None },

@@ -2,7 +2,7 @@ use super::*;
 use crate::flowcontrol::Configuration;
 use proptest::prelude::*;
 
-/// `GROUP:RESOURCE[/SUB]@NAMESPACE` or a path.
+/// The attributes of a request, written `GROUP:RESOURCE[/SUB]@NAMESPACE` or as a path.
 fn attributes<'a>(verb: &'a str, asked: &'a str) -> Attributes<'a> {
     if asked.starts_with('/') {
         return Attributes::path(verb, asked);

@@ -365,7 +365,7 @@ fn seccomp_set(pod: Pod) -> Option<Violation> {
     )
 }
 
-/// The first five are allowed in every version; later versions added the rest.
+/// The sysctls that pods may set. The first five are allowed in every version; later versions added the rest.
 const ALLOWED_SYSCTLS: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",

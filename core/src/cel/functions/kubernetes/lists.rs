@@ -115,7 +115,8 @@ fn max<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     best(arguments, "max", Ordering::Less)
 }
 
-/// The first item that no other item beats.
+/// The minimum or maximum of a list. An item replaces the best item so far if comparing that item with it returns
+/// `worse`, so the first of equal items stays.
 fn best<'a>(arguments: &[Value<'a>], name: &str, worse: Ordering) -> Result<Value<'a>, EvalError> {
     let mut best: Option<Value<'a>> = None;
     for item in arguments[0].items() {
