@@ -340,8 +340,8 @@ impl Charge {
         fits
     }
 
-    /// Counts bytes that are already in use. [`settle`](ReadMemory::settle) later releases charges of readers above their
-    /// share, possibly this charge.
+    /// Counts bytes that are already in use. [`settle`](ReadMemory::settle) later releases charges of readers above
+    /// their share, possibly this charge.
     pub(crate) fn add(&mut self, bytes: u64) {
         self.memory.book().add(self.reader.name(), bytes);
         self.bytes += bytes;

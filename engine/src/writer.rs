@@ -3,8 +3,8 @@
 //! 1. Check each decision's expectations against the newest state, including earlier decisions of the batch, and number
 //!    the writes of the decisions that hold ([`Batch::check`]).
 //! 2. Put them into the log, durable, with one fsync for the batch. If another server appended first, read its events
-//! and begin again with 1. A log that numbers events itself reports the outcome of each decision. Then all events come
-//! from its tail in the log's order, the events of this and of other servers ([`crate::awaited`]).
+//!    and begin again with 1. A log that numbers events itself reports the outcome of each decision. Then all events
+//!    come from its tail in the log's order, the events of this and of other servers ([`crate::awaited`]).
 //! 3. Publish the new state.
 //! 4. Wake the watchers.
 //! 5. Answer.

@@ -115,8 +115,7 @@ fn max<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     best(arguments, "max", Ordering::Less)
 }
 
-/// The minimum or maximum of a list. An item replaces the best item so far if comparing that item with it returns
-/// `worse`, so the first of equal items stays.
+/// The minimum of a list if `worse` is `Greater`, the maximum if `worse` is `Less`; the first of equal items.
 fn best<'a>(arguments: &[Value<'a>], name: &str, worse: Ordering) -> Result<Value<'a>, EvalError> {
     let mut best: Option<Value<'a>> = None;
     for item in arguments[0].items() {
