@@ -170,7 +170,7 @@ fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenCl
                 return Err(Refusal::BadRequest(BadRequest::OtherAccount { account: account.into() }));
             }
             let node = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty());
-            // The token names a node that does not exist without a UID.
+            // If the node does not exist, the token names the node without a UID.
             let node = node.map(|name| match find(context, known::NODE, None, name) {
                 Some(node) => bound_to(&node),
                 None => BoundTo { name: name.to_owned(), uid: String::new() },

@@ -114,7 +114,7 @@ pub enum Refusal {
     },
     /// The refusal of a webhook or a policy, with its own code and message.
     Ruled(Box<Ruling>),
-    /// The log's disk is full. Reads continue; writes are refused until there is room. The text is the log's.
+    /// The log's disk is full. Reads continue; writes are refused until there is room. The text is the log's message.
     InsufficientStorage(String),
 }
 
