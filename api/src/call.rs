@@ -1,4 +1,4 @@
-//! A request to the server, with its user and its moment, in the same form for every transport.
+//! A request to the server with its user and its moment. The form is the same for every transport.
 
 use holdfast_audit::Deadline;
 use holdfast_core::Refusal;
@@ -17,7 +17,7 @@ use std::time::Duration;
 pub struct Call {
     /// The user that the transport has authenticated.
     pub user: Arc<User>,
-    /// The user to act as, if it is another user. The service decides whether that is allowed.
+    /// The user to impersonate, if any. The service decides whether that is allowed.
     pub acting_as: Option<ActingAs>,
     /// The caller's id of the request; if it is `None`, the service makes an id.
     pub id: Option<RequestId>,
@@ -27,12 +27,12 @@ pub struct Call {
     /// The refusal for a malformed part of the request. It is reported only after the user is authorized and the kind
     /// is found.
     pub flaw: Option<Refusal>,
-    /// The request's origin for the audit trail; set only if the service keeps one.
+    /// The origin of the request for the audit trail. Set only if the service writes an audit trail.
     pub source: Option<Box<Source>>,
-    /// The reports of authentication to the client and to audit.
+    /// The warnings and audit annotations of authentication.
     pub told: Told,
-    /// Whether the server itself makes the request. Its requests are not limited, because the server's plans have
-    /// bounds of their own.
+    /// Whether the server itself makes the request. The server's requests are not limited, because its plans have
+    /// limits of their own.
     pub own: bool,
 }
 
@@ -45,9 +45,9 @@ pub struct Source {
     /// The client's address, and the addresses of the proxies between client and server.
     pub addresses: Vec<IpAddr>,
     pub agent: String,
-    /// How long authentication took.
+    /// The time that authentication took.
     pub authentication: Duration,
-    /// The time at which the request is cut off, if its time is limited.
+    /// The time at which the request is ended, if its duration is limited.
     pub deadline: Option<Deadline>,
 }
 
@@ -56,11 +56,11 @@ pub struct Source {
 pub enum CallSubject {
     /// Objects of the kind that a path names. The service looks the kind up.
     Named(Box<ResourceRequest>),
-    /// Objects of a kind that the caller has already looked up.
+    /// Objects of a kind that the caller has already found.
     Found(Box<Request>),
     /// Objects that another API server serves. This server authorizes the request, and the transport forwards it.
     Elsewhere { verb: &'static str, path: Arc<ResourcePath> },
-    /// A path that is no resource. If the call is granted, the transport answers it.
+    /// A path that is not a resource. If the call is granted, the transport answers it.
     Path { verb: &'static str, path: String },
     /// The whole log, and forks of it. If the call is granted, the transport answers it.
     Everything { verb: &'static str, path: String },
@@ -78,7 +78,8 @@ pub struct ResourceRequest {
 }
 
 impl ResourceRequest {
-    /// The name of the only object that the request can be about: the path's, or the one that a field selector picks.
+    /// The name of the only object that the request can be about: the name in the path, or the name that a field
+    /// selector requires.
     pub fn name(&self) -> Cow<'_, str> {
         let many = matches!(self.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
         match &self.options.field_selector {
@@ -91,14 +92,14 @@ impl ResourceRequest {
     }
 }
 
-/// The parts of a path, before anything is looked up. An absent part is empty.
+/// The parts of a path, before the kind is looked up. An absent part is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourcePath {
     pub group: String,
     pub version: String,
-    /// The namespace that the path is within, or the namespace that the path names as an object.
+    /// The namespace that contains the resource, or the namespace that the path names as an object.
     pub namespace: String,
-    /// Whether the resource is within the namespace; false for the namespace itself and for cluster-scoped resources.
+    /// Whether the resource is inside the namespace. False for the namespace itself and for cluster-scoped resources.
     pub within: bool,
     pub resource: String,
     pub name: String,
@@ -107,7 +108,7 @@ pub struct ResourcePath {
     pub rest: String,
 }
 
-/// The id of a request in events, log lines and answers: short, and of characters that need no escaping anywhere.
+/// The id of a request in events, log lines and answers. It is short and needs no escaping anywhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestId(String);
 
@@ -115,7 +116,7 @@ impl RequestId {
     /// The maximum length of an id, as in Kubernetes.
     const BYTES_MAX: usize = 64;
 
-    /// A client's id; `None` if it is too long or has other characters.
+    /// An id that the client sent; `None` if it is too long or contains other characters.
     pub fn given(text: &str) -> Option<RequestId> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/".contains(&byte);
         let fits = !text.is_empty() && text.len() <= Self::BYTES_MAX && text.bytes().all(plain);
@@ -147,7 +148,7 @@ impl Call {
         }
     }
 
-    /// A request of the server itself, under the id that it carries.
+    /// A request of the server itself. The call has the request's id.
     pub fn own(request: Request) -> Call {
         let id = RequestId::given(&request.id);
         Call { id, own: true, ..Call::new(request.user.clone(), CallSubject::Found(Box::new(request))) }

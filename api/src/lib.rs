@@ -1,11 +1,11 @@
-//! The service between transports and the engine: the one way in for every request.
+//! The service between transports and the engine. Every request passes it.
 //!
-//! A transport turns a request into a [`Call`] by a user that it has authenticated, hands it to [`Service::call`], and
-//! renders the [`Reply`]. A caller in the same process makes the call itself, without parsing or rendering. Either way
-//! the call passes the same layers, one file each; [`layers::all`](layers) lists them in order.
+//! A transport converts a request into a [`Call`] by a user that it has authenticated, passes it to [`Service::call`],
+//! and renders the [`Reply`]. A caller in the same process makes the call itself, without parsing or rendering. In both
+//! cases the call passes the same layers, which have one file each; [`layers::all`](layers) lists them in order.
 //!
-//! This crate has no HTTP: refusals are data, and the transport makes `Status` documents of them. The server's own work
-//! is in [`housekeeping`], and its requests pass the same layers.
+//! This crate has no HTTP: refusals are data, from which the transport makes `Status` documents. The server's own work
+//! is in [`housekeeping`]; its requests pass the same layers.
 
 mod authorities;
 mod call;

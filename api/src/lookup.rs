@@ -1,4 +1,4 @@
-//! Finds the kind for the path of a resource, and checks whether it has the verb.
+//! Finds the kind for the path of a resource, and checks whether the kind has the verb.
 
 use crate::namespace_starts::NamespaceStarts;
 use crate::scene::Scene;
@@ -23,7 +23,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The kind that a path names, if the path can be an object or the collection of that kind.
+    /// The kind that a path names, if the path is valid for an object or the collection of that kind.
     pub(crate) fn kind(state: &State, path: &ResourcePath, verb: Verb) -> Result<(Arc<Kind>, Target), Refusal> {
         let found = state.registry.find(&path.group, &path.version, &path.resource);
         let offered = found.filter(|(id, version)| state.registry.offers(*id, *version));
@@ -39,7 +39,7 @@ impl Found {
         Ok((kind, Target { kind: id, version, namespace, name: optional(&path.name), subresource }))
     }
 
-    /// Makes the request of a call on the kind that was found.
+    /// Makes the request of a call, for the kind that was found.
     pub(crate) fn request(named: ResourceRequest, target: Target, user: Arc<User>, id: Option<&RequestId>) -> Request {
         let ResourceRequest { verb, options, body, .. } = named;
         let id = id.map(RequestId::as_str).unwrap_or_default().to_owned();
@@ -48,14 +48,14 @@ impl Found {
 }
 
 impl Found {
-    /// The state on which admission judges a request that writes nothing, at the moment of the call.
+    /// The state on which admission judges a request that writes nothing, at the moment that the call names.
     pub(crate) async fn admitting(&self, engine: &Arc<Engine>) -> Result<Arc<State>, Refusal> {
         let Found { scene, kind, request, .. } = self;
         let reader = Reader::of(&request.user);
         let namespace = request.namespace().unwrap_or_default().to_owned();
         let object = kind.stored.then(|| (kind.storage.clone(), request.key()));
         let state = scene.part(engine, Wanted::Admission { namespace, object }, &reader).await?;
-        // Policies may have parameter objects of any kind, so the whole state is needed.
+        // Policies may have parameters of any kind, so the whole state is needed.
         match scene.is_past() && state.registered.has_policies_on(&kind.resource) {
             true => scene.whole(engine, &reader).await,
             false => Ok(state),
@@ -63,17 +63,17 @@ impl Found {
     }
 }
 
-/// Whether path and kind allow the verb.
+/// Checks that the path and the kind allow the verb.
 fn check(path: &ResourcePath, kind: &Kind, version: usize, verb: Verb) -> Result<(), Refusal> {
     let not_allowed = || Refusal::MethodNotAllowed(MethodNotAllowed::OnResource);
-    // A cluster-scoped object has no path within a namespace.
+    // No cluster-scoped object has a path within a namespace.
     if path.within && !kind.is_namespaced() && !planted(Bug::AuthorizedElsewhere) {
         return Err(Refusal::NoSuchPath);
     }
     if !path.subresource.is_empty() {
         let is_known = kind.subresource(version, &path.subresource).is_some();
         if !is_known && kind.custom.is_some() {
-            // Kubernetes accepts a path to any object of a custom kind, and checks the subresource later.
+            // Kubernetes accepts a path to any object of a custom kind here, and checks the subresource later.
             return Err(Refusal::NotFound(Subject::new(&kind.versions[version].group, &kind.resource, &path.name)));
         }
         if path.name.is_empty() {

@@ -1,4 +1,4 @@
-//! The version at which each namespace was created. Reads of the past of a namespace end at that version.
+//! The version at which each namespace was created. Reads of the namespace's past end at that version.
 
 use crate::Service;
 use holdfast_core::Refusal;
@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex};
 /// The maximum number of namespaces whose first version is cached.
 const KEPT_MAX: usize = 4096;
 
-/// The version at which each namespace was created, by its uid.
+/// The version at which each namespace was created, by the namespace's UID.
 #[derive(Default)]
 pub(crate) struct NamespaceStarts {
     kept: Mutex<HashMap<String, Offset>>,
 }
 
 impl NamespaceStarts {
-    /// The first event of the namespace with this uid; zero if no other namespace had its name before.
+    /// The first event of the namespace with this UID; zero if no other namespace had its name before.
     pub(crate) async fn find(
         &self,
         service: &Arc<Service>,
@@ -47,7 +47,7 @@ impl NamespaceStarts {
     }
 }
 
-/// The events with this uid are the last ones of the key, so a binary search finds the first of them.
+/// The events with this UID are the last events of the key, so a binary search finds the first of them.
 fn first_with_uid(log: &dyn LogRead, storage: &str, key: &str, uid: &str) -> Result<Offset, Fault> {
     let versions = log.versions(storage, key)?;
     let (mut low, mut high) = (0, versions.len());

@@ -16,10 +16,10 @@ use holdfast_engine::{Charge, Watch};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A reply, with the parts that accompany every reply.
+/// A reply with the parts that every reply has.
 pub struct Answer {
     pub reply: Result<Reply, Refusal>,
-    /// Warnings for the client, even with a refusal.
+    /// Warnings for the client. They are sent even with a refusal.
     pub warnings: Vec<String>,
     /// The id of the request.
     pub id: RequestId,
@@ -27,7 +27,7 @@ pub struct Answer {
     pub record: Record,
     /// The audit trail of the call, if it is audited. The transport that writes the answer records how the call ended.
     pub trail: Option<Box<Trail>>,
-    /// The call's place among the calls in progress, kept until the answer is rendered.
+    /// The call's place among the calls in progress. It is released when the answer is rendered.
     pub place: Option<RequestSlot>,
 }
 
@@ -35,7 +35,7 @@ pub enum Reply {
     Object(Shown),
     List(Listed),
     Watch(Box<Watched>),
-    /// The result of a dry run: an object that was not stored, in the form that it would have.
+    /// The result of a dry run: an object that was not stored, in the form in which it would be stored.
     Draft(Box<Draft>),
     /// A document that is returned unchanged.
     Document {
@@ -51,15 +51,15 @@ pub enum Reply {
         subject: Subject,
         uid: String,
     },
-    /// The call is allowed, and the transport itself answers it.
+    /// The call is allowed, and the transport answers it.
     Granted(Granted),
-    /// The call is allowed, and the transport connects to a server behind the API that answers it.
+    /// The call is allowed. The transport connects to a server behind the API, which answers it.
     Connect(Box<Connecting>),
 }
 
 /// A connection to a server behind the API.
 pub struct Connecting {
-    /// The user that the call acts as.
+    /// The user on whose behalf the call is made.
     pub user: Arc<User>,
     pub destination: Destination,
     /// The subresource: `log`, `exec`, `proxy` and so on.
@@ -83,7 +83,7 @@ pub struct Shown {
     pub created: bool,
 }
 
-/// An object as it would be stored, in a version of its kind.
+/// An object in the form in which it would be stored, in a version of its kind.
 pub struct Draft {
     pub kind: Arc<Kind>,
     pub version: usize,
@@ -101,7 +101,7 @@ pub struct Listed {
     pub continue_token: String,
     /// Empty for cluster-scoped objects and for lists of all namespaces.
     pub namespace: String,
-    /// Counts the memory of objects that are held only for this reader.
+    /// Counts the memory of objects that only this reader keeps in memory.
     pub charge: Option<Charge>,
 }
 
@@ -113,15 +113,15 @@ pub struct Watched {
     pub timeout: Duration,
     pub bookmarks: bool,
     pub mark_initial_end: bool,
-    /// The error that ends a watch that cannot begin.
+    /// The error that ends a watch which cannot begin.
     pub flaw: Option<Refusal>,
     /// The audit trail, which ends with the watch.
     pub trail: Option<Box<Trail>>,
 }
 
-/// Permission for a call that the transport answers, and the state to answer it from.
+/// Permission for a call that the transport answers, and the state from which to answer it.
 pub struct Granted {
-    /// The user that the call acts as.
+    /// The user on whose behalf the call is made.
     pub user: Arc<User>,
     pub scene: Scene,
 }

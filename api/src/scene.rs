@@ -17,14 +17,14 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub enum Scene {
     Present(Arc<State>),
-    /// A moment of the past; the whole call is about it.
+    /// A moment of the past. The whole call is about it.
     Past(View),
-    /// A moment of the past for a single read, named by a parameter; the rest of the call is about the present.
+    /// A moment of the past, which a parameter of a single read names. The rest of the call is about the present.
     Read(Arc<State>, View),
 }
 
 impl Scene {
-    /// The scene that the call names.
+    /// The scene for the moment that the call names.
     pub(crate) async fn of(engine: &Arc<Engine>, moment: Option<&str>, reader: &Reader) -> Result<Scene, Refusal> {
         match moment {
             None => Ok(Scene::Present(engine.snapshot())),
@@ -44,7 +44,7 @@ impl Scene {
         Ok(Scene::Past(part.past_for(version, reader).await?))
     }
 
-    /// The scene that the parameter `at` names.
+    /// The scene for the moment that the parameter `at` names.
     pub(crate) async fn named(
         self,
         engine: &Arc<Engine>,
@@ -73,7 +73,7 @@ impl Scene {
         Ok(Scene::Read(self.state().clone(), view))
     }
 
-    /// The state in which paths are looked up. For a view of the past it has only the kinds.
+    /// The state in which paths are looked up. For a view of the past it contains only the kinds.
     pub fn state(&self) -> &Arc<State> {
         match self {
             Scene::Present(state) | Scene::Read(state, _) => state,
@@ -109,7 +109,7 @@ impl Scene {
         }
     }
 
-    /// A state with the wanted objects, and perhaps no others.
+    /// A state with the wanted objects. It may have no other objects.
     pub(crate) async fn part(
         &self,
         engine: &Arc<Engine>,
@@ -131,7 +131,7 @@ impl Scene {
         })
     }
 
-    /// The version that a get asks for.
+    /// The version that a get requests.
     pub(crate) fn freshness(request: &Request) -> Result<Freshness, Refusal> {
         let options = &request.options;
         let version = match options.resource_version.as_deref() {
@@ -160,7 +160,7 @@ impl Scene {
         }
     }
 
-    /// The view that a read uses. Call it after the version that the read waits for has come.
+    /// The view that a read uses. If the read waits for a version, call this afterwards.
     pub(crate) async fn read(
         &self,
         engine: &Arc<Engine>,
@@ -195,7 +195,7 @@ async fn view_at(engine: &Arc<Engine>, moment: &str, reader: &Reader) -> Result<
     engine.past_for(engine.moment_for(moment, reader).await?, reader).await
 }
 
-/// The refusal of a version later than a view of the past, which never gets newer ones.
+/// The refusal of a version later than a view of the past, because the view never gets newer versions.
 pub(crate) fn too_large(asked: Offset, newest: Offset) -> Refusal {
     Refusal::Timeout(Timeout::Version { asked, newest })
 }

@@ -1,4 +1,4 @@
-//! The service. Every call passes the layers, and a panic in one call ends only that call.
+//! The service. Every call passes its layers. A panic in one call ends only that call.
 
 use crate::fairness::Fairness;
 use crate::layers::{self, FlowControl, Layer, Next, Outcome, Passage};
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// A server has one service, shared by all transports and all callers in the process.
+/// The service. A server has one, which all transports and all callers in the process share.
 pub struct Service {
     engine: Arc<Engine>,
     layers: Vec<Box<dyn Layer>>,
@@ -38,7 +38,7 @@ pub struct Service {
     authorities: Option<Arc<dyn Authorities>>,
     constrained_impersonation: bool,
     upgrades_need_create: bool,
-    /// The version up to which aggregated roles have been gathered.
+    /// The version up to which the rules of aggregated roles were written.
     gathered: AtomicU64,
     components: OnceLock<&'static [&'static str]>,
 }
@@ -46,27 +46,27 @@ pub struct Service {
 /// The operator's settings of the service.
 pub struct Options {
     pub limits: Limits,
-    /// The longest wait of a request for its turn under priority and fairness; `None` refuses requests over the limits
-    /// instead.
+    /// The maximum time that a request waits for its turn under priority and fairness. With `None`, requests over the
+    /// limits are refused instead.
     pub fairness: Option<Duration>,
     /// Verifies tokens for reviews.
     pub tokens: Arc<dyn Tokens>,
     /// Records requests; `None` if they are not audited.
     pub auditor: Option<Arc<Auditor>>,
-    /// The minimum duration of a watch whose client names none; it lasts up to twice as long.
+    /// The minimum duration of a watch whose client names no duration. Such a watch lasts up to twice as long.
     pub watch_min: Duration,
-    /// Metrics of other parts, appended to the metrics of the service.
+    /// Metrics of other parts of the server, which are appended to the metrics of the service.
     pub meters: Vec<Meter>,
     /// The authorization webhooks, if there are any.
     pub authorities: Option<Arc<dyn Authorities>>,
-    /// Whether there are impersonation verbs that hold only for some requests.
+    /// Whether constrained impersonation is enabled, that is, verbs that allow impersonation only for some requests.
     pub constrained_impersonation: bool,
-    /// Whether a GET to `exec`, `attach` or `portforward` of a pod needs the right to create, too.
+    /// Whether a GET to a pod's `exec`, `attach` or `portforward` also requires permission to create.
     pub upgrades_need_create: bool,
 }
 
-/// Half an hour. The durations of watches are spread between it and its double, so that clients do not all reconnect at
-/// once.
+/// The default of [`Options::watch_min`]: half an hour. The durations of watches are spread between this time and twice
+/// this time, so that clients do not all reconnect at once.
 pub const WATCH_MIN: Duration = Duration::from_secs(1800);
 
 /// Metrics as text, without the final line.
@@ -123,7 +123,7 @@ impl Service {
             ..Options::default()
         };
         let service = Service::of(engine, metrics, flow, options);
-        // Roles that this service gathered after the fork began are not gathered in the fork.
+        // The rules that this service wrote after the fork began are not in the fork.
         service.note_gathered(Some(self.gathered()).filter(|gathered| *gathered <= began).unwrap_or_default());
         service
     }
@@ -151,7 +151,7 @@ impl Service {
         })
     }
 
-    /// The version up to which aggregated roles have been gathered.
+    /// The version up to which the rules of aggregated roles were written.
     pub(crate) fn gathered(&self) -> Offset {
         Offset(self.gathered.load(Ordering::Relaxed))
     }
@@ -160,7 +160,7 @@ impl Service {
         self.gathered.store(offset.0, Ordering::Relaxed);
     }
 
-    /// Carries out a call. A fault in it, even a panic, ends only that call.
+    /// Carries out a call. A fault, even a panic, ends only this call.
     pub async fn call(self: &Arc<Self>, call: Call) -> Answer {
         let mut passage = Box::new(Passage::new(call));
         let first = Next::new(self, &self.layers);
@@ -210,7 +210,7 @@ impl Service {
         &self.engine
     }
 
-    /// Sets the control plane components of this process, for ComponentStatuses.
+    /// Sets the control plane components that run in this process, for ComponentStatuses.
     pub fn note_components(&self, names: &'static [&'static str]) {
         // Only the first call has an effect.
         let _ = self.components.set(names);
@@ -250,7 +250,7 @@ impl Service {
         }
     }
 
-    /// Like [`Self::judged`] without waiting: an error lists the webhook questions to ask first.
+    /// Like [`Self::judged`], without waiting. The error contains the questions that webhooks must answer first.
     pub fn judged_so_far<T>(
         &self,
         state: &State,
@@ -305,7 +305,8 @@ impl Service {
         text
     }
 
-    /// The duration of a watch that names none, spread so that clients do not all reconnect at once.
+    /// The duration of a watch whose client names none. Durations are spread, so that clients do not all reconnect at
+    /// once.
     pub(crate) fn watch_time(&self) -> Duration {
         let least = self.watch_min.as_secs();
         Duration::from_secs(least + self.engine.stamp().seed % least.max(1))
@@ -345,13 +346,13 @@ impl Service {
         self.engine.prepare(kind, version, std::slice::from_ref(entry)).await
     }
 
-    /// An id for a request that has none.
+    /// A new id, for a request that has none.
     pub fn new_id(&self) -> RequestId {
         RequestId::made(self.engine.stamp().uid(u64::MAX))
     }
 }
 
-/// The memory that reads hold, as metrics.
+/// The memory that reads use, as metrics.
 fn read_memory(told: ReadMemory) -> String {
     let rows = [
         ("bytes", "gauge", "", "Memory that reads hold", told.bytes),
@@ -368,12 +369,12 @@ fn read_memory(told: ReadMemory) -> String {
     rows.map(text).concat()
 }
 
-/// Runs the work of one request; a panic in it becomes a refusal.
+/// Runs the work of one request. A panic in the work becomes a refusal.
 pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Refusal> {
     AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| panicked(panic.as_ref()))
 }
 
-/// The refusal that the client gets for a panic; the details are logged.
+/// The refusal that the client gets for a panic. The details are logged.
 pub fn panicked(panic: &(dyn std::any::Any + Send)) -> Refusal {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();

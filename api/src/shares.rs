@@ -1,9 +1,9 @@
-//! Places for requests in progress, of which each user may hold a fair share, counted without a lock.
+//! Places for requests in progress. Each user may hold a fair share of them. Places are counted without a lock.
 //!
-//! While less than half of the places are taken, every request gets one. When more are taken, a user may hold no more
-//! than an equal share of all places, so that one user's requests cannot take all. Users are counted in slots by a hash
-//! with a secret seed, so that clients cannot aim at another user's slot; two users in one slot have one share
-//! together.
+//! While less than half of the places are taken, every request gets a place. When more are taken, a user may hold no
+//! more than an equal share of all places, so that one user's requests cannot take all. Users are counted in slots,
+//! which are chosen by a hash with a secret seed, so that clients cannot aim at another user's slot. Two users in one
+//! slot have one share together.
 
 use holdfast_core::authz::User;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const SLOTS: usize = 1024;
 
-/// A number of places. Clones share the same places.
+/// A number of places. Clones share the places.
 #[derive(Clone)]
 pub struct Shares {
     inner: Arc<Inner>,
@@ -29,7 +29,7 @@ struct Inner {
     seed: u64,
 }
 
-/// Places of one user, which are free again when this value is dropped.
+/// Places of one user. They are freed when this value is dropped.
 pub struct Share {
     of: Arc<Inner>,
     slot: usize,
@@ -37,7 +37,7 @@ pub struct Share {
 }
 
 impl Shares {
-    /// Makes `max` places; if `max` is zero, there is no limit.
+    /// Creates `max` places. If `max` is zero, there is no limit.
     pub fn new(max: u64) -> Shares {
         Shares::seeded(max, RandomState::new().hash_one(max))
     }
@@ -50,7 +50,7 @@ impl Shares {
         Shares { inner: Arc::new(inner) }
     }
 
-    /// Takes places for a user, unless the user has its share or none are left.
+    /// Takes places for a user, unless the user has its share or no place is left.
     pub fn take(&self, user: &User, count: u64) -> Option<Share> {
         let of = self.inner.clone();
         let slot = of.slot(user);
@@ -72,7 +72,7 @@ impl Inner {
     }
 
     fn take(&self, slot: usize, count: u64) -> bool {
-        // A user that holds no place does not count as active.
+        // A user without places does not count as active.
         if count == 0 {
             return true;
         }
@@ -83,7 +83,7 @@ impl Inner {
         if before == 0 {
             active = self.active.fetch_add(1, Ordering::Relaxed) + 1;
         }
-        // The share of one more user stays free even while there is no other.
+        // The share of one more user stays free even if there are no other users.
         let share = (self.max / active.max(2)).max(1);
         if taken > self.max || (taken > self.max / 2 && before + count > share) {
             self.give_back(slot, count);
@@ -102,7 +102,7 @@ impl Inner {
 }
 
 impl Share {
-    /// Takes more places; false when the user can have no more, and then it keeps what it has.
+    /// Takes more places. Returns false if the user can get no more; its other places stay.
     pub fn grow(&mut self, count: u64) -> bool {
         let grown = self.of.take(self.slot, count);
         if grown {
@@ -130,7 +130,8 @@ impl std::fmt::Debug for Share {
 mod tests {
     use super::*;
 
-    /// The users ask for one place at a time until they are refused, in this order. Returns how many places each got.
+    /// The users ask in this order, each for one place at a time until it is refused. Returns the number of places that
+    /// each user got.
     fn greedy(max: u64, users: &[&str]) -> Vec<usize> {
         let shares = Shares::new(max);
         let mut held: Vec<Share> = Vec::new();
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn nobody_holds_all_places() {
         assert_eq!(greedy(100, &["a"]), [50]);
-        // A later user finds a share, although the first user took as many places as it could get.
+        // A later user gets a share, although the first user took as many places as it could.
         assert_eq!(greedy(100, &["a", "b", "a"]), [50, 50, 0]);
         assert_eq!(greedy(100, &["a", "b", "c"])[..2], [50, 50]);
         assert_eq!(greedy(3, &["a", "b"]), [1, 1]);
@@ -165,7 +166,7 @@ mod tests {
         for _ in 0..100 {
             held.extend(users.iter().filter_map(|user| shares.take(user, 1)));
         }
-        // Two users may fall into one slot. Then they have one share together.
+        // Two users may be in the same slot. They then have one share together.
         for user in &users {
             let slot = shares.inner.slot(user);
             assert!(held.iter().filter(|share| share.slot == slot).count() >= 10, "{}", user.name);

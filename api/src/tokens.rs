@@ -1,4 +1,4 @@
-//! Verifying tokens for reviews made through the API. The transport's authentication implements it.
+//! Verifies tokens for reviews made through the API. The transport's authentication implements the trait.
 
 use futures_util::future::BoxFuture;
 use holdfast_core::admission::Told;
@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 /// Authenticates users by tokens.
 pub trait Tokens: Send + Sync + 'static {
-    /// The user of a token that is for one of these audiences, or for the server's own if none is given; or the reason
-    /// why there is no user. `told` gets what the token's authenticator reports to the client and to audit.
+    /// The user of a token that is for one of these audiences, or for the server's own audiences if none is given. The
+    /// error is the reason why there is no user. `told` receives what the token's authenticator reports to the client
+    /// and to audit.
     fn review<'a>(
         &'a self,
         state: &'a State,
@@ -21,7 +22,7 @@ pub trait Tokens: Send + Sync + 'static {
 
 /// Verifies tokens that this server cannot verify itself.
 pub trait Elsewhere: Send + Sync + 'static {
-    /// The user of a token; `None` if the token is unknown, an error if it could not be verified.
+    /// The user of a token; `None` if the token is unknown, and an error if the token could not be verified.
     fn review<'a>(&'a self, token: &'a str, audiences: &'a [String])
     -> BoxFuture<'a, Result<Option<Reviewed>, String>>;
 }
@@ -29,7 +30,7 @@ pub trait Elsewhere: Send + Sync + 'static {
 /// The error for a token that no authenticator accepts.
 pub const UNKNOWN_TOKEN: &str = "invalid bearer token";
 
-/// The user of a token, and those of the requested audiences that the token is for.
+/// The user of a token, and those of the requested audiences for which the token is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reviewed {
     pub user: Arc<User>,

@@ -1,4 +1,4 @@
-//! The cost of the Node authorizer in a large cluster: `cargo bench -p holdfast-core --bench nodes`.
+//! Measures the Node authorizer in a large cluster: `cargo bench -p holdfast-core --bench nodes`.
 //!
 //! A decision should take under 2 µs with 5,000 nodes and 150,000 pods, and about as long in a small cluster.
 
@@ -47,7 +47,7 @@ fn main() {
         let authorizer = Authorizer { chain: &chain, rbac: &rbac, nodes: Some(&graph), consulted: &consulted };
         let users: Vec<User> =
             (0..nodes).map(|node| User::new(format!("system:node:node-{node}"), &["system:nodes"])).collect();
-        // A stride that visits all, without visiting neighbours in sequence.
+        // This stride visits all pods, but no neighbours one after another.
         let numbers: Vec<usize> = (0..100_000).map(|step| step * 7_919 % pods).collect();
         let of = |number: usize, space: &str, name: &str| {
             let namespace = if space.is_empty() { format!("ns-{}", number % NAMESPACES) } else { space.to_owned() };

@@ -1,6 +1,6 @@
-//! The cost of reads and writes of the state with few and many objects: `cargo bench -p holdfast-core --bench state`.
+//! Measures reads and writes of a state with few and with many objects: `cargo bench -p holdfast-core --bench state`.
 //!
-//! Every line should be about the same for both sizes.
+//! The times in each line should be about the same for both sizes.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures time")]
 
@@ -50,7 +50,7 @@ fn main() {
             measure("second", first.next.as_ref());
         }
 
-        // A stride that visits all, without visiting neighbours in sequence.
+        // This stride visits all objects, but no neighbours one after another.
         let scattered = |step: usize| key(step * 7_919 % objects);
         let keys: Vec<String> = (0..20_000).map(scattered).collect();
         let began = Instant::now();

@@ -1,4 +1,4 @@
-//! Repairs of a store that several API servers share: compares the addresses and ports of Services with the recorded
+//! Repairs a store that several API servers share: compares the addresses and ports of Services with the recorded
 //! allocations, and plans the corrections, as kube-apiserver's repair controllers do.
 
 use crate::etcd::Ports;
@@ -14,18 +14,18 @@ use holdfast_value::{Value, json};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A port without a Service is freed after this many rounds: the Service that allocated it may not have been written
-/// yet.
+/// A port that no Service has is freed after this many rounds. Before, the Service that allocated the port may not have
+/// been written yet.
 const ROUNDS: u32 = 4;
-/// An address without its Service is freed at this age, for the same reason.
+/// A recorded address whose Service does not have it is freed at this age, for the same reason.
 const GRACE_SECONDS: i64 = 60;
-/// The maximum number of Events in a round.
+/// The maximum number of Events that one round writes.
 const NEWS_MAX: usize = 100;
 
 /// The differences between Services and the recorded allocations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wrong {
-    /// Addresses of Services that are recorded as free, or as another Service's.
+    /// Addresses of Services that are recorded as free, or for another Service.
     pub unrecorded: BTreeSet<(String, AddressOwner)>,
     /// Addresses that are recorded for a Service that does not have them.
     pub leaked: BTreeSet<(String, AddressOwner)>,
@@ -50,7 +50,7 @@ impl Wrong {
                 match held(claim) {
                     Some(ServiceClaim::Address(address)) => {
                         let recorded = state.get(addresses, address).map(|given| holder(&given.document()));
-                        // An address that is recorded for something other than a Service is not changed.
+                        // An address that is recorded for something other than a Service does not change.
                         let is_wrong = recorded.is_none_or(|recorded| recorded.is_some_and(|of| of != holder_of()));
                         if is_wrong && state.claimant(claim).is_some_and(|owner| *owner == state.owner(services, key)) {
                             wrong.unrecorded.insert((address.to_owned(), holder_of()));
@@ -80,7 +80,7 @@ impl Wrong {
         wrong
     }
 
-    /// The differences that also exist in a later comparison. The others came from unfinished writes.
+    /// The differences that a later comparison has as well. The other differences came from unfinished writes.
     pub fn still(self, later: &Wrong) -> Wrong {
         Wrong {
             unrecorded: self.unrecorded.intersection(&later.unrecorded).cloned().collect(),
@@ -133,7 +133,7 @@ impl Wrong {
 pub struct Leaks(BTreeMap<u16, u32>);
 
 impl Leaks {
-    /// Counts a round with these leaked ports. Returns the ports to free.
+    /// Counts a round in which these ports are leaked. Returns the ports to free.
     pub fn due(&mut self, leaked: &BTreeSet<u16>) -> BTreeSet<u16> {
         self.0.retain(|port, _| leaked.contains(port));
         leaked.iter().for_each(|port| *self.0.entry(*port).or_default() += 1);
@@ -169,7 +169,7 @@ fn event(namespace: &str, name: &str, subject: Value, reason: &str, message: Str
     json!({
         "apiVersion": known::EVENT.api_version(),
         "kind": known::EVENT.kind,
-        // Names cannot contain the colons of an address.
+        // An Event's name cannot contain the colons of an address.
         "metadata": {"namespace": namespace, "name": name.replace(':', "-")},
         "involvedObject": subject,
         "type": "Warning",
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(told.len(), 3);
         assert!(told[0].contains("Cluster IP [IPv4]: 10.0.0.1 is not allocated; repairing"), "{}", told[0]);
         assert!(told[2].contains("PortNotAllocated") && told[2].contains("Port 30001"), "{}", told[2]);
-        // A difference that has disappeared in a later comparison does not count.
+        // A difference that a later comparison does not have is dropped.
         let later = Wrong { unrecorded_ports: BTreeMap::new(), ..wrong.clone() };
         assert_eq!(wrong.clone().still(&later), later);
     }

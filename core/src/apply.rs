@@ -10,15 +10,15 @@ use std::sync::Arc;
 
 /// Folds one event into the state and returns the version that the event replaced.
 ///
-/// The caller applies every event of the log once, in order.
+/// The caller must apply every event of the log once, in order.
 pub fn apply(state: &mut State, change: &Change) -> Option<Arc<Entry>> {
     debug_assert!(change.offset > state.offset, "events are applied in order");
     state.offset = change.offset;
     hold(state, change)
 }
 
-/// Folds an object that the log holds, without advancing the offset. Objects may come in any order, except that a
-/// CustomResourceDefinition comes before its objects.
+/// Folds an object of the log without advancing the offset. Objects may come in any order, except that a
+/// CustomResourceDefinition must come before its objects.
 pub fn hold(state: &mut State, change: &Change) -> Option<Arc<Entry>> {
     let before = match change.deleted {
         true => state.remove(change.kind, &change.key),
@@ -34,10 +34,11 @@ pub fn hold(state: &mut State, change: &Change) -> Option<Arc<Entry>> {
     before
 }
 
-/// Folds one record of a log that is read from its beginning, into a state that holds objects only and serves no
-/// requests. Returns the version that the event replaced.
+/// Folds one record of a log that is read from its beginning. The state contains only objects and serves no requests.
+/// Returns the version that the event replaced.
 ///
-/// Objects whose CustomResourceDefinition is gone, by retention or loss, are kept as orphans, as at a start.
+/// Objects whose CustomResourceDefinition is missing, because of retention or loss, become orphans, as at a server's
+/// start.
 pub fn replay(state: &mut State, record: &Record) -> Result<Option<Arc<Entry>>, UnknownResource> {
     match Change::unindexed(&state.registry, record) {
         Ok(change) => Ok(apply(state, &change)),
@@ -74,7 +75,7 @@ fn define(state: &mut State, change: &Change) {
     state.redefine(known, kind);
 }
 
-/// Keeps the set of terminating namespaces, so that finding them needs no scan.
+/// Updates the set of terminating namespaces, so that finding them needs no scan.
 fn note_terminating(state: &mut State, change: &Change) {
     if change.kind != state.registry.namespaces() {
         return;
@@ -87,7 +88,7 @@ fn note_terminating(state: &mut State, change: &Change) {
     }
 }
 
-/// Keeps expiring objects ordered by the time of their last change, so that finding old objects needs no scan.
+/// Updates the order of expiring objects by the time of their last change, so that finding old objects needs no scan.
 fn note_expiring(state: &mut State, change: &Change, before: Option<&Entry>) {
     if !state.kind(change.kind).expires {
         return;
@@ -100,7 +101,7 @@ fn note_expiring(state: &mut State, change: &Change, before: Option<&Entry>) {
     }
 }
 
-/// Keeps the byte limits that ResourceQuotas set for their namespaces.
+/// Updates the byte limits that ResourceQuotas set for their namespaces.
 fn note_quota(state: &mut State, change: &Change) {
     if change.kind == state.registry.quotas() {
         let document = (!change.deleted).then(|| change.entry.document());
@@ -108,14 +109,14 @@ fn note_quota(state: &mut State, change: &Change) {
     }
 }
 
-/// Keeps the index of webhooks and policies up to date with the objects that register them.
+/// Updates the index of webhooks and policies for a change of the objects that register them.
 fn index_registered(state: &mut State, change: &Change) {
     let Some(registers) = state.registry.get(change.kind).registers else { return };
     let document = (!change.deleted).then(|| change.entry.document());
     state.registered.note(registers, &change.key, document.as_ref());
 }
 
-/// Keeps the node authorizer's graph up to date with the objects it is made from.
+/// Updates the node authorizer's graph for a change of an object in it.
 fn index_nodes(state: &mut State, change: &Change, before: Option<&Entry>) {
     let Some(graph) = &mut state.nodes else { return };
     let Some(relation) = state.registry.get(change.kind).relation else { return };
@@ -127,8 +128,8 @@ fn index_nodes(state: &mut State, change: &Change, before: Option<&Entry>) {
     graph.note(relation, &change.key, document(before).as_ref(), document(after).as_ref());
 }
 
-/// Whether both versions of a pod refer to the same objects and node. Most events on pods change only the status, so
-/// comparing the text of the spec saves parsing it.
+/// Whether both versions of a pod refer to the same node and the same objects. Most events on pods change only the
+/// status, so comparing the texts of the specs avoids parsing them.
 fn leads_alike(relation: Relation, before: &Entry, after: &Entry) -> bool {
     if relation != Relation::Pod {
         return false;
@@ -139,15 +140,15 @@ fn leads_alike(relation: Relation, before: &Entry, after: &Entry) -> bool {
     spec_of(&before) == spec_of(&after) && !may_change(&before) && !may_change(&after)
 }
 
-/// The text of a pod's spec, which lies between `metadata` and `status`. Neither of these has an object field called
-/// `spec`, and the spec has none called `status`.
+/// The text of a pod's spec, which is between `metadata` and `status`. The metadata has no object field `spec`, and the
+/// spec has no object field `status`.
 fn spec_of(json: &[u8]) -> &[u8] {
     let from = |json, text: &str| memchr::memmem::find(json, text.as_bytes());
     let spec = from(json, ",\"spec\":{").map_or(json, |begin| &json[begin..]);
     from(spec, ",\"status\":{").map_or(spec, |end| &spec[..end])
 }
 
-/// Keeps the RBAC index up to date with roles and bindings.
+/// Updates the RBAC index for a change of a role or binding.
 fn index_roles(state: &mut State, change: &Change) {
     let Some(role) = state.registry.get(change.kind).role else { return };
     state.rbac_offset = change.offset;

@@ -1,10 +1,11 @@
-//! The digest of a state: 32 bytes that depend on the objects alone, not on the events that led to them. Two logs that
-//! give the same objects give the same digest.
+//! The digest of a state: 32 bytes that depend only on the objects, not on the events that led to them. Two logs that
+//! result in the same objects have the same digest.
 //!
-//! A collection's digest is the SHA-256 over its objects in key order; each object contributes length and bytes of its
-//! key, then length and bytes of its canonical JSON. The state's digest is the SHA-256 over the collections in order of
-//! their storage path; each contributes length and bytes of that path, the number of its objects, and its digest.
-//! Lengths and numbers are eight bytes, big endian. Empty collections and the state's offset do not count.
+//! A collection's digest is the SHA-256 over its objects in key order. Each object contributes the length and the bytes
+//! of its key, then the length and the bytes of its canonical JSON. The state's digest is the SHA-256 over the
+//! collections in order of their storage path. Each collection contributes the length and the bytes of that path, the
+//! number of its objects, and its digest. Lengths and numbers are eight bytes, big endian. Empty collections and the
+//! state's offset do not count.
 
 use crate::state::{Collection, State};
 use sha2::{Digest as _, Sha256};
@@ -39,7 +40,8 @@ impl fmt::Display for Digest {
     }
 }
 
-/// The differences between two states, ordered by `resource/key`: at most `limit` objects, each with the reason.
+/// The differences between two states, ordered by `resource/key`: at most `limit` objects, each with the kind of
+/// difference.
 pub fn differences(folded: &State, served: &State, limit: usize) -> Vec<String> {
     let (folded, served) = (sorted(folded), sorted(served));
     let storages: std::collections::BTreeSet<&str> = folded.keys().chain(served.keys()).copied().collect();
@@ -73,7 +75,7 @@ fn sorted(state: &State) -> BTreeMap<&str, &Collection> {
     state.collections().collect()
 }
 
-/// The length in front keeps adjacent texts apart.
+/// Adds a text. The length before the text keeps adjacent texts apart.
 fn text(hash: &mut Sha256, bytes: &[u8]) {
     hash.update((bytes.len() as u64).to_be_bytes());
     hash.update(bytes);
@@ -88,7 +90,7 @@ mod tests {
     use bytes::Bytes;
     use std::sync::Arc;
 
-    /// Offset, resource, key and text; `None` for the text deletes.
+    /// Offset, resource, key and text of an event; the text `None` means a deletion.
     type Told = (u64, &'static str, &'static str, Option<&'static str>);
 
     fn state(events: &[Told]) -> State {

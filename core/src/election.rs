@@ -1,10 +1,10 @@
-//! Coordinated leader election, as requests: chooses one of the LeaseCandidates of a lease and writes the choice into
-//! the Lease.
+//! Coordinated leader election, as requests: chooses one of a lease's LeaseCandidates and writes the choice into the
+//! Lease.
 //!
-//! This module keeps no state between two plans: the progress of an election is in the candidates. Each candidate is
-//! pinged (`pingTime`) and answers by renewing itself. Of the candidates that answered in time, the one with the oldest
-//! emulation version is elected. A holder that is not the best candidate gives the lease up when it reads
-//! `preferredHolder`.
+//! This module stores nothing between two plans: the progress of an election is in the candidates. The server pings
+//! each candidate (`pingTime`); a candidate answers by renewing itself. Of the candidates that answered in time, the
+//! one with the oldest emulation version is elected. A holder that is not the best candidate releases the lease when it
+//! reads `preferredHolder`.
 
 use crate::apiservices::write;
 use crate::event::Offset;
@@ -22,25 +22,25 @@ use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The Lease of the server that coordinates elections.
+/// The name of the Lease of the server that coordinates elections.
 const LEADER: &str = "leader-election-controller";
-/// How long a candidate has to answer, and how long its answer is valid.
+/// The time in which a candidate must answer. Its answer is valid for the same time.
 const ELECTION: SignedDuration = SignedDuration::from_secs(5);
-/// How long an elected holder has the lease without renewing it.
+/// How long an elected holder has the lease if it does not renew it.
 const LEASE_SECONDS: i64 = 5;
-/// A candidate that did not renew itself for this long is deleted. All candidates are pinged when half of this time has
-/// passed.
+/// A candidate that has not renewed itself for this long is deleted. All candidates are pinged when half of this time
+/// has passed for one of them.
 const CANDIDATE: SignedDuration = SignedDuration::from_mins(30);
-/// The time after which leases with candidates are planned again although nothing was written.
+/// Leases with candidates are planned again after this time, even if nothing was written.
 const AGAIN_MS: i64 = 5_000;
 
 /// The steps to take now.
 #[derive(Debug, Default)]
 pub struct Plan {
     pub steps: Vec<Step>,
-    /// When to plan again, in milliseconds since 1970. `None`: plan again when something was written.
+    /// The time of the next plan, in milliseconds since 1970. `None`: plan again when something is written.
     pub again_ms: Option<i64>,
-    /// Why some leases cannot have an election.
+    /// The reasons why some leases cannot have an election.
     pub stuck: Vec<String>,
 }
 
@@ -202,7 +202,7 @@ pub fn collect(state: &State, stamp: Stamp) -> Vec<Step> {
     let over = all.filter(|candidate| !candidate.is_fresh(CANDIDATE, stamp.time));
     over.filter_map(|candidate| {
         let mut step = write(target(state, &candidate)?, Verb::Delete, None);
-        // The precondition keeps a candidate that renews itself in the meantime.
+        // With the precondition, a candidate that renews itself in the meantime is not deleted.
         step.request.options.delete.precondition_resource_version = Some(candidate.version.to_string());
         Some(step)
     })
@@ -247,8 +247,8 @@ impl Election<'_> {
         Ok(self.elect(strategy, elected.map(|candidate| candidate.name.as_str())).into_iter().collect())
     }
 
-    /// Whether an election is due: the lease is free, its holder is not the best candidate, or a candidate was not
-    /// heard of for long.
+    /// Whether an election is due: the lease is free, its holder is not the best candidate, or a candidate has not
+    /// renewed itself for long.
     fn is_due(&self, lease: Option<&Value>) -> Result<bool, String> {
         let now = self.stamp.time;
         let Some(lease) = lease.filter(|lease| !is_free(lease, now)) else { return Ok(true) };
@@ -262,7 +262,7 @@ impl Election<'_> {
         Ok(best(&all).is_some_and(|best| holder(lease) != Some(&best.name)))
     }
 
-    /// Pings a candidate, unless it renewed itself just now or still has time to answer.
+    /// Pings a candidate, unless it renewed itself just now or was pinged and has not answered yet.
     fn ask(&self, candidate: &Candidate) -> Option<Step> {
         let now = self.stamp.time;
         if candidate.is_fresh(ELECTION, now) || candidate.owes_an_answer() {
@@ -306,7 +306,7 @@ impl Election<'_> {
     }
 }
 
-/// The strategy of the candidates with the newest binary version, which must agree.
+/// The strategy of the candidates with the newest binary version. These candidates must agree.
 fn strategy<'a>(candidates: &[&'a Candidate]) -> Result<&'a str, String> {
     let newest = candidates.iter().map(|candidate| candidate.version("binaryVersion").unwrap_or_default()).max();
     let mut newest =

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use prost::Message;
 use std::fmt;
 
-/// Place in the log. On the wire it is the `resourceVersion`. The first event has offset 1.
+/// A position in the log. Clients see it as the `resourceVersion`. The first event has offset 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Offset(pub u64);
 
@@ -29,7 +29,7 @@ impl fmt::Display for Offset {
 pub const FORMAT: u8 = 1;
 const HEADER_BYTES: usize = 5;
 
-/// An event as the log keeps it.
+/// An event as the log stores it.
 #[derive(Clone, PartialEq, Message)]
 pub struct Record {
     #[prost(uint64, tag = "1")]
@@ -50,7 +50,7 @@ pub struct Record {
     pub operation: i32,
     #[prost(message, required, tag = "7")]
     pub actor: Actor,
-    /// The whole object after the event, canonical JSON in the hub version; on delete its last state.
+    /// The whole object after the event, as canonical JSON in the hub version; for a deletion, its last state.
     #[prost(bytes = "bytes", tag = "8")]
     pub object: Bytes,
 }
@@ -73,7 +73,7 @@ pub struct Actor {
     pub verb: String,
     #[prost(string, tag = "4")]
     pub request_id: String,
-    /// Changes by admission (webhooks, policies), recorded so that replay needs to call none of them.
+    /// Changes by admission (webhooks, policies). They are recorded so that replay calls none of these.
     #[prost(message, repeated, tag = "5")]
     pub changes: Vec<ChangedBy>,
 }
@@ -81,15 +81,15 @@ pub struct Actor {
 /// The fields that one webhook or policy changed in the object that the client sent.
 #[derive(Clone, PartialEq, Message)]
 pub struct ChangedBy {
-    /// `webhook inject.example.com of sidecars`.
+    /// The name: `webhook inject.example.com of sidecars`.
     #[prost(string, tag = "1")]
     pub by: String,
-    /// The fields set, as JSON pointers into the object as the webhook or policy saw it.
+    /// The fields that were set, as JSON pointers into the object in the form that the webhook or policy got.
     #[prost(string, repeated, tag = "2")]
     pub fields: Vec<String>,
 }
 
-/// Why a record cannot be read.
+/// The reason why a record cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Damage {
     TooShort { bytes: usize },
@@ -125,7 +125,7 @@ impl Record {
         Offset(self.offset)
     }
 
-    /// The length of what [`encode_record`](Record::encode_record) returns.
+    /// The length of the result of [`encode_record`](Record::encode_record).
     pub fn encoded_bytes(&self) -> usize {
         HEADER_BYTES + self.encoded_len()
     }
@@ -146,8 +146,8 @@ impl Record {
         Ok(record)
     }
 
-    /// Decodes into an existing record and reuses its allocations. After an error the record's contents are
-    /// meaningless.
+    /// Decodes into an existing record, whose allocations are reused. After an error the record has no meaningful
+    /// content.
     pub fn decode_again(&mut self, bytes: &[u8]) -> Result<(), Damage> {
         if bytes.len() < HEADER_BYTES {
             return Err(Damage::TooShort { bytes: bytes.len() });

@@ -11,9 +11,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The user as which the server deletes them.
+/// The user as which the server deletes the objects.
 pub const USER: &str = "system:apiserver";
-/// How many deletions are planned at a time.
+/// The maximum number of deletions in one plan.
 const STEPS_MAX: usize = 512;
 
 /// The time of an object's last change, and the offset of the event that made it.
@@ -26,7 +26,7 @@ pub struct Due {
     pub rest: Option<Place>,
 }
 
-/// The due deletions of objects after `after`, oldest first. Objects that are not due are not read.
+/// The due deletions of objects after `after`, the oldest first. Objects whose deletion is not due are not read.
 pub fn plan(state: &State, ttl: Duration, now_ms: i64, after: Option<Place>) -> Due {
     let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
     let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));
@@ -52,7 +52,7 @@ fn deletion(user: &Arc<User>, kind: KindId, key: &str, version_seen: Offset) -> 
         name: Some(name.to_owned()),
         subresource: None,
     };
-    // The precondition keeps an Event that changes in the meantime.
+    // With the precondition, an Event that changes in the meantime is not deleted.
     let precondition_resource_version = Some(version_seen.to_string());
     let delete = DeleteOptions { precondition_resource_version, ..DeleteOptions::default() };
     let options = Options { delete, ..Options::default() };

@@ -1,7 +1,7 @@
 //! The state machine of Holdfast. Pure: no I/O, clock, randomness, threads or logging.
 //!
-//! Start at [`pipeline`](mod@pipeline) (judges a request against a snapshot; gives a decision or a refusal) and
-//! [`apply`](mod@apply) (folds an accepted event into the state). The other modules serve these two:
+//! Start at [`pipeline`](mod@pipeline), which judges a request against a snapshot and returns a decision or a refusal,
+//! and at [`apply`](mod@apply), which folds an accepted event into the state. The other modules serve these two:
 //!
 //! - `schema`: the table of field types; `kinds`: the definition of each kind; `object`: documents.
 //! - `merge`: patches; `select`: label and field selectors.

@@ -24,7 +24,7 @@ pub struct Selection {
     pub version: usize,
     /// Key prefix: `namespace/`, or empty.
     pub prefix: String,
-    /// The whole key, when a field selector names one object.
+    /// The object's whole key, if a field selector names one object.
     pub key: Option<String>,
     pub labels: LabelSelector,
     pub fields: FieldSelector,
@@ -34,7 +34,7 @@ pub struct Selection {
 pub struct Page {
     pub offset: Offset,
     pub entries: Vec<Arc<Entry>>,
-    /// The place at which the next page begins; `None` on the last page.
+    /// The point at which the next page begins; `None` on the last page.
     pub next: Option<Continue>,
     pub remaining: Option<u64>,
 }
@@ -97,8 +97,8 @@ impl Selection {
     }
 }
 
-/// For an unknown field, kinds with selectable fields of their own give another message than kinds that select only by
-/// metadata.
+/// The refusal of an unknown field. Its message for kinds with selectable fields of their own differs from the message
+/// for kinds that select only by metadata.
 fn unknown_field(kind: &Kind, version: usize, field: &str) -> Refusal {
     let group = &kind.versions[version].group;
     let only_metadata = !kind.selectable.iter().any(|known| known.group.as_ref().is_none_or(|of| of == group));
@@ -143,15 +143,16 @@ pub struct Continue {
     pub version: u64,
     #[serde(rename = "start")]
     pub after: String,
-    /// How many objects of an unfiltered list remain.
+    /// The number of objects of an unfiltered list that remain.
     #[serde(rename = "left", default, skip_serializing_if = "Option::is_none")]
     left: Option<u64>,
-    /// The first page asked for a past version: the token is valid for as long as the log remembers that version.
+    /// Whether the first page requested a past version. The token is then valid for as long as the log has that
+    /// version.
     #[serde(rename = "past", default, skip_serializing_if = "std::ops::Not::not")]
     pub past: bool,
 }
 
-/// Go's unpadded base64 decoder, which ignores spare bits after the last byte.
+/// Go's unpadded base64 decoder. It ignores spare bits after the last byte.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &URL_SAFE,
     GeneralPurposeConfig::new()
@@ -169,10 +170,10 @@ fn fault_at(token: &str, fault: base64::DecodeError) -> usize {
 }
 
 const CONTINUE_API: &str = "meta.k8s.io/v1";
-/// How many bytes of the seal a token contains.
+/// The number of bytes of the seal that a token contains.
 const SEAL_BYTES: usize = 16;
 
-/// The key that seals the continue tokens of one cluster. Without the key a token cannot be made or changed unnoticed.
+/// The key that seals the continue tokens of one cluster. Without the key nobody can make a valid token, or change one.
 #[derive(Clone, Default)]
 pub struct TokenKey(pub [u8; 32]);
 
@@ -188,15 +189,15 @@ impl TokenKey {
         Some(seal.chain_update(content))
     }
 
-    /// Another secret derived from this key. It does not reveal the key. No token's content equals such a name, so no
-    /// token's seal is a derived secret.
+    /// Another secret that is derived from this key and does not reveal it. No token's content equals such a name, so
+    /// no token's seal is a derived secret.
     pub fn derived(&self, name: &str) -> TokenKey {
         let seal = self.seal(name.as_bytes()).unwrap_or_else(|| unreachable!("keys of every length will do"));
         TokenKey(seal.finalize().into_bytes().into())
     }
 }
 
-/// The fault of a token in Kubernetes' form, which this server did not make.
+/// The fault of a token that this server did not make, if the token has Kubernetes' form.
 fn foreign_fault(token: &Value) -> Option<ContinueFault> {
     let api = token["v"].as_str().unwrap_or_default();
     if api != CONTINUE_API {
@@ -209,7 +210,7 @@ fn foreign_fault(token: &Value) -> Option<ContinueFault> {
     if start.is_empty() {
         return Some(ContinueFault::NoStart);
     }
-    // A start key that would leave the listed range.
+    // The start key would leave the listed range.
     let mut parts = start.strip_prefix('/').unwrap_or(start).split('/');
     parts.any(|part| matches!(part, "" | "." | "..")).then(|| ContinueFault::OddStart(start.to_owned()))
 }
@@ -222,7 +223,7 @@ impl Continue {
             LENIENT.decode(token).map_err(|fault| bad(ContinueFault::NotBase64 { at: fault_at(token, fault) }))?;
         let (seal, content) = bytes.split_at_checked(SEAL_BYTES).unwrap_or((&bytes, &[]));
         let Ok(token) = serde_json::from_slice::<Continue>(content) else {
-            // Not a token of this server: answer as Kubernetes would.
+            // This server did not make the token, so the answer is Kubernetes'.
             return Err(match decode::json(&bytes) {
                 Err(fault) => bad(ContinueFault::NotJson(fault.to_string())),
                 Ok(foreign) => foreign_fault(&foreign.value).map_or(Refusal::Expired(Expired::ForeignContinue), bad),
@@ -247,7 +248,7 @@ impl Continue {
         Continue { after, left: self.left.map(|left| left.saturating_sub(given)), ..self.clone() }
     }
 
-    /// How many objects of an unfiltered list remain, if they were counted.
+    /// The number of objects of an unfiltered list that remain, if they were counted.
     pub fn left(&self) -> Option<u64> {
         self.left
     }
@@ -263,7 +264,7 @@ impl Continue {
     }
 }
 
-/// One page of the objects that `selection` selects from the snapshot, starting after the last key of the page before.
+/// One page of the objects that `selection` selects from the snapshot. It starts after the last key of the page before.
 pub fn page(state: &State, selection: &Selection, limit: Option<u64>, from: Option<&Continue>) -> Page {
     let kind = state.kind(selection.kind);
     let limit = limit.filter(|limit| *limit > 0).unwrap_or(u64::MAX);
@@ -321,7 +322,7 @@ fn parse_list_version(version: &str) -> Result<Offset, Refusal> {
     parse_version(version).map_err(|_| Refusal::BadRequest(BadRequest::NotAVersion(version.into())))
 }
 
-/// Checks that the options of a list or watch fit together; the refusal names every conflict.
+/// Checks that the options of a list or watch are compatible. The refusal names every conflict.
 pub fn check_options(options: &Options, watches: bool) -> Result<(), Refusal> {
     let causes = if watches { causes_against_watch(options) } else { causes_against_list(options) };
     if causes.is_empty() {
@@ -389,7 +390,7 @@ fn continues(options: &Options) -> bool {
     options.continue_token.as_deref().is_some_and(|token| !token.is_empty())
 }
 
-/// Whether a watch begins with the existing objects as events. `None` if it continues from a version.
+/// Whether a watch begins with the existing objects as events. `None` if the watch continues from a version.
 pub fn initial_events(options: &Options) -> Option<bool> {
     let is_old_form = options.resource_version_match.as_deref().unwrap_or("").is_empty()
         && matches!(options.resource_version.as_deref().unwrap_or(""), "" | "0");
@@ -405,7 +406,7 @@ pub fn freshness(options: &Options) -> Result<Freshness, Refusal> {
         return Ok(Freshness::Newest);
     }
     if version == "0" {
-        // Any state suffices, even if other servers have a newer state.
+        // Any state is new enough, even if other servers have a newer state.
         return Ok(Freshness::NotOlderThan(Offset::ZERO));
     }
     let offset = parse_list_version(version)?;

@@ -1,9 +1,9 @@
 //! Terminating namespaces: deletes their pods, then the rest of their content, then removes the finalizer.
 //!
-//! [`Emptying`] is kept from round to round. It walks through a namespace in order and continues where it stopped, so
-//! that no object is read in every round. Objects that wait for another program (finalizers) are read again after a
-//! while; in between the plan only checks whether any content is left. It can leave a namespace alone for a while
-//! first, so that the client that deleted the namespace may empty it.
+//! [`Emptying`] stores the progress between rounds. It walks through a namespace in order and continues where it
+//! stopped, so that no object is read in every round. Objects that wait for another program (finalizers) are read again
+//! after a pause; in between the plan only checks whether any content is left. The walk may begin after a delay, so
+//! that the client that deleted the namespace can empty it first.
 
 use crate::authz::User;
 use crate::kinds::KindId;
@@ -26,8 +26,8 @@ pub struct Step {
 #[derive(Debug, Default)]
 pub struct Plan {
     pub steps: Vec<Step>,
-    /// In milliseconds since 1970; a time in the past if more steps follow as soon as these are carried out. `None`:
-    /// plan again when something was written.
+    /// In milliseconds since 1970. A time in the past: more steps follow as soon as these are carried out. `None`: plan
+    /// again when something is written.
     pub again_ms: Option<i64>,
 }
 
@@ -37,15 +37,15 @@ const ACCOUNT: &str = "namespace-controller";
 const MANAGER: &str = "kube-controller-manager";
 /// The finalizer that every namespace is created with.
 const FINALIZER: &str = "kubernetes";
-/// How many deletions are planned at a time.
+/// The maximum number of deletions in one plan.
 const STEPS_MAX: usize = 512;
 /// The maximum number of objects that are read in one round.
 const LOOKS_MAX: usize = 8192;
-/// The pause after a walk that found only objects that wait for other programs: `REST_MS`, and one millisecond more for
-/// every `OBJECTS_A_REST_MS` objects that were read.
+/// The pause after a walk that found only objects that wait for other programs: `REST_MS`, plus one millisecond for
+/// every `OBJECTS_A_REST_MS` objects that the walk read.
 const REST_MS: i64 = 1000;
 const OBJECTS_A_REST_MS: i64 = 10;
-/// While a namespace is left alone: how often to check whether a client waits for its end.
+/// During the delay of a namespace, the interval at which to check whether a client waits for its end.
 const PATIENCE_MS: i64 = 50;
 
 /// The progress of the walk through each terminating namespace.
@@ -60,7 +60,7 @@ pub struct Emptying {
 /// One walk through the content of a namespace.
 #[derive(Debug, Default)]
 struct Walk {
-    /// The end of the time in which the client that deleted the namespace may empty it; `None` after the walk has
+    /// The end of the delay in which the client that deleted the namespace can empty it; `None` after the walk has
     /// begun.
     left_alone_until_ms: Option<i64>,
     stage: Stage,
@@ -68,10 +68,10 @@ struct Walk {
     place: Option<(KindId, Arc<str>)>,
     seen: usize,
     deletions: usize,
-    /// How many walks in a row before this one requested deletions.
+    /// The number of consecutive walks before this one that requested deletions.
     repeated: u32,
     remaining: Remaining,
-    /// Why requested deletions were refused; the first refusal of each kind.
+    /// The reasons why requested deletions were refused; one reason per kind, the first.
     failed: BTreeMap<KindId, String>,
     /// The time at which the next walk begins; set when this walk has ended.
     rests_until_ms: Option<i64>,
@@ -79,7 +79,7 @@ struct Walk {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Stage {
-    /// Pods go first: they may need the rest while they stop.
+    /// Pods are deleted first, because they may need other objects while they stop.
     #[default]
     Pods,
     Everything,
@@ -93,17 +93,17 @@ impl Stage {
 }
 
 impl Emptying {
-    /// Leaves each namespace alone for `grace` after its deletion, unless a client waits for its end.
+    /// Delays the walk through each namespace by `grace` after its deletion, unless a client waits for its end.
     pub fn after(grace: Duration) -> Emptying {
         Emptying { grace_ms: i64::try_from(grace.as_millis()).unwrap_or(i64::MAX), ..Emptying::default() }
     }
 
-    /// Namespaces that are still left alone for their clients.
+    /// The namespaces whose walk is still delayed.
     pub fn left_alone(&self) -> impl Iterator<Item = &Arc<str>> {
         self.walks.iter().filter(|(_, walk)| walk.left_alone_until_ms.is_some()).map(|(name, _)| name)
     }
 
-    /// Ends the time for which a namespace is left alone.
+    /// Ends the delay of a namespace.
     pub fn hurry(&mut self, name: &str) {
         if let Some(walk) = self.walks.get_mut(name) {
             walk.left_alone_until_ms = None;
@@ -152,8 +152,8 @@ impl Walk {
         Walk { left_alone_until_ms, ..Walk::default() }
     }
 
-    /// Continues the walk through the namespace. Returns the time of the next plan, unless something is written
-    /// earlier.
+    /// Continues the walk through the namespace. Returns the time of the next plan, which comes earlier if something is
+    /// written before.
     fn go_on(
         &mut self,
         state: &State,
@@ -176,7 +176,7 @@ impl Walk {
                 return Some(0);
             }
             if self.deletions > 0 {
-                // The previous walk requested these deletions as well: rest before trying again.
+                // The previous walk requested these deletions as well, so pause before the next attempt.
                 if self.repeated > 0 {
                     if !self.failed.is_empty() {
                         steps.extend(self.told(state, stamp, namespace));
@@ -199,7 +199,7 @@ impl Walk {
         }
     }
 
-    /// Looks at the next objects. Returns false if the round's limit on looks or deletions is reached before the end.
+    /// Reads the next objects. Returns false if the round's limit on reads or deletions is reached before the end.
     fn look(&mut self, state: &State, namespace: &str, looks: &mut usize, steps: &mut Vec<Step>) -> bool {
         let prefix = prefix(Some(namespace));
         let start = self.place.clone();
@@ -227,13 +227,13 @@ impl Walk {
         true
     }
 
-    /// Starts the next walk, which repeats refused deletions and keeps their reasons.
+    /// Starts the next walk. It repeats refused deletions; their reasons stay.
     fn begin_again(&mut self, repeated: u32) {
         let failed = std::mem::take(&mut self.failed);
         *self = Walk { stage: self.stage, repeated, failed, ..Walk::default() };
     }
 
-    /// The update of the namespace's conditions. While pods are being deleted, remaining objects are not counted.
+    /// The update of the namespace's conditions. While pods are being deleted, the remaining objects are not counted.
     fn told(&mut self, state: &State, stamp: Stamp, namespace: &Document) -> Option<Step> {
         let failed = std::mem::take(&mut self.failed);
         match self.stage {
@@ -259,14 +259,14 @@ fn is_empty(state: &State, kind: KindId, namespace: &str) -> bool {
     state.scan(kind, &prefix(Some(namespace)), None).next().is_none()
 }
 
-/// The object, parsed, if it is being deleted. Most objects are not; a text search saves parsing them.
+/// The parsed object, if it is being deleted. Most objects are not; a text search avoids parsing them.
 pub(crate) fn deleting(json: &[u8]) -> Option<Document> {
     memchr::memmem::find(json, b"\"deletionTimestamp\":")?;
     let object: Document = serde_json::from_slice(json).ok()?;
     meta::is_deleting(&object).then_some(object)
 }
 
-/// Objects that are being deleted but still there, held by finalizers.
+/// Objects that are being deleted but still exist because of their finalizers.
 #[derive(Debug, Default)]
 struct Remaining {
     /// Number of objects by resource and group: `pods.`, `deployments.apps`.
@@ -288,7 +288,7 @@ impl Remaining {
         }
     }
 
-    /// The update of the namespace's conditions; `None` if the status has them already.
+    /// The update of the namespace's conditions; `None` if the status already has them.
     fn told(
         &self,
         state: &State,
@@ -385,7 +385,7 @@ fn release(state: &State, stamp: Stamp, namespace: &Document) -> Option<Step> {
 
 fn deletion(kind: KindId, namespace: &str, name: String) -> Request {
     let mut deletion = request(kind, Verb::Delete, Some(namespace.to_owned()), name, None, Body::default());
-    // The deletion need not wait for dependents, because they are being deleted too.
+    // The deletion need not wait for dependents, because they are also being deleted.
     deletion.options.delete =
         DeleteOptions { propagation_policy: Some("Background".into()), ..DeleteOptions::default() };
     deletion

@@ -30,23 +30,23 @@ pub struct Settings {
     /// The node port of the Service; 0 for none.
     pub node_port: u16,
     pub reconciler: Reconciler,
-    /// The addresses of all servers that share the log, including this one; empty if this server has the log alone.
+    /// The addresses of all servers that share the log, including this one; empty if no other server uses the log.
     pub servers: Vec<String>,
 }
 
-/// Which servers the endpoints list.
+/// The servers that the endpoints list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reconciler {
     /// The live servers, found by their leases.
     Lease,
-    /// This server and the servers that are already listed, at most this many.
+    /// This server and the servers that are already listed; the number is their maximum.
     MasterCount(usize),
     /// The server does not maintain the endpoints.
     Nobody,
 }
 
-/// Creates the Service and its endpoints, or corrects endpoints that lead elsewhere. Changes that users made to the
-/// Service are undone only when the server starts (`starts`).
+/// Creates the Service and its endpoints, and corrects wrong endpoints. Changes that users made to the Service are
+/// undone only when the server starts (`starts`).
 pub fn plan(state: &State, settings: &Settings, starts: bool) -> Vec<Step> {
     let told = settings.address.unwrap_or(settings.ranges.first.address(1));
     let documents = kubernetes_service(&settings.ranges, told, settings.port);
@@ -90,7 +90,7 @@ pub fn plan(state: &State, settings: &Settings, starts: bool) -> Vec<Step> {
     steps
 }
 
-/// The ServiceCIDR with a second range added to its one range. Other changes of ranges are left to the administrator.
+/// Adds a second range to a ServiceCIDR with one range. The administrator makes all other changes of ranges.
 fn with_second_range(old: &Value, wanted: &Value) -> Option<Value> {
     let (before, now) = (old["spec"]["cidrs"].as_array()?, wanted["spec"]["cidrs"].as_array()?);
     let is_added = before.len() == 1 && now.len() == 2 && before[0] == now[0];
@@ -118,8 +118,8 @@ fn addresses(present: &[String], own: &str, settings: &Settings) -> Vec<String> 
         all.push(own.to_owned());
     }
     all.sort();
-    // There are too many addresses: remove the addresses after this server's own, and continue at the beginning of the
-    // list.
+    // There are too many addresses. Removes the addresses after this server's own, and continues at the beginning of
+    // the list.
     while all.len() > count.max(1) {
         let own_at = all.iter().position(|address| address == own).unwrap_or_default();
         all.remove((own_at + 1) % all.len());
@@ -135,7 +135,7 @@ fn with_node_port(mut service: Value, node_port: u16) -> Value {
     service
 }
 
-/// The Service with the wanted ports and type; `None` if it has them.
+/// The Service with the wanted ports and type; `None` if the Service already has them.
 fn corrected(mut old: Value, wanted: &Value) -> Option<Value> {
     let mut ports = wanted["spec"]["ports"].clone();
     let has_type = old["spec"]["type"] == wanted["spec"]["type"];
@@ -157,7 +157,7 @@ pub(crate) fn read(state: &State, known: Known, namespace: &str, name: &str) -> 
     state.get(kind, &meta::key(namespace, name)).map(|entry| entry.document())
 }
 
-/// Creates an object, or updates the existing one to what `change` returns.
+/// The step that creates an object, or updates the existing object to the result of `change`.
 pub(crate) fn made(
     state: &State,
     known: Known,
@@ -216,7 +216,7 @@ pub fn server_id_hash(host: &str) -> String {
     digest.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// Renews the server's lease.
+/// The step that renews the server's lease.
 pub fn renew(state: &State, identity: &Identity, stamp: Stamp) -> Option<Step> {
     let name = identity.name();
     let now = micros(stamp);
@@ -240,7 +240,7 @@ pub fn renew(state: &State, identity: &Identity, stamp: Stamp) -> Option<Step> {
     })
 }
 
-/// Deletes the Leases of servers that did not renew them in time.
+/// The steps that delete the Leases of servers which did not renew them in time.
 pub fn collect(state: &State, stamp: Stamp) -> Vec<Step> {
     let Some((kind, version)) = state.registry.known(known::LEASE) else { return Vec::new() };
     let in_namespace = format!("{LEASES_NAMESPACE}/");

@@ -52,7 +52,7 @@ impl Verb {
     }
 }
 
-/// The target of a request, resolved against the registry, so that it is always servable.
+/// The target of a request. It is resolved in the registry, so it can always be served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub kind: KindId,
@@ -116,10 +116,10 @@ pub struct DeleteOptions {
     pub propagation_policy: Option<String>,
     pub precondition_uid: Option<String>,
     pub precondition_resource_version: Option<String>,
-    /// `ignoreStoreReadErrorWithClusterBreakingPotential`: the object cannot be read from the store, and is to be
-    /// removed without being read. Never set while the feature gate is off.
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`: the object cannot be read from the store, and the request
+    /// wants it removed without being read. Never set while the feature gate is off.
     pub ignores_read_errors: bool,
-    /// Whether the delete is part of a `deletecollection`; then admission gets no name.
+    /// Whether the delete is part of a `deletecollection`. Admission then gets no name.
     pub is_collective: bool,
 }
 
@@ -208,8 +208,8 @@ impl Request {
         self.target.namespace.as_deref()
     }
 
-    /// The request with its target resolved in `registry`. The target was resolved to `kind` before. The kind's
-    /// definition may have changed after that, or this registry may belong to another version.
+    /// The request with its target resolved in `registry`. The target was resolved to `kind` before; since then the
+    /// kind's definition may have changed, or this registry may belong to another version.
     pub fn retarget(&self, registry: &Registry, kind: &Arc<Kind>) -> Result<Cow<'_, Request>, Refusal> {
         let target = &self.target;
         if registry.serves(target.kind) && Arc::ptr_eq(&registry.share(target.kind), kind) {

@@ -1,18 +1,19 @@
-//! Time and entropy of one command, chosen outside the core and carried in with the command.
+//! The time and the random seed of one command. They are chosen outside the core and passed in with the command.
 
 use jiff::Timestamp;
 use jiff::tz::Offset;
 
 /// The time at which a command was received, and a seed that no other command shares.
 ///
-/// A decision takes all its names, UIDs and times from its stamp, so that judging again gives the same decision.
+/// A decision derives all its names, UIDs and times from the stamp, so that judging again results in the same decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     pub time: Timestamp,
     pub seed: u64,
 }
 
-/// The purpose of a random stream. Each purpose has its own stream, so that drawing from one never shifts another.
+/// The purpose of a random stream. Each purpose has its own stream, so that a draw from one stream never shifts
+/// another.
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose {
     Uid = 1,
@@ -23,13 +24,13 @@ pub enum Purpose {
     Volume = 5,
 }
 
-/// The characters of generated name suffixes. Without vowels, no words arise by chance.
+/// The characters of generated name suffixes. They include no vowels, so that no words arise by chance.
 const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const NAME_SUFFIX_LENGTH: usize = 5;
 const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
 
 impl Stamp {
-    /// Whole seconds, as object metadata shows them: `2026-11-21T10:00:00Z`.
+    /// The time in whole seconds, as object metadata shows it: `2026-11-21T10:00:00Z`.
     pub fn rfc3339(&self) -> String {
         rfc3339(self.time)
     }
@@ -43,7 +44,7 @@ impl Stamp {
         let mut stream = self.stream(Purpose::Uid, nth);
         let high = stream.next() & !0xf000 | 0x4000;
         let low = stream.next() & !(0xc000 << 48) | 0x8000 << 48;
-        // Every request makes a UID, and `format!` takes ten times as long.
+        // Every request makes a UID, and `format!` would take ten times as long.
         let mut text = *b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
         let mut bits = u128::from(high) << 64 | u128::from(low);
         for place in text.iter_mut().rev().filter(|place| **place == b'x') {
@@ -53,12 +54,12 @@ impl Stamp {
         ascii(&text)
     }
 
-    /// The five characters that follow a `generateName`; `nth` counts the tries.
+    /// The five characters that follow a `generateName`. `nth` counts the tries.
     pub fn name_suffix(&self, nth: u64) -> String {
         self.suffix(Purpose::Name, nth)
     }
 
-    /// The same five characters for a purpose other than an object's name.
+    /// Five such characters for a purpose other than an object's name.
     pub fn suffix(&self, purpose: Purpose, nth: u64) -> String {
         let mut stream = self.stream(purpose, nth);
         (0..NAME_SUFFIX_LENGTH)
@@ -73,14 +74,14 @@ impl Stamp {
     }
 }
 
-/// Whole seconds in UTC.
+/// A time in whole seconds in UTC, as in RFC 3339.
 pub fn rfc3339(time: Timestamp) -> String {
     let Some(mut text) = date_and_time(time) else { return time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string() };
     text[19] = b'Z';
     ascii(&text[..20])
 }
 
-/// As RFC 3339 in UTC with microseconds.
+/// A time with microseconds in UTC, as in RFC 3339.
 pub fn rfc3339_micros(time: Timestamp) -> String {
     let Some(mut text) = date_and_time(time) else { return time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string() };
     // Before 1970 the fraction of a timestamp is negative.
@@ -89,8 +90,8 @@ pub fn rfc3339_micros(time: Timestamp) -> String {
     ascii(&text)
 }
 
-/// Date and time with microseconds; `None` for years before 0. Parsing a format string at each call takes ten times as
-/// long, and every object shows several times.
+/// Date and time with microseconds; `None` for years before 0. Parsing a format string in each call would take ten
+/// times as long, and every object shows several times.
 fn date_and_time(time: Timestamp) -> Option<[u8; 27]> {
     let date_time = Offset::UTC.to_datetime(time);
     let mut text = *b"0000-00-00T00:00:00.000000Z";

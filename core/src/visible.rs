@@ -1,11 +1,11 @@
-//! Makes untrusted text safe to show to people: characters that a terminal obeys, that change the text direction, or
-//! that are invisible are replaced by their code points. Everything that `holdfast` prints goes through here.
+//! Makes untrusted text safe to show to people: replaces by their code points the characters that a terminal obeys,
+//! that change the text direction, or that are invisible. Everything that `holdfast` prints passes through this module.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a character does more than show a glyph: control characters including line breaks, direction marks, and
-/// zero-width characters except the joiners that scripts and emoji need.
+/// Whether a character does more than show a glyph. These are control characters including line breaks, direction
+/// marks, and zero-width characters except the joiners that scripts and emoji need.
 pub fn is_hidden(c: char) -> bool {
     // Fast path: most text is plain ASCII.
     if (' '..='~').contains(&c) {
@@ -29,17 +29,17 @@ pub fn is_hidden(c: char) -> bool {
         )
 }
 
-/// Text for a table cell: no tabs, no line breaks.
+/// Text for a table cell, without tabs and line breaks.
 pub fn cell(text: &str) -> Cow<'_, str> {
     without(text, &[])
 }
 
-/// Text for a single line: tabs stay.
+/// Text for a single line. Tabs stay.
 pub fn line(text: &str) -> Cow<'_, str> {
     without(text, &['\t'])
 }
 
-/// Text of several lines: tabs and line breaks stay.
+/// Text of several lines. Tabs and line breaks stay.
 pub fn lines(text: &str) -> Cow<'_, str> {
     without(text, &['\t', '\n'])
 }
@@ -48,8 +48,8 @@ fn without<'t>(text: &'t str, kept: &[char]) -> Cow<'t, str> {
     shown(text, |c| is_hidden(c) && !kept.contains(&c), |c, out| out.extend(c.escape_default()))
 }
 
-/// JSON text, escaped so that it means the same document: characters below a space cannot occur inside JSON strings, so
-/// they stay.
+/// JSON text, escaped so that it still means the same document. Characters below a space stay, because they cannot
+/// occur inside JSON strings.
 pub fn json(text: &str) -> Cow<'_, str> {
     let escape = |c: char, out: &mut String| {
         for unit in c.encode_utf16(&mut [0; 2]) {

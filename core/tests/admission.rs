@@ -1,5 +1,5 @@
-//! Admission with very many webhooks and policies. Earlier results are not computed again with each answer, and many
-//! objects of other users cannot delay a write for long. Also tests faulty patches.
+//! Admission with very many webhooks and policies: earlier results must not be computed again with each answer, and
+//! many objects of other users must not delay a write for long. Also tests faulty patches.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// The number of clock readings: each measured step reads the clock twice.
+/// The number of times that the clock was read. Each measured step reads it twice.
 static LOOKS: AtomicU64 = AtomicU64::new(0);
 
 fn settings() -> Settings {
@@ -77,7 +77,7 @@ fn rules() -> Value {
     json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"]}])
 }
 
-/// Judges a request until no effect is needed; each webhook sets an annotation with its name.
+/// Judges a request until it needs no more effects. Each webhook sets an annotation with its name.
 fn judged(state: &State, request: &Request) -> (Result<Decision, Refusal>, Told, usize) {
     judged_by(state, request, |webhook, nth| {
         let path = format!("/metadata/annotations/{webhook}");
@@ -86,7 +86,7 @@ fn judged(state: &State, request: &Request) -> (Result<Decision, Refusal>, Told,
     })
 }
 
-/// Like [`judged`], with webhooks whose answer to the nth review comes from `respond`.
+/// Like [`judged`], but `respond` makes the answer to the nth review.
 fn judged_by(
     state: &State,
     request: &Request,
@@ -135,7 +135,7 @@ fn watched(state: &mut State, resource: &str, kind: &str) {
     create(state, GROUP, resource, None, &body);
 }
 
-/// The reviews of a request, each answered with the patch, and the decision.
+/// The reviews of a request and its decision. The patch answers each review.
 fn reviews(state: &State, request: &Request, patch: &Value) -> (Vec<Value>, Result<Decision, Refusal>) {
     let (mut answers, mut seen) = (Answers::default(), Vec::new());
     loop {
@@ -182,7 +182,7 @@ fn webhooks_see_which_version_a_write_is_on_top_of() {
     let none = Value::Null;
     let named = json!({"metadata": {"name": "s", "resourceVersion": version}, "data": {"a": "Yw=="}});
     let (mutating, both) = (vec![none.clone(), version.clone()], vec![version.clone(), version.clone()]);
-    // A client that sends the whole object may leave the version open until the object is stored.
+    // A client that sends the whole object may omit the resourceVersion; mutating webhooks then see none.
     for (verb, format, body, object, old) in [
         (Verb::Update, Format::Json, &secret, &mutating, &both),
         (Verb::Update, Format::Json, &named, &both, &both),
@@ -212,7 +212,7 @@ fn what_replaces_an_object_whole_may_leave_its_namespace_to_the_request() {
 }
 
 /// Each of a hundred webhooks is called once, or twice with reinvocation. Match conditions are evaluated about as
-/// often, and not again for every later answer.
+/// often; later answers must not cause further evaluations.
 #[test]
 fn webhooks_behind_others_have_nothing_gone_through_again() {
     const COUNT: usize = 100;
@@ -242,14 +242,13 @@ fn webhooks_behind_others_have_nothing_gone_through_again() {
         let mutated = told.annotations.iter().filter(|(key, _)| key.starts_with("mutation.webhook.")).count();
         assert_eq!(mutated, asked, "{policy}");
         let looks = usize::try_from(LOOKS.load(Ordering::Relaxed)).expect("few");
-        // Some plug-ins are measured each time. A condition takes two readings; without resuming, it would take two for
-        // each earlier webhook again.
+        // Some plug-ins are measured each time. A condition causes two readings of the clock; without resuming, the
+        // conditions of all earlier webhooks would cause them again.
         assert!(looks < asked * 100, "{policy}: {looks} looks for {asked} webhooks");
     }
 }
 
-/// A denial holds and warnings are sent whatever the patch. An invalid patch is handled afterwards, by the failure
-/// policy.
+/// Whatever the patch is, a denial holds and warnings are sent. The failure policy handles an invalid patch afterwards.
 #[test]
 fn faulty_patches() {
     const FAILED: &str = "Internal error occurred: failed calling webhook \"w.example.com\": ";
@@ -336,8 +335,8 @@ fn faulty_patches() {
     }
 }
 
-/// A failed `test` leaves the object unchanged. Other operations that cannot be applied, and tests of missing paths,
-/// are handled by the failure policy.
+/// A failed `test` leaves the object unchanged. The failure policy handles other operations that cannot be applied, and
+/// tests of missing paths.
 #[test]
 fn operations_of_policies_that_do_not_apply() {
     let cases = [
@@ -409,7 +408,7 @@ fn parameters_are_counted_by_their_size() {
         let body = json!({"metadata": {"name": name}, "spec": spec});
         create(&mut state, GROUP, "validatingadmissionpolicybindings", None, &body);
         let (decision, ..) = judged(&state, &request(&state, "", "secrets", Some("shop"), &secret));
-        // Each policy costs ten million units here, of the hundred million allowed for all.
+        // Each policy here costs ten million units. A hundred million are allowed for all policies.
         match (number < 9, decision) {
             (true, decision) => _ = decision.expect("it is let through"),
             (false, Err(refusal)) => {

@@ -1,5 +1,5 @@
-//! Admission of single writes: the input of webhooks and policies, the effect of their answers, and the reports to
-//! clients and the audit log.
+//! Admission of single writes: what webhooks and policies get, what their answers do, and what clients and the audit
+//! log get.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -55,7 +55,7 @@ impl World {
         World::with(&[], &[])
     }
 
-    /// A world with the default plug-ins and the plug-ins in `enabled`, configured by `told`.
+    /// A world with the default plug-ins and those in `enabled`; `told` has their configurations.
     fn with(enabled: &[&str], told: &[(&str, Value)]) -> World {
         let enabled = enabled.iter().map(|name| (*name).to_owned()).collect();
         let mut admission = Admission::chosen(&Choice { enabled, ..Choice::default() }).expect("plug-ins");
@@ -91,7 +91,7 @@ impl World {
         self.request(Verb::Create, "", path, Some("shop"), body)
     }
 
-    /// Judges a write; `respond` gives the webhooks' responses, in the version of the review.
+    /// Judges a write. `respond` makes the webhooks' responses, in the version of the review.
     fn judge(&self, request: &Request, respond: impl Fn(&Call) -> Value) -> Outcome {
         let stamp = Stamp {
             time: jiff::Timestamp::from_second(1_795_255_200).expect("within range"),
@@ -149,7 +149,7 @@ impl World {
         self.write(&request)
     }
 
-    /// Registers webhooks for these resources, each with further fields of its own.
+    /// Registers webhooks for these resources. Each value in `webhooks` has further fields of one webhook.
     fn register(&mut self, half: &str, resource: &str, webhooks: &[Value]) {
         let rules = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": [resource]}]);
         let whole = |(number, own): (usize, &Value)| {
@@ -170,7 +170,8 @@ fn patching(patch: &Value) -> Value {
     json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch.to_string())})
 }
 
-/// Patches may contain data that the audit policy leaves out, so only events with the object contain them.
+/// Patches may contain data that the audit policy excludes, so only audit events with the request's object may contain
+/// them.
 #[test]
 fn patches_are_told_with_objects_alone() {
     let mut world = World::new();
@@ -193,8 +194,8 @@ fn patches_are_told_with_objects_alone() {
     assert_eq!(told.len(), 2);
 }
 
-/// A patch that changes the object's type or version: the object is decoded as that type, and refused if this fails or
-/// if it cannot be converted back.
+/// A patch may change the object's type or version. The object is then decoded as that type. The write is refused if
+/// the decoding or the conversion back fails.
 #[test]
 fn objects_stay_what_they_are() {
     let mut world = World::new();
@@ -229,7 +230,7 @@ fn objects_stay_what_they_are() {
     }
 }
 
-/// A webhook without dry-run support refuses a dry run, and the other webhooks are still called. The audit log always
+/// A webhook without dry-run support refuses a dry run; the other webhooks are still called. The audit log always
 /// records whether a webhook changed the object.
 #[test]
 fn dry_runs_that_webhooks_do_not_support() {
@@ -256,7 +257,7 @@ fn dry_runs_that_webhooks_do_not_support() {
     }
 }
 
-/// Gives the first webhook of a configuration side effects, which only webhooks registered before v1 can have.
+/// Gives side effects to the first webhook of a configuration. Only webhooks registered before v1 can have them.
 fn have_side_effects(world: &mut World, half: &str) {
     let path = format!("{half}webhookconfigurations");
     let (kind, _) = world.state.registry.find(REGISTRATIONS, "v1", &path).expect("a kind");
@@ -280,7 +281,7 @@ fn have_side_effects(world: &mut World, half: &str) {
     apply(&mut world.state, &change);
 }
 
-/// Audit annotations number validating webhooks among those that match the write.
+/// Audit annotations number only the validating webhooks that match the write.
 #[test]
 fn places_of_validating_webhooks() {
     let mut world = World::new();
@@ -313,7 +314,7 @@ fn annotations_stay_as_they_were_said_first() {
     assert_eq!(outcome.annotation("w0.example.com/labelled"), json!(false), "{:?}", outcome.told.annotations);
 }
 
-/// The request options in reviews: as the client set them, and for the deletion of a namespace with its UID as
+/// Reviews contain the request's options as the client set them. The deletion of a namespace also has its UID as
 /// precondition.
 #[test]
 fn options_are_shown_as_they_were_said() {
@@ -410,7 +411,7 @@ fn values_for_auditors_that_cannot_be_told() {
     }
 }
 
-/// Creates the policy `p` and its binding `b`, each with further fields of its own.
+/// Creates the policy `p` and its binding `b`. `policy` and `binding` have further fields of them.
 fn judging(world: &mut World, resource: &str, expression: &str, (policy, binding): (Value, Value)) {
     let rules = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": [resource]}]);
     let mut spec = json!({"matchConstraints": {"resourceRules": rules}, "validations": [{"expression": expression}]});
@@ -423,7 +424,7 @@ fn judging(world: &mut World, resource: &str, expression: &str, (policy, binding
     world.make(group, "validatingadmissionpolicybindings", None, json!({"metadata": {"name": "b"}, "spec": bound}));
 }
 
-/// Expressions see the authorizers' errors, and authorizers see the selectors that expressions set.
+/// Expressions get the authorizers' errors, and authorizers get the selectors that expressions set.
 #[test]
 fn expressions_ask_authorizers_as_requests_do() {
     let node = || Way::Node;
@@ -473,7 +474,8 @@ fn the_checks_of_a_request_name_its_object() {
     }
 }
 
-/// A Namespace counts as being in itself: for authorization, even before it exists, and for looking up parameters.
+/// A Namespace object counts as being in its own namespace: for authorization, even before the namespace exists, and
+/// for finding parameters.
 #[test]
 fn a_namespace_is_in_itself() {
     let mut world = World::new();
@@ -539,8 +541,8 @@ fn a_scale_is_one_in_all_versions() {
     }
 }
 
-/// If no rule matches the request's own version and several match other versions, the webhook is shown the version of
-/// the first such rule.
+/// If no rule matches the request's own version, the webhook gets the version of the first rule that matches another
+/// version.
 #[test]
 fn the_first_rule_says_which_version_is_shown() {
     for (versions, expected) in [(["v3", "v2"], "v3"), (["v2", "v3"], "v2"), (["v3", "v1"], "v1")] {
@@ -589,8 +591,8 @@ fn labelled(world: &World, namespace: &str, labels: Value) -> Request {
     world.request(Verb::Patch, "", &path, None, &json!({"metadata": {"labels": labels}}))
 }
 
-/// Raising a namespace's standard warns of the pods that violate it: by the first pod's name, in the order of the
-/// messages, and without pods in an exempt runtime class.
+/// Raising a namespace's standard warns of the pods that violate the new standard. Each warning names the first pod;
+/// warnings are in the order of the messages. Pods in an exempt runtime class are skipped.
 #[test]
 fn pods_that_break_a_raised_standard() {
     let exempt = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
@@ -619,8 +621,8 @@ fn pods_that_break_a_raised_standard() {
     );
 }
 
-/// Labels on an exempt namespace have no effect. An update that makes the enforced standard stricter warns of this and
-/// names the labels without effect.
+/// Labels on an exempt namespace have no effect. An update that raises the enforced standard warns of this and names
+/// the labels.
 #[test]
 fn standards_of_exempt_namespaces() {
     let exempt = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
@@ -653,7 +655,7 @@ fn standards_of_exempt_namespaces() {
     }
 }
 
-/// The creation of an exempt namespace warns in the same way, of any standard that its labels set.
+/// The creation of an exempt namespace warns in the same way, if its labels set any standard.
 #[test]
 fn standards_of_new_exempt_namespaces() {
     let exempt = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
@@ -667,8 +669,7 @@ fn standards_of_new_exempt_namespaces() {
     );
 }
 
-/// An update of a pod is checked again only if a part that standards look at changes, such as a container's
-/// annotations.
+/// An updated pod is checked again only if a part that standards read changes, such as a container's annotations.
 #[test]
 fn updates_of_pods_that_standards_look_at() {
     let mut world = World::new();
@@ -691,7 +692,7 @@ fn updates_of_pods_that_standards_look_at() {
     }
 }
 
-/// An account limits its pods' secrets if its annotation has any value that Go parses as true.
+/// A service account limits its pods' secrets if its annotation has any value that Go parses as true.
 #[test]
 fn accounts_that_limit_secrets() {
     let mut world = World::new();
@@ -707,8 +708,8 @@ fn accounts_that_limit_secrets() {
     }
 }
 
-/// Namespace annotations that plug-ins cannot parse refuse the namespace's pods, with the parser's error and without a
-/// reason.
+/// If plug-ins cannot parse a namespace's annotations, the namespace's pods are refused with the parser's error and
+/// without a reason.
 #[test]
 fn annotations_of_a_namespace_that_cannot_be_read() {
     let mut world = World::with(&["PodNodeSelector", "PodTolerationRestriction"], &[]);
@@ -738,7 +739,7 @@ fn annotations_of_a_namespace_that_cannot_be_read() {
         let tolerations = json!([{"key": "own", "operator": "Exists"}]);
         assert_eq!(refused(name, text, json!({"tolerations": tolerations})), expected, "{name}: {text}");
     }
-    // For a pod without tolerations the allowed tolerations are not read.
+    // If a pod has no tolerations, the allowed tolerations are not read.
     let choice = Choice {
         enabled: vec!["PodTolerationRestriction".to_owned()],
         disabled: vec!["DefaultTolerationSeconds".to_owned()],
@@ -748,8 +749,7 @@ fn annotations_of_a_namespace_that_cannot_be_read() {
     assert_eq!(world.alone(&world.create("pods", &pod("p", json!({})))).why(), "");
 }
 
-/// A scope that may be used only under a quota is covered by any quota with that scope, whatever resources the quota
-/// limits.
+/// A scope that may be used only under a quota needs any quota with that scope, whatever resources the quota limits.
 #[test]
 fn scopes_are_covered_by_any_quota() {
     let scope = json!({"scopeName": "PriorityClass", "operator": "In", "values": ["high"]});

@@ -1,4 +1,4 @@
-//! Plans for APIServices, carried out on a state in memory. Each test ends when planning again gives no steps.
+//! Plans for APIServices are carried out on a state in memory. Each test ends when a new plan has no steps.
 
 use holdfast_core::apiservices::available::{self, Condition, Finding};
 use holdfast_core::apiservices::local::{self, Custom};
@@ -157,7 +157,7 @@ fn what_is_built_in_has_its_api_services() {
     assert_eq!((&condition["reason"], &condition["status"]), (&json!("Local"), &json!("True")));
     assert_eq!(world.check("v1.apps"), Finding::Known(Condition::local()));
 
-    // Changes by users are undone at the next start; a deleted object is created again at once.
+    // Changes by users are undone at the next start. A deleted object is created again at once.
     let mut changed = apps.clone();
     changed["spec"]["versionPriority"] = 3.into();
     world.send(Verb::Update, &changed);
@@ -172,7 +172,8 @@ fn what_is_built_in_has_its_api_services() {
 
 #[test]
 fn definitions_have_api_services_as_long_as_they_serve() {
-    // Noted definitions and the group versions to plan, and then the group's APIServices.
+    // A line has the group versions to plan after a definition changed, and which of the group's APIServices then
+    // exist.
     let mut world = World::new();
     let mut lines = Vec::new();
     let both = definition("a.io", &[("v1", true), ("v2", true), ("v3", false)]);
@@ -214,7 +215,7 @@ fn an_api_service_of_somebody_elses_is_left_alone() {
     assert!(world.plan("v1.a.io").is_none());
     world.custom.note("x.a.io", None);
     assert!(world.plan("v1.a.io").is_none());
-    // An APIService that the server always manages is corrected, and deleted when nothing is served.
+    // An APIService that the server always manages is corrected, and is deleted when nothing is served.
     let mut kept = local_service("v1.b.io");
     kept["metadata"]["labels"] = json!({(local::LABEL): "true"});
     world.create(kept);
@@ -293,7 +294,7 @@ fn a_backend_is_judged_by_its_service_and_endpoints() {
         "subsets": [{"addresses": [{"ip": "10.1.0.3"}], "ports": [{"name": "https", "port": 9443}]}],
     }));
     assert_eq!((known(world.check("v1.a.io")), at(&world)[1].as_str()), ("ask".into(), "10.1.0.3:9443"));
-    // For an ExternalName the external host itself is the address.
+    // For an ExternalName, the external host is the address.
     world.send(Verb::Delete, &service(443));
     world.create(json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "backend", "namespace": "default"},

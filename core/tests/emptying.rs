@@ -1,4 +1,4 @@
-//! Deletion of namespaces, definitions and old Events: the order, and how often objects are read.
+//! Deletion of namespaces, definitions and old Events: in which order objects are deleted, and how often they are read.
 
 #[path = "custom_resources/world.rs"]
 #[allow(dead_code)]
@@ -22,7 +22,7 @@ struct House {
 }
 
 impl House {
-    /// A terminating namespace with this many ConfigMaps; with `held`, half of them have a finalizer.
+    /// A terminating namespace with this many ConfigMaps. With `held`, half of them have a finalizer.
     fn new(config_maps: usize, held: bool) -> House {
         let mut world = World::new();
         for number in 0..config_maps {
@@ -77,7 +77,7 @@ fn nothing_is_looked_at_while_no_namespace_goes() {
     assert_eq!((house.tidy(), house.emptying.looked_at), (0, 0));
 }
 
-/// Each released object is a commit, after which a plan follows.
+/// Each released object is a commit, and a plan follows each commit.
 #[test]
 fn what_is_held_is_not_looked_at_after_every_commit() {
     const COUNT: usize = 400;
@@ -95,12 +95,12 @@ fn what_is_held_is_not_looked_at_after_every_commit() {
         assert_eq!(house.tidy(), 0);
     }
     assert_eq!(house.emptying.looked_at, before);
-    // After a while the remaining content is reported.
+    // The remaining content is reported after a while.
     house.now_ms += 60_000;
     assert_eq!(house.tidy(), 1);
     let message = &house.condition("NamespaceContentRemaining")["message"];
     assert_eq!(message, "Some resources are remaining: configmaps. has 1 resource instances");
-    // The release of the last object ends the namespace at once, after its conditions are updated.
+    // The release of the last object ends the namespace at once; its conditions are updated first.
     house.world.merge(&format!("{SHOP}/configmaps/{last}"), &release).expect("a release");
     assert_eq!(house.tidy(), 2);
     assert!(house.world.get(SHOP).is_err());
@@ -146,7 +146,7 @@ fn pods_go_before_what_they_use() {
     assert!(house.world.get(SHOP).is_err());
 }
 
-/// Objects whose deletion is refused delay the end of the namespace. The namespace's conditions have the reason.
+/// Objects whose deletion is refused delay the end of the namespace. The namespace's conditions contain the reason.
 #[test]
 fn deletions_that_are_refused_are_told() {
     let mut house = House::new(3, false).go();
@@ -195,8 +195,8 @@ fn an_empty_namespace_that_is_held_says_so() {
     assert_eq!(namespace["spec"]["finalizers"], json!(["example.com/more"]));
 }
 
-/// The server leaves a namespace alone for a while, so that the client that deleted it can empty it, unless a client
-/// waits for its end.
+/// The server waits for a while before it empties a namespace, so that the client that deleted the namespace can empty
+/// it. The server does not wait if a client waits for the end of the namespace.
 #[test]
 fn a_namespace_is_left_alone_for_a_while() {
     const GRACE: Duration = Duration::from_secs(2);
@@ -219,7 +219,7 @@ fn a_namespace_is_left_alone_for_a_while() {
     house.tidy();
     assert!(house.world.get(SHOP).is_err());
 
-    // A namespace that is created and deleted again gets a new period.
+    // A namespace that is created and deleted again has a new waiting time.
     let mut house = patient(0);
     house.tidy();
     house.now_ms += 1_500;
@@ -235,7 +235,7 @@ fn a_namespace_is_left_alone_for_a_while() {
     assert!(house.world.get(SHOP).is_ok());
 }
 
-/// Finalizes the namespace in the way that test suites do.
+/// Finalizes the namespace as test suites do.
 fn finalize(house: &mut House) {
     let body = json!({"metadata": {"name": "shop"}, "spec": {"finalizers": []}}).to_string().into_bytes();
     let mut request = house.world.request(Verb::Update, SHOP, Format::Json, body).expect("a path");
@@ -261,7 +261,7 @@ fn tidy_definitions(world: &mut World, clearing: &mut Clearing, now_ms: i64) -> 
     panic!("never ends");
 }
 
-/// Each released object is a commit, after which a plan follows.
+/// Each released object is a commit, and a plan follows each commit.
 #[test]
 fn objects_that_hold_up_their_definition_are_not_looked_at_after_every_commit() {
     const COUNT: usize = 1200;
@@ -284,7 +284,7 @@ fn objects_that_hold_up_their_definition_are_not_looked_at_after_every_commit() 
     assert_eq!((tidy_definitions(&mut world, &mut clearing, now_ms), clearing.looked_at), (0, 0));
     let path = format!("{DEFINITIONS}/{name}");
     world.delete(&path).expect("a deletion");
-    // Every object is deleted, then the status reports that some wait for finalizers.
+    // Every object is deleted. Then the status reports that some objects wait for finalizers.
     assert_eq!(tidy_definitions(&mut world, &mut clearing, now_ms), COUNT + 1);
     let before = clearing.looked_at;
     assert!(before <= 2 * COUNT, "{before} looks at {COUNT} objects");

@@ -1,8 +1,8 @@
 //! Objects in Kubernetes' stores: values that kube-apiserver 1.36 wrote to an etcd, recorded with its answers in
 //! `tests/data/etcd.jsonl.gz`.
 //!
-//! Each value is read, compared with the answer in the version of its path, and written again: under the same key, in
-//! the same version and encoding, and with the same content.
+//! Each value is read, compared with the answer in the version of its path, and written again. Key, version, encoding
+//! and content must be the same.
 
 #[path = "../../tests/src/facts.rs"]
 mod facts;
@@ -27,10 +27,10 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// The release that wrote the recorded values.
 const RELEASE: u32 = 36;
 
-/// A Lease that was renewed between the two recordings.
+/// A Lease that was renewed between the recording of its value and the recording of its answer.
 const RENEWED: &str = "/registry/leases/kube-system/apiserver-wlv32tlttr4jl3gtroqexyxapa";
 
-/// Cases that differ because of kinds, versions or fields of release 1.36: the built-in API is that of 1.35.
+/// Cases that differ because release 1.36 has other kinds, versions or fields; the built-in API is that of 1.35.
 /// `docs/DIFFERENCES.md` lists them.
 const OF_LATER_RELEASES: [&str; 5] = [
     "/registry/csidrivers/csid2",
@@ -40,7 +40,7 @@ const OF_LATER_RELEASES: [&str; 5] = [
     "/registry/workloads/etcdstoragepathtestnamespace/w1",
 ];
 /// The number of Protobuf cases that are written byte for byte as recorded. The other cases contain JSON that other
-/// programs wrote in another order or with spaces. The number may not fall.
+/// programs wrote in another order or with spaces. This number must not decrease.
 const ALIKE: usize = 137;
 
 #[test]
@@ -67,8 +67,8 @@ fn bytes(case: &Value) -> Vec<u8> {
     STANDARD.decode(case["value"].as_str().expect("a value")).expect("base64")
 }
 
-/// The built-in kinds, and the two custom kinds whose objects were recorded. One of them was recorded with its
-/// definition.
+/// The built-in kinds, and the two custom kinds whose objects were recorded. The definition of one of them was
+/// recorded, too.
 fn with_definitions() -> Registry {
     let mut registry = registry().clone();
     let recorded = cases().into_iter().find(|case| case["kind"] == "CustomResourceDefinition").expect("a definition");
@@ -86,7 +86,7 @@ fn with_definitions() -> Registry {
     registry
 }
 
-/// Whether the value is written byte for byte as recorded; the error is the difference.
+/// Whether the value is written byte for byte as recorded. The error is the difference.
 fn outcome(registry: &Registry, keys: &Keys, case: &Value) -> Result<bool, String> {
     let key = case["key"].as_str().expect("a key");
     let value = bytes(case);
@@ -140,7 +140,7 @@ fn shown(kind: &Kind, case: &Value, document: &Value) -> Result<(), String> {
     }
 }
 
-/// Whether both have the same kind and version. CBOR was recorded with a gate that is off here.
+/// Whether both have the same kind and version. The CBOR was recorded with a feature gate that is off here.
 fn has_names(recorded: &[u8], written: &[u8]) -> bool {
     let names = |bytes: &[u8]| match unwrap(bytes) {
         Ok(envelope) => Some((envelope.api_version, envelope.kind)),
@@ -152,7 +152,7 @@ fn has_names(recorded: &[u8], written: &[u8]) -> bool {
     recorded.starts_with(b"\xd9\xd9\xf7") || names(recorded) == names(written)
 }
 
-/// A value four times as long takes at most six times the work to read.
+/// Reading a value four times as long takes at most six times the work.
 #[test]
 fn work_is_in_proportion_to_what_is_stored() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -1,8 +1,8 @@
-//! A body with many items in one field is judged with work in proportion to its length: for every list and map of the
-//! schema table, in every kind and version, with any items.
+//! The work for judging a body with many items in one field grows in proportion to the body's length. This is tested
+//! for every list and map of the schema table, in every kind and version, with different items.
 //!
-//! Work is counted in allocations and allocated bytes, for a body and for a body four times as long. A refusal is at
-//! most ten times as long as the body, plus 64 KiB.
+//! The work is counted as allocations and allocated bytes, for one body and for a body four times as long. A refusal is
+//! at most ten times as long as the body, plus 64 KiB.
 #![cfg(not(debug_assertions))]
 
 #[path = "custom_resources/world.rs"]
@@ -24,16 +24,16 @@ use world::{DEFINITIONS, World};
 
 const FEW: usize = 400;
 const TIMES: usize = 4;
-/// The allowed growth of work for four times as many items: more than four, because of sets that are trees.
+/// How much more work four times as many items may take. The limit is above four because some sets are trees.
 const WORK_TIMES: usize = 6;
-/// A constant allowance, also for limits that only the longer body reaches.
+/// A constant allowance. It also covers limits that only the longer body reaches.
 const BYTES_BESIDE: usize = 1 << 20;
 const PIECES_BESIDE: usize = 4_000;
 /// The maximum number of allocated bytes for each byte of a body. Old metrics of autoscalers cost most: an empty item
 /// of three bytes is converted, gets defaults and is validated.
 const BYTES_A_BYTE: usize = 2_500;
 const ANSWER_TIMES: usize = 10;
-/// An accepted object is returned with all fields that are always shown. Node conditions have most of them.
+/// An accepted object is returned with all fields that are always shown. Conditions of nodes have the most such fields.
 const OBJECT_TIMES: usize = 30;
 const ANSWER_BESIDE: usize = 64 << 10;
 const DEPTH_MAX: usize = 9;
@@ -46,9 +46,9 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 enum Items {
     /// `{}`, `""`, `0`: violates every rule that requires a value.
     Empty,
-    /// Each with a value in all scalars, all different.
+    /// Items that differ, each with a value in all scalars.
     Distinct,
-    /// Like `Distinct`, but with equal items.
+    /// Equal items, each with a value in all scalars.
     Alike,
 }
 
@@ -114,8 +114,8 @@ fn work_and_answers_are_in_proportion_to_what_is_sent() {
     assert!(faults.is_empty(), "{} of {fields} fields:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// Lists and maps of a custom kind: keyed, sets, without duplicates, with rules, with defaults, with many required
-/// fields.
+/// Lists and maps of a custom kind: keyed lists, sets, lists without duplicates, fields with rules, with defaults, with
+/// many required fields.
 const FIELDS: [(&str, &str); 8] = [
     ("keyed", r#"{"type":"array","items":ITEM,"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["key"]}"#),
     ("set", r#"{"type":"array","items":{"type":"string"},"x-kubernetes-list-type":"set"}"#),
@@ -180,7 +180,7 @@ fn check(world: &World, kind: &Kind, version: usize, body: impl Fn(usize) -> Str
     None
 }
 
-/// `None` if the kind cannot be created without effects.
+/// The work for a body; `None` if the kind cannot be created without effects.
 fn taken(world: &World, kind: &Kind, version: usize, body: &str) -> Option<Taken> {
     let named = &kind.versions[version];
     let root = if named.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", named.group) };
@@ -220,14 +220,14 @@ fn length(refusal: &Refusal) -> usize {
 
 /// A list or map, and the path to it.
 struct Place {
-    /// Names of fields, `*` for an item of a list, `@` for an entry of a map.
+    /// The names of fields, `*` for an item of a list, and `@` for an entry of a map.
     steps: Vec<String>,
     shape: Shape,
     ty: Type,
 }
 
 struct Places {
-    /// Message fields found already in this kind: the same rules apply wherever they are.
+    /// The message fields that were already found in this kind. The same rules apply to a message field wherever it is.
     seen: BTreeSet<(String, String)>,
     found: Vec<Place>,
 }
@@ -317,7 +317,7 @@ fn item(ty: Type, items: Items, number: usize, depth: usize) -> String {
     }
 }
 
-/// A message with all its scalars, and nested messages down to two levels.
+/// A message with all its scalars. It contains nested messages down to two levels.
 fn made(id: MessageId, items: Items, number: usize, depth: usize) -> String {
     let fields = schema().message(id).fields.iter().filter(|field| field.shape == Shape::Single);
     let is_shown = |field: &&Field| depth < 2 || !matches!(field.ty, Type::Message(_));

@@ -1,4 +1,4 @@
-//! The plan for flow control objects, carried out on a state in memory until planning again gives no steps.
+//! The plan for flow control objects is carried out on a state in memory until a new plan has no steps.
 
 use holdfast_core::apply::apply;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
@@ -53,7 +53,7 @@ impl World {
         Ok(())
     }
 
-    /// Carries out the plan until there are no steps left. Returns the number of steps.
+    /// Carries out plans until there are no more steps. Returns the number of steps.
     fn settle(&mut self) -> usize {
         let mut count = 0;
         for _ in 0..4 {
@@ -117,7 +117,7 @@ fn a_fresh_server_makes_all_and_says_that_they_are_there() {
         managers,
         ["api-priority-and-fairness-config-consumer-v1", "api-priority-and-fairness-config-producer-v1"]
     );
-    // The stored configuration equals the built-in one, apart from UIDs.
+    // The stored configuration equals the built-in configuration, apart from UIDs.
     let (stored, built_in) = (Configuration::of(&world.state), Configuration::built_in());
     for (level, known) in stored.levels.values().zip(built_in.levels.values()) {
         assert_eq!((&level.name, level.shares, level.queuing), (&known.name, known.shares, known.queuing));
@@ -133,16 +133,16 @@ fn a_fresh_server_makes_all_and_says_that_they_are_there() {
 fn who_keeps_an_object_up_to_date() {
     let mut world = World::new();
     world.settle();
-    // With the annotation `true` the server keeps the object up to date.
+    // With the annotation `true` the server updates the object.
     world.patch(LEVELS, "workload-low", json!({"spec": {"limited": {"nominalConcurrencyShares": 7}}}));
     assert_eq!(world.settle(), 1);
     assert_eq!(world.find(LEVELS, "workload-low").unwrap()["spec"]["limited"]["nominalConcurrencyShares"], 100);
-    // With `false` the operator keeps the object.
+    // With `false` the operator's values stay.
     let mine = json!({"metadata": {"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}},
         "spec": {"limited": {"nominalConcurrencyShares": 7}}});
     world.patch(LEVELS, "workload-low", mine);
     assert_eq!(world.settle(), 0);
-    // Without the annotation, the last author decides, and the server records it in the annotation.
+    // Without the annotation the last author decides. The server records the result in the annotation.
     for (name, shares) in
         [("workload-high", json!({})), ("system", json!({"limited": {"nominalConcurrencyShares": 7}}))]
     {
@@ -155,7 +155,8 @@ fn who_keeps_an_object_up_to_date() {
     assert_eq!(annotation(&world, "workload-high"), Some(json!("true")));
     assert_eq!(annotation(&world, "system"), Some(json!("false")));
     assert_eq!(world.find(LEVELS, "system").unwrap()["spec"]["limited"]["nominalConcurrencyShares"], 7);
-    // Mandatory objects are always restored, whatever the annotation, except for how much the exempt level lends.
+    // Mandatory objects are always restored, whatever the annotation is. Only the share that the exempt level lends may
+    // change.
     let mine = json!({"metadata": {"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}},
         "spec": {"exempt": {"lendablePercent": 40}}});
     world.patch(LEVELS, "exempt", mine);
@@ -165,7 +166,7 @@ fn who_keeps_an_object_up_to_date() {
         (&exempt["spec"]["exempt"]["lendablePercent"], exempt.pointer(ANNOTATION)),
         (&json!(40), Some(&json!("true")))
     );
-    // Deleted objects are created again; outdated objects of the server are deleted.
+    // Deleted objects are created again. Outdated objects that the server created are deleted.
     world.send(Verb::Delete, SCHEMAS, Some("catch-all"), Value::Null).unwrap();
     world.send(Verb::Delete, SCHEMAS, Some("probes"), Value::Null).unwrap();
     let old = json!({"metadata": {"name": "old", "annotations": {"apf.kubernetes.io/autoupdate-spec": "true"}},
@@ -201,7 +202,7 @@ fn a_schema_says_whether_its_level_is_there() {
     assert_eq!(found["status"], "False");
     assert_ne!(found["lastTransitionTime"], condition["lastTransitionTime"]);
     assert!(has(&world));
-    // A reference to another existing level is no transition.
+    // If the schema names another existing level, the condition has no transition.
     world.patch(SCHEMAS, "mine", json!({"spec": {"priorityLevelConfiguration": {"name": "system"}}}));
     assert_eq!(world.settle(), 1);
     assert_eq!(world.dangling("mine")["lastTransitionTime"], found["lastTransitionTime"]);
@@ -211,7 +212,7 @@ fn a_schema_says_whether_its_level_is_there() {
 fn what_a_server_cannot_do_without_is_there_in_any_case() {
     let mut world = World::new();
     let levels = |world: &World| Configuration::of(&world.state).levels.into_keys().collect::<Vec<_>>();
-    // Without any objects, the configuration is that of the objects to be created.
+    // Without any stored objects, the configuration is that of the objects that will be created.
     assert_eq!(levels(&world).len(), 8);
     let schema = json!({"metadata": {"name": "mine"}, "spec": {"priorityLevelConfiguration": {"name": "later"}}});
     world.send(Verb::Create, SCHEMAS, None, schema).unwrap();

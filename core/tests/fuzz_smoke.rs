@@ -1,6 +1,6 @@
-//! The fuzz targets as ordinary tests, on their seeds and mutations of them.
+//! Runs the fuzz targets as ordinary tests, with their seeds and with mutations of the seeds.
 //!
-//! `tools/fuzz/README.md` describes how to run them with the fuzzer.
+//! `tools/fuzz/README.md` describes how to run the targets with the fuzzer.
 
 #[path = "../../tools/fuzz/src/smoke.rs"]
 mod smoke;

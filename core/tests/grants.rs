@@ -1,4 +1,4 @@
-//! Privilege escalation: roles, bindings and certificate requests with which a user tries to gain more permissions.
+//! Privilege escalation: a user tries to get more permissions through roles, bindings and certificate requests.
 
 #[path = "custom_resources/world.rs"]
 #[allow(dead_code)]
@@ -18,7 +18,7 @@ const CLUSTER_ROLE_BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterr
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/roles";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
-/// A cluster in which `jane` has `rules` everywhere, and an administrator everything.
+/// A cluster in which `jane` has the permissions in `rules` everywhere, and an administrator has every permission.
 fn cluster(rules: Value) -> World {
     let mut world = World::new();
     world.settings.authorization = Way::Rbac.into();
@@ -57,7 +57,7 @@ fn assert_forbidden<T: std::fmt::Debug>(answer: Result<T, Refusal>, words: &str)
 
 const NOT_HELD: &str = "is attempting to grant RBAC permissions not currently held";
 
-/// A user that may label roles must not use labels to make its own role aggregate other roles.
+/// A user may label roles. Such a user must not be able to let its own role aggregate other roles by a label.
 #[test]
 fn a_label_does_not_have_a_foreign_role_gathered() {
     let mut world = cluster(json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]));
@@ -72,7 +72,7 @@ fn a_label_does_not_have_a_foreign_role_gathered() {
         "metadata": {"name": "everything", "labels": {"to-admin": "true"}},
     });
     assert_forbidden(world.apply(&everything, &applied, "m"), NOT_HELD);
-    // A role whose rules the user has may be aggregated, and finalizers may be removed.
+    // A role may be aggregated if the user has its permissions. Finalizers may be removed.
     world.merge(&format!("{CLUSTER_ROLES}/jane"), &labels).expect("rules that are held");
     world.merge(&everything, &json!({"metadata": {"finalizers": ["example.com/x"]}})).expect("no grant");
 }
@@ -111,7 +111,7 @@ fn bindings_name_what_is_held_or_may_be_bound() {
     });
     let mut world = cluster(json!([bind]));
     assert_forbidden(world.create(CLUSTER_ROLE_BINDINGS, &binding("b", "everything", "jane")), NOT_HELD);
-    // A missing role can only be bound with the permission `bind` on its name: it could get any rules later.
+    // A missing role could later get any rules. Therefore it can only be bound with the permission `bind` on its name.
     match world.create(CLUSTER_ROLE_BINDINGS, &binding("b", "none", "jane")) {
         Err(Refusal::NotFound(subject)) => {
             assert_eq!(subject.to_string(), "clusterrolebindings.rbac.authorization.k8s.io \"none\"")
@@ -137,7 +137,7 @@ fn roles_in_a_namespace_grant_what_is_held_there() {
     assert_forbidden(world.update(&format!("{ROLES}/r"), &role("delete")), NOT_HELD);
 }
 
-/// The authorizer reads only built-in roles and bindings, whatever a custom kind is called.
+/// The authorizer reads only built-in roles and bindings, whatever the name of a custom kind is.
 #[test]
 fn a_custom_kind_that_looks_like_a_binding_grants_nothing() {
     let mut world = cluster(json!([]));
@@ -172,7 +172,7 @@ fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A certificate request with the parts that are examined: its subject has one organization.
+/// A certificate request with only the parts that are examined. Its subject has one organization.
 fn request_for(organization: &str, signer: &str) -> Value {
     let attribute = [element(0x06, &[0x55, 0x04, 0x0a]), element(0x0c, organization.as_bytes())].concat();
     let subject = element(0x30, &element(0x31, &element(0x30, &attribute)));
@@ -193,15 +193,14 @@ fn nobody_asks_for_a_certificate_of_the_masters() {
     let mut world = cluster(json!([]));
     let masters = "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
     assert_forbidden(world.create(REQUESTS, &request_for("system:masters", SIGNER)), masters);
-    // The request is refused even for members of that group, and even if its base64 contains white space, which is
-    // allowed.
+    // The request is also refused for members of that group, and if its base64 contains white space, which is allowed.
     world.user = Arc::new(User::new("root", &["system:masters"]));
     let mut spaced = request_for("system:masters", SIGNER);
     let text = spaced["spec"]["request"].as_str().unwrap_or_default().to_owned();
     spaced["spec"]["request"] = format!("{}\n {}", &text[..20], &text[20..]).into();
     assert!(world.create(REQUESTS, &spaced).is_err());
-    // It is also refused after a harmless block that other parsers skip: a line with a colon is no header within
-    // base64, and spare bits may have any value.
+    // The request is also refused if it follows a harmless block that other parsers skip. A line with a colon inside
+    // the base64 is no header, and spare bits may have any value.
     let text = |request: &Value| {
         let pem = STANDARD.decode(request["spec"]["request"].as_str().unwrap_or_default()).unwrap_or_default();
         String::from_utf8(pem).unwrap_or_default()
@@ -216,7 +215,7 @@ fn nobody_asks_for_a_certificate_of_the_masters() {
     world.create(REQUESTS, &other).expect("another signer decides for itself");
 }
 
-/// Approving and signing need a permission on the signer or its domain, besides the verb on the request.
+/// Approving and signing need a permission for the signer or its domain, in addition to the verb on the request.
 #[test]
 fn approving_and_signing_take_leave_for_the_signer() {
     const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
@@ -251,12 +250,12 @@ fn approving_and_signing_take_leave_for_the_signer() {
         attempt(leave(verb, SIGNER), subresource, &status).expect("leave for the signer");
         attempt(leave(verb, "kubernetes.io/*"), subresource, &status).expect("leave for the domain");
     }
-    // A status without a new certificate or condition signs nothing.
+    // A status write without a new certificate or condition signs nothing.
     attempt(json!([]), "status", &json!({})).expect("no signature");
 }
 
-/// The author of a policy or binding reads the parameters through it, since expressions return values computed from
-/// them.
+/// Expressions return values that are computed from parameters. So the author of a policy or binding can read the
+/// parameters, and needs the permission to read them.
 #[test]
 fn policies_read_what_their_authors_may_read() {
     const GROUP: &str = "/apis/admissionregistration.k8s.io/v1/";
@@ -336,7 +335,7 @@ fn policies_read_what_their_authors_may_read() {
         check(rule("get", "secrets", &["s"]), &bind("p", &named), "");
         check(rule("get", "secrets", &[]), &bind("p", &all), &one("list"));
         check(rule("list", "secrets", &[]), &bind("p", &all), "");
-        // A policy that does not exist yet may read any kind.
+        // A policy that does not exist yet may later read any kind.
         check(rule("get", "secrets", &[]), &other_policy, &one("get"));
     }
 }

@@ -1,8 +1,9 @@
-//! Inputs as large as a request may be, with shapes that are bad for quadratic algorithms. The work for them is close
-//! to linear.
+//! Inputs as large as a request may be, with shapes that make quadratic algorithms slow. The work for them must be
+//! close to linear.
 //!
-//! Each input is made twice, at an eighth of the size and at the whole size. The time of the small input is the
-//! baseline: the large input may take a few times eight times as long. Quadratic work takes sixty-four times as long.
+//! Each input is tested at an eighth of the size and at the whole size. The time for the small input is the baseline.
+//! Linear work takes eight times as long for the large input, and a few times more is allowed. Quadratic work takes
+//! sixty-four times as long.
 #![cfg(not(debug_assertions))]
 
 #[path = "../../tools/fuzz/src/lib.rs"]
@@ -12,16 +13,16 @@ use rustix::time::{ClockId, clock_gettime};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The size of the inputs; a request may have 3 MiB.
+/// The size of the large inputs. A request may have 3 MiB.
 const BYTES: usize = 2_000_000;
-/// How many times larger the large inputs are than the small ones.
+/// The large inputs are this many times as large as the small inputs.
 const TIMES: u32 = 8;
-/// How many times the linear time a large input may take: sorting and cold caches cost more than linear time.
+/// A large input may take this many times the linear time: sorting and cold caches cost more than linear time.
 const SLACK: u32 = 3;
-/// Less time than this is not measured well enough to be judged.
+/// Shorter times cannot be measured well enough.
 const SHORT: Duration = Duration::from_millis(150);
 
-/// `piece` for consecutive numbers, joined by commas, until the size is reached.
+/// Joins the results of `piece` for consecutive numbers by commas, until the size is reached.
 fn many(bytes: usize, piece: impl Fn(usize) -> String) -> String {
     let mut text = String::new();
     for number in 0.. {
@@ -34,18 +35,18 @@ fn many(bytes: usize, piece: impl Fn(usize) -> String) -> String {
     text
 }
 
-/// Like [`many`], in descending order.
+/// Like [`many`], with the numbers in descending order.
 fn falling(bytes: usize, piece: impl Fn(usize) -> String) -> String {
     let count = bytes / piece(999_999).len();
     (0..count).rev().map(piece).collect::<Vec<_>>().join(",")
 }
 
-/// One run with inputs of one size.
+/// A run with inputs of one size.
 struct Run {
     bytes: usize,
     /// The times of the inputs so far.
     times: Vec<(String, Duration)>,
-    /// The times of the same inputs when they were small; empty while they are.
+    /// The times for the small inputs of the same names; empty in the run with the small inputs.
     baseline: Vec<(String, Duration)>,
 }
 
@@ -54,7 +55,7 @@ impl Run {
         Run { bytes, times: Vec::new(), baseline }
     }
 
-    /// Gives an input to a target.
+    /// Runs a target with an input.
     fn input(&mut self, name: &str, target: &str, input: impl AsRef<[u8]>) {
         let (_, run) = targets::TARGETS.iter().find(|(found, _)| *found == target).expect("a target of this name");
         self.measure(name, || run(input.as_ref()));
@@ -74,7 +75,7 @@ impl Run {
     }
 }
 
-/// The processor time of this thread, which other work on the machine does not change.
+/// The processor time of this thread. Other work on the machine does not change it.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
@@ -86,7 +87,7 @@ fn are_close_to_linear(inputs: fn(&mut Run)) {
     inputs(&mut Run::of(BYTES, small.times));
 }
 
-/// Shows that these tests find quadratic time.
+/// Shows that these tests detect quadratic time.
 #[test]
 #[should_panic(expected = "quadratic: ")]
 fn quadratic_time_is_found() {

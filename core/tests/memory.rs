@@ -1,4 +1,4 @@
-//! Memory for decoding: at most about thirty times the length of any document.
+//! Decoding a document takes at most about thirty times its length in memory.
 //!
 //! Each document is decoded in its own process, whose peak memory the kernel records.
 #![cfg(all(target_os = "linux", not(debug_assertions)))]

@@ -1,4 +1,4 @@
-//! After any sequence of events, the node graph equals a graph that is built from the state's objects.
+//! After any sequence of events, the node graph equals a graph that is built from the objects in the state.
 
 use holdfast_core::apply::apply;
 use holdfast_core::event::Offset;
@@ -17,7 +17,7 @@ fn change(kind: &Kind, id: KindId, key: &str, document: &Value, offset: u64, del
     Change { offset, kind: id, key: key.into(), entry: Arc::new(entry), deleted }
 }
 
-/// A pod after some event; most events change only the status.
+/// Generates a pod. Most events change only its status.
 fn pod() -> impl Strategy<Value = Value> {
     let letter = || prop::sample::select(vec!["a", "b", "c"]);
     let node = prop::sample::select(vec!["", "one", "two"]);

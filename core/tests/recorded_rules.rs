@@ -1,9 +1,9 @@
-//! Validation rules of custom resources: Kubernetes' answers to definitions with rules and to their objects, recorded
-//! in `tests/data/cel.jsonl.gz`.
+//! Validation rules of custom resources: compares our answers to definitions with rules and to their objects with
+//! Kubernetes' answers, which are recorded in `tests/data/cel.jsonl.gz`.
 //!
-//! A case has a schema for `spec`, one or more rules for it (`at: root`: for the whole object), and objects: new
-//! objects, and updates of old objects. With `ratchet` the old objects are older than the rules. Long values have short
-//! forms: `$repeat` for a list, `$text` for a text, `$keys` for a map.
+//! A case has a schema for `spec`, one or more rules for it (with `at: root` for the whole object), and objects: new
+//! objects, and updates of old objects. With `ratchet` the old objects were created before the rules. Long values have
+//! short forms: `$repeat` for a list, `$text` for a text, `$keys` for a map.
 //!
 //! `SHOW_DIFFERENCES=file` writes the differing cases to a file.
 
@@ -18,7 +18,8 @@ use holdfast_value::{Map, Value, json};
 use std::fmt::Write as _;
 use world::{DEFINITIONS, World};
 
-/// The number of cases with the same verdict, and of cases with also the same messages. Neither number may fall.
+/// The number of cases with the same verdict, and the number of cases with the same messages as well. Neither number
+/// may decrease.
 const AGREE: usize = 1337;
 const AGREE_IN_WORDS: usize = 1335;
 
@@ -66,7 +67,7 @@ impl Outcome {
             let nothing = json!({"accepted": null});
             outcome.compare(&case["objects"][at].to_string(), expected, objects.get(at).unwrap_or(&nothing));
         }
-        // If Kubernetes' messages vary from run to run, only the verdict counts.
+        // If Kubernetes' messages vary from run to run, only the verdict is compared.
         outcome.words = outcome.verdict && (outcome.words || case["unstable"] == true);
         if !outcome.words {
             let short = |value: &Value| value.to_string().chars().take(600).collect::<String>();
@@ -164,7 +165,7 @@ fn definition(case: &Value, with_rules: bool) -> Value {
         root = without_rules(&root);
     }
     if case["ratchet"] == true {
-        // A probe field shows which definition is in force.
+        // A probe field shows which of the two definitions is in force.
         root["properties"]["probe"] =
             json!({"type": "string", "enum": ["now", if with_rules { "rules" } else { "before" }]});
     }
@@ -243,7 +244,7 @@ fn verdict(made: Result<Value, Refusal>, is_old: bool, warnings: &[String]) -> V
     said
 }
 
-/// The message without parts that vary: the group, and the numbers of generated types.
+/// The message without the parts that vary: the group, and the numbers in the names of generated types.
 fn normal(message: &str) -> String {
     let mut out = String::new();
     let mut rest = message;

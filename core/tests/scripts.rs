@@ -1,12 +1,12 @@
-//! Runs the scripts in `testdata`: commands in, events and refusals out.
+//! Runs the scripts in `testdata`, which contain commands and the events and refusals that must result.
 //!
 //! A script is a list of paragraphs: a command line, the body's lines (YAML), `----`, and the expected result, up to an
 //! empty line. `UPDATE_EXPECT=1 cargo test -p holdfast-core --test scripts` writes the actual results into the files;
 //! read the diff before you commit it.
 //!
-//! The user named by `user=` has only the permissions of its roles; without `user=` everything is allowed. With
-//! `privileged=no` containers must not be privileged.
-//! Uids are shown, and may be written, as `<u1>`, `<u2>`; times as seconds since the script began.
+//! The user named by `user=` has only the permissions of its roles. Without `user=` everything is allowed. With
+//! `privileged=no` containers must not be privileged. UIDs are shown, and may be written, as `<u1>`, `<u2>`; times are
+//! shown as seconds since the beginning of the script.
 
 #[path = "scripts/render.rs"]
 mod render;
@@ -76,7 +76,7 @@ struct World {
     settings: Settings,
     seconds: i64,
     commands: u64,
-    /// The state before every event, for further pages of lists.
+    /// The state before every event, from which further pages of lists are read.
     past: Vec<State>,
     continue_token: String,
     renderer: Renderer,
@@ -231,7 +231,7 @@ impl World {
         out
     }
 
-    /// Carries out the background steps until there are none.
+    /// Carries out background steps until there are no more.
     fn tidy(&mut self, line: &Line) -> String {
         let mut out = String::new();
         for _ in 0..10 {
@@ -267,7 +267,7 @@ impl World {
             Ok(from) => from,
             Err(refusal) => return self.renderer.refusal(&refusal),
         };
-        // Further pages use the state of the first page.
+        // Further pages are read from the state of the first page.
         let state = match &from {
             Some(token) => self.past.iter().find(|state| state.offset.0 == token.version),
             None => None,
@@ -358,7 +358,7 @@ impl World {
         options
     }
 
-    /// `deployments`, or `deployments.v1beta1.extensions`.
+    /// Finds a kind by `deployments` or `deployments.v1beta1.extensions`.
     fn find(&self, resource: &str) -> (KindId, usize) {
         let mut parts = resource.splitn(3, '.');
         let plural = parts.next().unwrap_or("");

@@ -1,5 +1,5 @@
-//! Type checks and defaults skip the parts that a patched document shares with the stored one; the result equals that
-//! of processing the whole document.
+//! Type checks and defaults skip the parts that a patched document shares with the stored document. The result must
+//! equal that of processing the whole document.
 
 use holdfast_core::kinds::{apply_defaults, default_change, show_zeros, show_zeros_of_change};
 use holdfast_core::schema::{check, check_change, schema};
@@ -31,7 +31,7 @@ fn stored() -> Value {
     document
 }
 
-/// A copy that shares nothing.
+/// A copy that shares no parts with the document.
 fn apart(document: &Value) -> Value {
     document.to_string().parse().expect("JSON")
 }
@@ -99,7 +99,7 @@ proptest! {
         if complaints.is_err() || !whole.is_object() {
             return Ok(());
         }
-        // Zeros shown as null are removed by the check and set again by the defaults.
+        // The check removes zeros that are shown as null; the defaults set them again.
         default_change(message, &mut shared, Some(&stored)).expect("few defaults");
         apply_defaults(message, &mut whole).expect("few defaults");
         prop_assert_eq!(&shared, &whole);

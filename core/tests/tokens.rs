@@ -1,4 +1,4 @@
-//! Service account tokens: the core decides the claims; the caller signs them.
+//! Service account tokens: the core chooses the claims, and the caller signs them.
 
 use holdfast_core::Refusal;
 use holdfast_core::apply::apply;
@@ -75,7 +75,7 @@ fn token(state: &State, spec: &Value) -> Request {
     request
 }
 
-/// The claims that a request needs signed.
+/// The claims for which a request needs a signature.
 fn claims(state: &State, spec: &Value) -> Result<TokenClaims, Refusal> {
     match judge(state, &Settings::default(), &token(state, spec), stamp(9), &Answers::default()) {
         Judgement::Need(Effect::Sign(claims)) => Ok(*claims),

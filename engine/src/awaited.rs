@@ -1,10 +1,10 @@
-//! Decisions that the log has or may have, and whose events the log's tail has not shown yet.
+//! Decisions that are or may be in the log, but whose events the log's tail has not shown yet.
 //!
-//! A log that numbers its events itself reports the offsets of a decision, or gives no answer, so that the outcome is
-//! unknown. In both cases the client is answered only after the decision's events were folded into the state, behind
-//! all events that other servers put before them: then readers here see the outcome that the client got. A decision's
-//! events are recognized by the offsets that the log gave them. Without offsets they are recognized by their time and
-//! actor, which includes the id of the request.
+//! A log that numbers its events itself reports the offsets of a decision. Or it gives no answer, so that the outcome
+//! is unknown. In both cases the client is answered only after the decision's events were folded into the state, and
+//! after all events that other servers appended before them. Readers of this server then see the outcome that the
+//! client got. A decision's events are recognized by the offsets that the log reported. Without offsets they are
+//! recognized by their time and their actor, which includes the id of the request.
 
 use crate::writer::{Command, Rejection, change_at};
 use holdfast_core::event::{Offset, Operation, Record};
@@ -21,7 +21,7 @@ struct Decided {
     command: Command,
     /// The offsets of the decision's events; `None` if the outcome of the write is unknown.
     at: Option<Vec<Offset>>,
-    /// The written objects, as far as the tail has shown their events.
+    /// The written objects. Each is `None` until the tail has shown its event.
     entries: Vec<Option<Arc<Entry>>>,
 }
 
@@ -30,12 +30,12 @@ impl Awaited {
         self.decisions.is_empty()
     }
 
-    /// Adds a decision that the log has at these offsets.
+    /// Adds a decision that the log stored at these offsets.
     pub fn written(&mut self, command: Command, at: Vec<Offset>) {
         self.push(command, Some(at));
     }
 
-    /// Adds a decision that the log may have.
+    /// Adds a decision that may be in the log.
     pub fn unsure(&mut self, command: Command) {
         self.push(command, None);
     }
@@ -45,8 +45,8 @@ impl Awaited {
         self.decisions.push(Decided { command, at, entries });
     }
 
-    /// The decision that an event belongs to, the index of its write, and its change; `None` for an event of another
-    /// server.
+    /// The index of the decision that an event belongs to, the index of the write, and its change; `None` for an event
+    /// of another server.
     pub fn own(&mut self, state: &State, record: &Record) -> Option<(usize, usize, Change)> {
         let (place, nth) = self
             .decisions
@@ -55,15 +55,15 @@ impl Awaited {
             .find_map(|(place, decided)| Some((place, decided.nth(state, record)?)))?;
         let command = &mut self.decisions[place].command;
         let write = command.writes.get_mut(nth)?;
-        // The write keeps its index, because after a fault the same event may be read again.
+        // The write's index stays, because after a fault the same event may be read again.
         let index = write.index.clone();
         let (_, change) = change_at(write, record.offset(), record.time_ms);
         write.index = index;
         Some((place, nth, change))
     }
 
-    /// Call it when the events of these writes are folded in and published. Answers each decision all of whose events
-    /// have come.
+    /// The caller has folded and published the events of these writes. Answers the decisions whose events are now
+    /// complete.
     pub fn shown(&mut self, shown: Vec<(usize, usize, Arc<Entry>)>) {
         for (place, nth, entry) in shown {
             self.decisions[place].entries[nth] = Some(entry);
@@ -73,8 +73,8 @@ impl Awaited {
         }
     }
 
-    /// Call it when the log has shown all of its events. Returns the decisions that are not in the log, or only in
-    /// part, and never will be: they must be judged again.
+    /// The log has shown all of its events. Returns the decisions without offsets that are not in the log, or only
+    /// partly, and never will be. They must be judged again.
     pub fn absent(&mut self) -> Vec<Command> {
         let mut absent = Vec::new();
         for Decided { command, at, .. } in self.decisions.drain(..) {

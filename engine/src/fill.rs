@@ -1,20 +1,22 @@
 //! Counts the bytes that each namespace wrote recently, to find the namespaces that fill the disk.
 //!
-//! When the disk is nearly full, writes for these namespaces are refused first, and writes for other namespaces are
-//! still accepted. A namespace is refused when its share of the bytes written recently is above a limit, and the limit
-//! falls with the room on the disk.
+//! When the disk is nearly full, writes to these namespaces are refused first, while writes to other namespaces are
+//! still accepted. Writes to a namespace are refused if its share of the recently written bytes is above a limit. The
+//! limit falls with the room on the disk.
 
 use std::collections::HashMap;
 
-/// The length of one window, in bytes written by all namespaces. The present window and the one before it count.
+/// The length of a window, in bytes that all namespaces write. The present window and the one before it count as
+/// recent.
 const WINDOW_BYTES: u64 = 64 << 20;
 /// Added to the bytes of each write, so that a window has a bounded number of writes and namespaces.
 const WRITE_BYTES: u64 = 4096;
-/// A namespace may have written 1/`MOST_PART` of the recent bytes while all of the room is left. The limit falls with
-/// the room.
+/// The share of the recent bytes that a namespace may have while all of the room is left is 1/`MOST_PART`. The share
+/// falls with the room.
 const MOST_PART: u64 = 2;
 /// The namespaces of the cluster's own components. Their writes, and those of cluster-scoped objects, are refused only
-/// when all writes are. The names are whole, because a tenant may create a namespace with any other name.
+/// when all writes are refused. Names are compared as a whole, because a tenant may create a namespace with any other
+/// name.
 const OWN: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 
 /// The bytes written recently, by namespace.
@@ -44,8 +46,9 @@ impl Fill {
         }
     }
 
-    /// If the namespace wrote too large a share: the bytes that it wrote, and the bytes that all namespaces wrote.
-    /// `left` is how many thousandths are left of the room in which only such namespaces are refused.
+    /// If the namespace wrote too large a share, returns the bytes that it wrote and the bytes that all namespaces
+    /// wrote. `left` is the part of the room, in thousandths, that is left while only writes to such namespaces are
+    /// refused.
     pub fn too_much(&self, namespace: &str, left: u64) -> Option<(u64, u64)> {
         if namespace.is_empty() || OWN.contains(&namespace) {
             return None;
@@ -78,7 +81,7 @@ mod tests {
         assert_eq!(refused(&fill, 999), ["a"]);
         assert_eq!(refused(&fill, 200), ["a", "b"]);
         assert_eq!(refused(&fill, 0), ["a", "b", "c"]);
-        // Two windows later the earlier writes no longer count.
+        // Two windows later, the earlier writes no longer count.
         for _ in 0..33 {
             fill.note("d", 4 << 20);
         }

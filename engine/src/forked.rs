@@ -1,8 +1,8 @@
-//! A log in memory that continues another log from one of its events: the log of a fork of a running cluster.
+//! A log in memory that continues another log from one of its events. A fork of a running cluster has such a log.
 //!
-//! Events up to the fork are read from the other log and never copied; later events are kept here. Forking takes the
+//! Events up to the fork are read from the other log and never copied; later events are stored here. Forking takes the
 //! same time for any length of the other log. While a fork lives, the other log [keeps](Held) the history that the two
-//! share. Nothing is written to a disk: the fork ends when it is dropped.
+//! share. Nothing is written to a disk, so the fork ends when it is dropped.
 
 use crate::log::{Append, AsOf, Changed, Changes, Fault, Identity, Log, LogRead, Origin, Proposal, Size};
 use crate::volatile::VolatileLog;
@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 pub struct ForkedLog {
     base: Arc<dyn LogRead>,
-    /// The last event that both logs have.
+    /// The last event that both logs share.
     at: Offset,
     /// The events after the fork.
     own: VolatileLog,
-    /// Events up to the fork that this log has forgotten.
+    /// Events up to the fork that were removed from this log.
     forgotten: RwLock<Forgotten>,
     room: Room,
     /// The log's unique name.
@@ -36,7 +36,7 @@ struct Forgotten {
     oldest: Offset,
 }
 
-/// The bound of the memory of all forks together. Clones share the same bound.
+/// The limit of the memory of all forks together. Clones share one limit.
 #[derive(Clone)]
 pub struct Room {
     taken: Arc<AtomicU64>,
@@ -62,14 +62,14 @@ impl Room {
     }
 }
 
-/// The versions of a log at which forks begin. The log keeps its history from the oldest of these versions while the
-/// forks live.
+/// The versions of a log at which forks begin. While the forks live, the log keeps its history from the oldest of these
+/// versions on.
 #[derive(Clone, Default)]
 pub struct Holds {
     held: Arc<Mutex<BTreeMap<Offset, usize>>>,
 }
 
-/// Keeps the history that begins at one version, until this value is dropped.
+/// Keeps the history after one version until this value is dropped.
 pub struct Held {
     holds: Holds,
     at: Offset,
@@ -81,7 +81,7 @@ impl Holds {
         Held { holds: self.clone(), at }
     }
 
-    /// The version up to which history may be forgotten, if it should be forgotten up to `wanted`.
+    /// The version up to which history may be removed, if it should be removed up to `wanted`.
     pub fn limit(&self, wanted: Offset) -> Offset {
         self.lock().first_key_value().map_or(wanted, |(held, _)| wanted.min(*held))
     }
@@ -104,8 +104,8 @@ impl Drop for Held {
 }
 
 impl ForkedLog {
-    /// A log with the events of `base` up to `at`. `id` is its name, `secret` its own secret; the memory of its events
-    /// is taken from `room`.
+    /// A log with the events of `base` up to `at`. `id` is the new log's name, and `secret` is its own secret. The
+    /// memory of its events is taken from `room`.
     pub fn new(
         base: Arc<dyn LogRead>,
         at: Offset,
@@ -121,12 +121,12 @@ impl ForkedLog {
         self.forgotten.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether an event of the other log is in this log as well.
+    /// Whether an event of the other log is also in this log.
     fn is_shared(&self, offset: Offset) -> bool {
         offset <= self.at && !self.forgotten().events.contains(&offset)
     }
 
-    /// The other log's events after `after` that are in this log as well.
+    /// The other log's events after `after` that are also in this log.
     fn shared(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
         let (mut found, mut after) = (Vec::new(), after);
         while after < self.at && found.len() < limit {
@@ -142,11 +142,12 @@ impl ForkedLog {
         Ok(found)
     }
 
-    /// The events up to the fork that events up to `through` have replaced or deleted, without those already forgotten.
+    /// The events up to the fork that events up to `through` have replaced or deleted, without those that were already
+    /// removed.
     fn replaced(&self, through: Offset) -> Result<Vec<Record>, Fault> {
         let begin = self.oldest()?;
         let mut replaced = Vec::new();
-        // A deletion that the last call kept as the log's first event is removed now.
+        // A deletion that the last call left as the log's first event is removed now.
         self.each(Offset(begin.0.saturating_sub(1)), &mut |record| {
             if record.offset() > through {
                 return ControlFlow::Break(());
@@ -250,7 +251,7 @@ impl LogRead for ForkedLog {
         Ok(self.base.oldest()?.min(self.at).max(self.forgotten().oldest))
     }
 
-    /// The size of the events that the fork holds itself.
+    /// The size of the events that the fork itself stores.
     fn size(&self) -> Result<Size, Fault> {
         let (mut size, forgotten) = (self.own.size()?, self.forgotten());
         size.let_go_events += forgotten.events.len() as u64;
@@ -268,7 +269,7 @@ impl LogRead for ForkedLog {
     }
 }
 
-/// Visits the objects written here, up to a key of the other log.
+/// Visits the objects that were written in the fork, up to a key of the other log.
 fn before<'a>(
     written: &mut Peekable<impl Iterator<Item = (&'a str, Offset, bool)>>,
     key: &str,
@@ -343,7 +344,7 @@ mod tests {
 
     const KEYS: [&str; 7] = ["a/1", "a/2", "a/3", "b/1", "b/2", "c", "d/9"];
 
-    /// Events that follow one another, made from a number.
+    /// Generates events that follow one another; `draw` determines the object and the operation.
     fn record(log: &dyn LogRead, draw: u64) -> Record {
         let (resource, key) = (["pods", "nodes"][(draw % 2) as usize], KEYS[(draw / 2 % 7) as usize]);
         let offset = log.last().expect("the last").next();
@@ -365,7 +366,7 @@ mod tests {
         ForkedLog::new(base, at, None, ("a fork".into(), [7; 32]), Room::new(1 << 20))
     }
 
-    /// All answers of a log about one version.
+    /// All answers of a log about one version, as text.
     fn told(log: &dyn LogRead, at: Offset) -> Vec<String> {
         let mut told = Vec::new();
         for (resource, prefix, after, most) in [
@@ -401,7 +402,7 @@ mod tests {
             }
             let forked = fork(base.clone(), Offset(at));
             for draw in 0..70 {
-                // The other log gets events that the fork does not have.
+                // The base log gets further events, which the fork does not have.
                 base.append(&[record(base.as_ref(), draw * 5 + 1)]).expect("written");
                 let next = [record(&twin, draw * draw * 7 + draw)];
                 forked.append(&next).expect("written");
@@ -484,7 +485,7 @@ mod tests {
     }
 }
 
-/// A fork of a log without events. It ends with its process.
+/// A fork of a log without events. Its content ends with the process.
 #[cfg(test)]
 impl crate::log::suite::Backend for ForkedLog {
     fn fresh() -> Self {

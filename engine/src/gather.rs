@@ -1,9 +1,9 @@
-//! Group commit: writes that come at the same time share one write to the disk.
+//! Group commit: writes that arrive at the same time share one write to the disk.
 //!
 //! Making a batch durable costs about the same for one event as for many. So the writer waits a moment for requests
-//! that are on their way to it: requests that have begun and have not yet waited for anything. If no request is on the
-//! way, the writer does not wait. A request that waits for something else, a webhook or the rest of a body, is no
-//! longer on the way.
+//! that are on their way to it, that is, requests that have begun and have not yet waited for anything. If no request
+//! is on its way, the writer does not wait. A request that waits for something else, such as a webhook or the rest of a
+//! body, is no longer on its way.
 
 use pin_project_lite::pin_project;
 use std::future::Future;
@@ -21,13 +21,13 @@ pub const PATIENCE: Duration = Duration::from_micros(500);
 #[derive(Debug, Default)]
 pub struct Gathering {
     coming: AtomicUsize,
-    /// Whether the writer waits for them.
+    /// Whether the writer waits for requests on their way.
     waits: AtomicBool,
     writer: OnceLock<Thread>,
 }
 
 impl Gathering {
-    /// For the writer's thread: waits until no request is on the way. False if `patience` ends first.
+    /// Called on the writer's thread. Waits until no request is on its way; returns false if `patience` ends first.
     pub fn wait(&self, patience: Duration) -> bool {
         if self.coming.load(Ordering::SeqCst) == 0 {
             return true;
@@ -35,8 +35,9 @@ impl Gathering {
         self.writer.get_or_init(std::thread::current);
         let end = Instant::now() + patience;
         loop {
-            // Set before the writer reads the count. The last request to arrive lowers the count and then reads this
-            // flag: so either it sees that the writer waits and wakes it, or the writer sees the lowered count.
+            // The flag is set before the writer reads the count. The last request to arrive lowers the count and then
+            // reads the flag. So either the request sees that the writer waits and wakes it, or the writer sees the
+            // lowered count.
             self.waits.store(true, Ordering::SeqCst);
             let left = end.saturating_duration_since(Instant::now());
             let all_here = self.coming.load(Ordering::SeqCst) == 0;
@@ -58,7 +59,7 @@ impl Gathering {
     }
 }
 
-/// A request on the way until it is dropped.
+/// Counts a request as on its way until this value is dropped.
 #[derive(Debug)]
 struct Coming(Arc<Gathering>);
 
@@ -76,7 +77,7 @@ impl Drop for Coming {
 }
 
 pin_project! {
-    /// A request that may send a decision to the writer. It is on the way from its creation until it first waits.
+    /// A request that may send a decision to the writer. It is on its way from its creation until it first waits.
     #[derive(Debug)]
     pub struct Expected<F> {
         coming: Option<Coming>,
@@ -90,7 +91,7 @@ impl<F> Expected<F> {
         Expected { coming: Some(Coming::begin(gathering)), request }
     }
 
-    /// A request that sends nothing to the writer.
+    /// Wraps a request that sends nothing to the writer.
     pub fn nothing(request: F) -> Expected<F> {
         Expected { coming: None, request }
     }

@@ -1,17 +1,18 @@
-//! Large requests are judged on threads of their own, not on the workers: a few at a time, and users in turn.
+//! Large requests are judged on threads of their own, not on the workers. Only a few are judged at the same time, and
+//! users take turns.
 //!
 //! Judging takes time in proportion to the request's body and to the object that it changes. A small request is judged
-//! on the worker that received it. A large one would occupy the worker for long. So it waits here until it is its
-//! user's turn, and is judged on a thread of low priority. So a user that sends many bodies of megabytes takes some of
-//! the processors but no worker. Another user's large request waits for one request of each user before it, not for all
-//! of them.
+//! on the worker that received it. A large request would occupy the worker for long, so it waits here for its user's
+//! turn, and is judged on a thread of low priority. A user that sends many bodies of megabytes thus occupies some of
+//! the processors, but no worker. A large request of another user waits for one request of each user before it, not for
+//! all their requests.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// A request is large if it and the object that it changes have together at least this many bytes.
+/// A request is large if its body and the object that it changes together have at least this many bytes.
 const LARGE_BYTES: usize = 64 << 10;
 
 pub(crate) struct Large {
@@ -19,7 +20,7 @@ pub(crate) struct Large {
 }
 
 struct Shared {
-    /// How many large requests are judged at a time.
+    /// The maximum number of large requests that are judged at the same time.
     most: usize,
     line: Mutex<Line>,
 }
@@ -27,14 +28,14 @@ struct Shared {
 #[derive(Default)]
 struct Line {
     running: usize,
-    /// The waiting requests by user, in the order in which users have their turns.
+    /// The waiting requests by user, in the order of the users' turns.
     waiting: VecDeque<(String, VecDeque<oneshot::Sender<Place>>)>,
 }
 
-/// The right to judge one large request. When it is dropped, the next user gets it.
+/// The right to judge one large request. When it is dropped, the next waiting request gets it.
 pub(crate) struct Place {
     shared: Arc<Shared>,
-    /// False once the place was handed to the next request.
+    /// False after the place was passed to the next request.
     is_held: bool,
 }
 
@@ -50,7 +51,7 @@ impl Large {
         Large { shared: Arc::new(Shared { most, line: Mutex::default() }) }
     }
 
-    /// Waits for a place for a request of this size; `None` for a small one, which needs no place.
+    /// Waits for a place for a request of this size. Returns `None` for a small request, which needs no place.
     pub async fn turn(&self, user: &str, bytes: usize) -> Option<Place> {
         if bytes < LARGE_BYTES {
             return None;
@@ -80,7 +81,7 @@ impl Shared {
 }
 
 impl Line {
-    /// Takes the first request of the user whose turn it is, and puts the user behind all others.
+    /// Removes and returns the first request of the user whose turn it is, and moves the user behind all others.
     fn next(&mut self) -> Option<oneshot::Sender<Place>> {
         let (user, mut own) = self.waiting.pop_front()?;
         let next = own.pop_front();
@@ -93,8 +94,8 @@ impl Line {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // A request that was cancelled while it waited is skipped. A request that is cancelled just after it got the
-        // place drops the place itself.
+        // A request that was cancelled while it waited is skipped. If a request is cancelled just after it got the
+        // place, it drops the place itself.
         while self.is_held {
             let mut line = self.shared.line();
             let next = line.next();
@@ -156,7 +157,7 @@ mod tests {
         let (gone, late, next) = (asks(&large, "b"), asks(&large, "c"), asks(&large, "d"));
         drop(gone);
         drop(first);
-        // The late request got the place, and is dropped without using it.
+        // The late request has the place, and is dropped without using it.
         drop(late);
         assert!(next.now_or_never().flatten().is_some());
     }

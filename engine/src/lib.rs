@@ -1,7 +1,7 @@
 //! Runs the core: one writer, group commit, snapshots by pointer swap, and the watch hub.
 //!
-//! Start at [`Engine`]. The order of a commit is written once, in [`writer`]. The engine depends neither on HTTP nor on
-//! any storage product: it owns the trait [`Log`] and no implementation for a disk.
+//! Start at [`Engine`]. The order of a commit is described in [`writer`]. The engine depends neither on HTTP nor on a
+//! storage product: it defines the trait [`Log`] and contains no implementation for a disk.
 
 mod awaited;
 mod engine;

@@ -1,4 +1,4 @@
-//! The token buckets of admission's rate limits. Each server has its own, and loses them when it ends.
+//! The token buckets of admission's rate limits. Each server has its own buckets, which are lost when the server ends.
 
 use holdfast_core::admission::call::Bucket;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ const TOKEN: u64 = 1000;
 
 #[derive(Default)]
 pub struct Limits {
-    /// One map for each limit, by key.
+    /// For each limit, the buckets by key.
     levels: Mutex<Vec<HashMap<String, Level>>>,
 }
 
@@ -34,11 +34,11 @@ impl Limits {
     }
 }
 
-/// Takes a token; true if there was none.
+/// Takes a token. Returns true if the bucket was empty.
 fn take_one(levels: &mut HashMap<String, Level>, bucket: &Bucket, now_ms: i64) -> bool {
     let full = u64::from(bucket.burst) * TOKEN;
     if levels.len() >= bucket.keys_max && !levels.contains_key(&bucket.key) {
-        // The key that was unused for the longest had the most time to refill its bucket, so forgetting it loses least.
+        // The key that was unused for the longest had the most time to refill its bucket, so removing it loses least.
         let oldest = levels.iter().min_by_key(|(_, level)| level.at_ms).map(|(key, _)| key.clone());
         oldest.map(|key| levels.remove(&key));
     }
@@ -70,7 +70,7 @@ mod tests {
         {
             assert_eq!(limits.take(&both, now_ms), expected, "at {now_ms}");
         }
-        // Of many keys, the one that was unused for the longest is forgotten.
+        // If there are too many keys, the key that was unused for the longest time is removed.
         for key in ["b", "c", "a"] {
             assert_eq!(limits.take(&[bucket(0, key, 1)], 2000), Vec::<usize>::new(), "{key}");
         }

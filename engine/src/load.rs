@@ -1,4 +1,4 @@
-//! Loading the state of a log when it is opened.
+//! Loads the state of a log when the log is opened.
 
 use crate::log::{Fault, LogRead};
 use crate::planted::{Bug, planted};
@@ -10,8 +10,8 @@ use holdfast_core::object::Packer;
 use holdfast_core::state::{Change, State};
 use std::sync::Arc;
 
-/// The bytes of objects that the reading thread hands to the decoding thread at once, and how many such batches may
-/// wait.
+/// The number of bytes of objects that the reading thread sends to the decoding thread at once, and the maximum number
+/// of such batches that wait.
 const TOGETHER_BYTES: usize = 1 << 20;
 const AHEAD: usize = 4;
 
@@ -20,7 +20,7 @@ const AHEAD: usize = 4;
 struct Loaded {
     packer: Packer,
     changes: Vec<Change>,
-    /// Records of custom resources: decoded after the definitions, which may be read later.
+    /// Records of custom resources. They are decoded after the definitions, which may be read later.
     custom: Vec<Record>,
 }
 
@@ -28,7 +28,7 @@ impl Loaded {
     fn take_in(&mut self, registry: &Registry, record: Record) -> Result<(), Fault> {
         match Change::from_record(registry, &record) {
             Ok(change) => {
-                // Packed one by one, so that the unpacked objects are never all in memory.
+                // Objects are packed one by one, so that the unpacked objects are never all in memory.
                 self.packer.pack(change.entry.body());
                 self.changes.push(change);
             }
@@ -57,7 +57,7 @@ fn read_all(log: &dyn LogRead, registry: &Registry) -> Result<Loaded, Fault> {
             together.push(record);
             if bytes >= TOGETHER_BYTES {
                 bytes = 0;
-                // The receiver is gone after a record that could not be decoded; that fault is returned below.
+                // If a record could not be decoded, the receiver no longer exists. Its fault is returned below.
                 let _ = records.send(std::mem::take(&mut together));
             }
             Ok(())

@@ -1,4 +1,4 @@
-//! A log in memory with planned faults and a second appender: for tests, and as the simple model of the real logs.
+//! A log in memory with planned faults and a second appender, for tests and as a simple model of the real logs.
 
 use crate::log::{Append, Fault, Lack, Log, LogRead, Proposal, Size, Wake};
 use holdfast_core::event::{Offset, Record};
@@ -19,30 +19,30 @@ type Secret = Arc<OnceLock<[u8; 32]>>;
 struct Inner {
     /// Durable records, encoded, in order.
     records: Vec<Vec<u8>>,
-    /// Offsets of records that were forgotten.
+    /// The offsets of records that were removed.
     forgotten: BTreeSet<u64>,
     oldest: Offset,
     let_go_bytes: u64,
     fault: Option<Planned>,
     broken: bool,
-    /// How many recoveries will fail before one succeeds.
+    /// The number of recoveries that will fail before one succeeds.
     recoveries_refused: usize,
     /// Whether the disk was full when the log broke.
     full: bool,
-    /// `Some` if there is room only for writes that make room; the value says whether a reserve for these exists.
+    /// `Some` if there is room only for writes that make room. The value says whether a reserve for such writes exists.
     short: Option<bool>,
-    /// How many thousandths are left of the room in which only namespaces that fill the disk are refused.
+    /// The part, in thousandths, that is left of the room in which only namespaces that fill the disk are refused.
     soon_short: Option<u64>,
-    /// The last event that another process appended.
+    /// The offset of the last event that another process appended.
     others: u64,
-    /// The records that another process appends just before the next batch.
+    /// Makes the records that another process appends just before the next batch.
     first: Option<First>,
 }
 
-/// Makes the other process's next records, which follow the last offset.
+/// Makes the next records of the other process. They follow the last offset, which is the argument.
 type First = Box<dyn FnOnce(Offset) -> Vec<Record> + Send>;
 
-/// A fault of the next append.
+/// A fault that the next append will have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planned {
     /// Nothing of the batch becomes durable, and the writer gets the error that the disk is full.
@@ -61,7 +61,7 @@ impl MemoryLog {
         self.lock().fault = Some(fault);
     }
 
-    /// Lets the next `count` recoveries fail, as when the disk stays full.
+    /// Lets the next `count` recoveries fail, as if the disk stayed full.
     pub fn refuse_recoveries(&self, count: usize) {
         self.lock().recoveries_refused = count;
     }
@@ -71,12 +71,12 @@ impl MemoryLog {
         self.lock().short = Some(kept);
     }
 
-    /// Sets how many thousandths are left of the room in which only namespaces that fill the disk are refused.
+    /// Sets the part, in thousandths, that is left of the room in which only namespaces that fill the disk are refused.
     pub fn be_soon_short_of_room(&self, left: u64) {
         self.lock().soon_short = Some(left);
     }
 
-    /// Whether appends work, and no fault is planned for the next one.
+    /// Whether appends work, and no fault is planned for the next append.
     pub fn is_healthy(&self) -> bool {
         let inner = self.lock();
         !inner.broken && inner.fault.is_none()
@@ -95,8 +95,8 @@ impl MemoryLog {
         MemoryLog { inner: Mutex::new(survivor), wake: Mutex::default(), secret: self.secret.clone() }
     }
 
-    /// Appends as another process would, and wakes the writer that follows the tail. The records' offsets follow the
-    /// last one.
+    /// Appends as another process would, and wakes the writer that follows the tail. The records' offsets must follow
+    /// the last offset.
     pub fn append_as_other(&self, records: &[Record]) {
         self.lock().push_of_other(records);
         let wake = self.wake.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
@@ -105,7 +105,8 @@ impl MemoryLog {
         }
     }
 
-    /// Has another process append just before the next batch, which then returns as behind.
+    /// Lets another process append just before the next batch. The append of that batch then returns that the writer is
+    /// behind.
     pub fn be_overtaken(&self, records: impl FnOnce(Offset) -> Vec<Record> + Send + 'static) {
         self.lock().first = Some(Box::new(records));
     }
@@ -116,7 +117,7 @@ impl MemoryLog {
 }
 
 impl Inner {
-    /// Indexes of the records that were not forgotten.
+    /// The indexes of the records that were not removed.
     fn kept(&self, after: Offset) -> impl Iterator<Item = usize> {
         (after.0 as usize..self.records.len()).filter(|index| !self.forgotten.contains(&(*index as u64 + 1)))
     }
@@ -238,7 +239,7 @@ impl Log for MemoryLog {
         let mut inner = self.lock();
         let through = through.min(Offset(inner.records.len() as u64));
         let begin = inner.oldest;
-        // A deletion that the last call kept as the log's first event is removed now.
+        // A deletion that the last call left as the log's first event is removed now.
         let first = Offset(begin.0.saturating_sub(1));
         let passed: Vec<usize> = inner.kept(first).take_while(|index| (*index as u64) < through.0).collect();
         for index in passed {

@@ -1,4 +1,4 @@
-//! Events that a watcher missed while it was not joined to the hub, read from the log.
+//! Reads from the log the events that a watcher missed while it was not joined to the hub.
 
 use crate::hub::{ChangeType, Delivery, Event};
 use crate::log::{Changes, Fault, LogRead};
@@ -12,43 +12,43 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// The maximum units of work in one read, and the bytes of objects after which a read ends. Reading one event is one
-/// unit.
+/// The maximum units of work in one read, and the number of bytes of objects after which a read ends. Reading one event
+/// takes one unit.
 const WORK_MAX: usize = 256;
 const BYTES_MAX: u64 = 256 << 10;
-/// The maximum number of events of one look-up in the log's index, and the units of work that a look-up counts as.
+/// The maximum number of events in one look-up of the log's index, and the units of work that a look-up takes.
 const AHEAD_MAX: usize = 4096;
 const LOOK_UP_WORK: usize = 64;
-/// A watcher at most this many events behind takes short reads, which do not wait for long ones.
+/// A watcher that is at most this many events behind makes short reads, which do not wait for long reads.
 pub const NEAR: u64 = 1024;
-/// The bytes that an event takes without its object.
+/// The memory of an event without its object, in bytes.
 const EVENT_BYTES: u64 = 1 << 10;
 
-/// The events of a gap, as a watcher of the selection sees them.
+/// The events of a gap, in the form that a watcher of the selection sees.
 pub struct Missed {
     pub deliveries: Vec<Delivery>,
-    /// Up to this offset no other event concerns the watcher.
+    /// No other event up to this offset concerns the watcher.
     pub position: Offset,
     pub ahead: Ahead,
-    /// Counts the events until the watcher has them.
+    /// Counts the memory of the events until the watcher has received them.
     pub charge: Charge,
 }
 
-/// Offsets that look-ups found and that were not read yet.
+/// Offsets that were looked up but not read yet.
 #[derive(Debug, Default)]
 pub struct Ahead {
     offsets: VecDeque<Offset>,
-    /// The look-ups have found all offsets up to this one.
+    /// All offsets up to this one were looked up.
     through: Offset,
 }
 
 /// A read in progress.
 pub type Reading = Pin<Box<dyn Future<Output = Result<Missed, Fault>> + Send>>;
 
-/// The question: the next events after `began`, up to `until`.
+/// Asks for the next events after `began`, up to `until`.
 pub struct Ask {
     pub selection: Selection,
-    /// The state with the kinds that decode the records.
+    /// The state whose kinds decode the records.
     pub state: Arc<State>,
     pub began: Offset,
     pub until: Offset,
@@ -59,14 +59,14 @@ pub struct Ask {
 /// The result of one read.
 enum Read {
     Done(Missed),
-    /// There is no memory for the events: read them again once `bytes` are free.
+    /// There is no memory for the events. They must be read again when `bytes` are free.
     Crowded {
         bytes: u64,
     },
 }
 
 impl Ask {
-    /// Starts reading, on the threads for reads of the log.
+    /// Starts the read on the threads for reads of the log.
     pub fn begin(mut self, log: Arc<dyn LogRead>, reads: &Reads) -> Reading {
         let reads = reads.clone();
         Box::pin(async move {
@@ -116,7 +116,7 @@ impl Ask {
                 position = position.max(ahead.through);
             }
         }
-        // Checked after reading, because events may be forgotten during the read.
+        // The check follows the read, because events may be removed during the read.
         let oldest = log.oldest()?;
         if self.began < oldest && !planted(Bug::ForgottenIgnored) {
             return Err(Fault::Forgotten { asked: self.began, oldest });
@@ -128,7 +128,7 @@ impl Ask {
         Ok(Read::Done(Missed { deliveries, position: position.min(self.until), ahead, charge }))
     }
 
-    /// The question for the events after `after` that may concern the selection.
+    /// Selects the events after `after` that may concern the watcher's selection.
     fn asked(&self, after: Offset) -> Changes<'_> {
         let Selection { key, prefix, .. } = &self.selection;
         let resource = &self.state.kind(self.selection.kind).storage;
@@ -141,8 +141,8 @@ impl Ask {
         if !record.key.starts_with(prefix) {
             return Ok(None);
         }
-        // A selection without selectors sees every event of an object in the same way, so the state before it does not
-        // matter.
+        // A selection without label and field selectors sees every event of an object in the same way, so the object
+        // before the event does not matter.
         let is_alike = labels.is_everything() && fields.is_everything();
         let previous = if is_alike { None } else { self.previous(log, record)? };
         let mut event = Event::new(self.change(record)?, previous);

@@ -15,7 +15,7 @@ pub enum Unknown {
     Fault(#[from] Fault),
 }
 
-/// The version of the log for a moment.
+/// The log's version for a moment.
 pub fn resolve(log: &dyn LogRead, moment: Moment) -> Result<Offset, Unknown> {
     let (newest, oldest) = (log.last()?, log.oldest()?);
     let asked = match moment {

@@ -1,5 +1,5 @@
-//! A mutation in the engine: judge it on a snapshot, carry out effects that need the outside, make the decision
-//! durable, and judge again if another write was faster.
+//! A mutation in the engine: judge it on a snapshot, carry out effects outside the core, make the decision durable, and
+//! judge again if another write was faster.
 
 use crate::engine::Engine;
 use crate::planted::{Bug, planted};
@@ -29,13 +29,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many races a request may lose before it queues for a turn on the contested objects and claims.
+/// The number of races that a request may lose before it queues for a turn on the contested objects and claims.
 const RACES_MAX: usize = 4;
-/// How often a request is judged again because its kind was redefined while it was judged.
+/// The number of times that a request is judged again because its kind was redefined in the meantime.
 const REDEFINITIONS_MAX: usize = 8;
-/// How long a turn lasts. During a turn no other request may write the contested objects and claims.
+/// The duration of a turn. During a turn no other request may write the contested objects and claims.
 const TURN: Duration = Duration::from_secs(1);
-/// The maximum number of objects and claims that a request queues for at a time.
+/// The maximum number of objects and claims for which a request queues at the same time.
 const CONTESTED_MAX: usize = 16;
 /// The maximum number of objects in one conversion request to a webhook.
 const CONVERSIONS_MAX: usize = 500;
@@ -51,7 +51,8 @@ pub enum Reply {
         representation: Representation,
         warnings: Vec<String>,
     },
-    /// An object that was not stored and so has no version, as it would be stored: a dry run.
+    /// The result of a dry run: an object in the form in which it would be stored. It has no version, because it was
+    /// not stored.
     Rehearsed {
         document: Document,
         kind: Arc<Kind>,
@@ -75,14 +76,14 @@ pub enum Reply {
     },
 }
 
-/// The objects that a deletecollection met, to be shown in a version of their kind.
+/// The objects that a deletecollection selected, to be shown in a version of their kind.
 pub struct Collection {
     pub kind: Arc<Kind>,
     pub version: usize,
     pub page: Page,
 }
 
-/// The races that a request has lost, and the objects and claims that it may take a turn on.
+/// The races that a request has lost, and the objects and claims for which it may take a turn.
 #[derive(Default)]
 struct Races {
     lost: usize,
@@ -96,17 +97,18 @@ struct Races {
 enum Attempt {
     Done(Reply),
     Lost(Contested),
-    /// Another request has, or waits for, a turn on an object or claim that this decision would write.
+    /// Another request has a turn, or waits for one, on an object or claim that this decision would write.
     Behind(Contested),
 }
 
 impl Engine {
-    /// Judges a mutation and makes it durable. A request that fixes no version is never refused for a race.
+    /// Judges a mutation and makes it durable. A request that does not name a version is never refused because of a
+    /// race.
     pub async fn mutate(&self, request: &Request) -> Result<Reply, Refusal> {
         self.mutate_telling(request, &mut Told::default()).await
     }
 
-    /// Like [`Engine::mutate`]. It also fills `told` with the reports of admission, even for a refused request.
+    /// Like [`Engine::mutate`], but also fills `told` with the reports of admission, even if the request is refused.
     pub async fn mutate_telling(&self, request: &Request, told: &mut Told) -> Result<Reply, Refusal> {
         let stamp = self.stamp();
         let kind = self.snapshot().registry.share(request.target.kind);
@@ -122,14 +124,14 @@ impl Engine {
             };
             match attempt {
                 Attempt::Done(reply) => return Ok(reply),
-                // A conversion webhook that takes longer than a turn, or that itself writes the object it converts,
-                // makes the request lose every time.
+                // A conversion webhook may take longer than a turn, or may itself write the object that it converts.
+                // Then the request would lose every time.
                 Attempt::Lost(contested) if races.lapsed && answers.have_webhooks() && !contested.is_redefined() => {
                     return Err(modified(&kind, request));
                 }
                 Attempt::Lost(contested) => {
                     races.lose(contested)?;
-                    // The webhooks' answers concern versions that are gone, and must not pile up.
+                    // The webhooks' answers concern versions that no longer exist, and must not accumulate.
                     if races.lost % RACES_MAX == 0 {
                         answers = Answers::default();
                     }
@@ -139,7 +141,7 @@ impl Engine {
         }
     }
 
-    /// Repeats attempts within the time of one turn. A request that was about to write when the turn began may still be
+    /// Repeats attempts during one turn. Another request that was about to write when the turn began may still be
     /// faster.
     #[expect(clippy::too_many_arguments, reason = "what one mutation carries along, of which each attempt needs all")]
     async fn in_turn(
@@ -187,8 +189,8 @@ impl Engine {
         let snapshot = self.snapshot();
         let mut decided = self.judge_on(&snapshot, request, kind, stamp, answers, told).await;
         let writes = decided.as_ref().is_ok_and(|(_, decision)| !decision.writes.is_empty());
-        // A write learns from the log whether another write was faster. A refusal, a dry run or an answer without a
-        // change is not compared with the log, so it must be judged on a state as new as the log.
+        // For a write, the log detects whether another write was faster. A refusal, a dry run or an answer without a
+        // change is not compared with the log, so it must be judged on a state that is as new as the log.
         let snapshot = match self.is_shared() && (!writes || request.options.dry_run) && !planted(Bug::RefusedUnread) {
             false => snapshot,
             true => {
@@ -209,8 +211,8 @@ impl Engine {
             answers.outdated(version);
             decision = self.judge(&snapshot, request, stamp, answers, told).await?;
         }
-        // A request in its turn does not wait for other turns, or two requests could wait for each other. It loses
-        // where another one has its turn, and then queues for both.
+        // A request that has a turn does not wait for other turns; otherwise two requests could wait for each other. It
+        // loses the race where another request has a turn, and then queues for both.
         if !in_turn && let Some(contested) = self.turns().contested(written(&decision)) {
             return Ok(Attempt::Behind(contested));
         }
@@ -226,7 +228,7 @@ impl Engine {
         }
     }
 
-    /// Judges the request on the snapshot, with its kind as the snapshot defines it.
+    /// Judges the request on the snapshot, with the definition that its kind has in the snapshot.
     async fn judge_on<'r>(
         &self,
         snapshot: &State,
@@ -241,8 +243,8 @@ impl Engine {
         Ok((request, decision))
     }
 
-    /// The version of an object that the decision leaves unchanged though it is stored with an outdated key or
-    /// encoding, so that it should be written again.
+    /// The version of an object that the decision leaves unchanged, if the object is stored with an outdated key or
+    /// encoding and should therefore be written again.
     async fn outdated(&self, decision: &Decision) -> Result<Option<Offset>, Refusal> {
         let (true, Answer::Entry { entry, .. }) = (decision.writes.is_empty(), &decision.answer) else {
             return Ok(None);
@@ -253,20 +255,20 @@ impl Engine {
         Ok(outdated.then_some(version))
     }
 
-    /// The result that a mutation would have in this state; nothing is written.
+    /// The result that a mutation would have in this state. Nothing is written.
     pub async fn rehearse(&self, state: &State, request: &Request, told: &mut Told) -> Result<Reply, Refusal> {
         let decision = self.judge(state, request, self.stamp(), &mut Answers::default(), told).await?;
         Ok(self.rehearsed(state, request, decision).await)
     }
 
-    /// The reply of a decision that is not committed.
+    /// The reply to a decision that is not committed.
     async fn rehearsed(&self, state: &State, request: &Request, decision: Decision) -> Reply {
         let bytes = weight(state, request);
         self.by_size(&request.user.name, bytes, || rehearsed(state, request, decision)).await
     }
 
-    /// Runs admission for a request that writes no object, such as a connect. Returns the document as admission leaves
-    /// it.
+    /// Runs admission for a request that writes no object, such as a connect. Returns the document that results from
+    /// admission.
     pub async fn admit(&self, state: &State, request: &Request, told: &mut Told) -> Result<Document, Refusal> {
         let decision = self.judge(state, request, self.stamp(), &mut Answers::default(), told).await?;
         match decision.answer {
@@ -275,7 +277,7 @@ impl Engine {
         }
     }
 
-    /// Judges a mutation, and carries out the effects that judging requests.
+    /// Judges a mutation, and carries out the effects that judging needs.
     async fn judge(
         &self,
         state: &State,
@@ -286,8 +288,8 @@ impl Engine {
     ) -> Result<Decision, Refusal> {
         let is_long = state.registered.has_policies_on(&state.kind(request.target.kind).resource);
         let weight = weight(state, request);
-        // Judging has no side effects: it decides, or it names an effect whose answer it lacks. Then the effect is
-        // carried out, its answer is added to `answers`, and the request is judged again from the start.
+        // Judging has no side effects: it returns a decision, or an effect whose outcome is missing. Then the effect is
+        // carried out, its outcome is added to `answers`, and the request is judged again from the start.
         loop {
             let place = self.large().turn(&request.user.name, weight).await;
             let judge = || pipeline::judge(state, self.settings(), request, stamp, answers);
@@ -358,8 +360,8 @@ impl Engine {
         Ok(reply(state, request, answer, &entries, warnings))
     }
 
-    /// Deletes the objects that the selection picks, each by an event of its own. It is no error if another request
-    /// deletes a picked object first. Returns the picked objects as they were.
+    /// Deletes the selected objects, each by an event of its own. It is no error if another request deletes a selected
+    /// object first. Returns the objects as they were when they were selected.
     pub async fn delete_collection(self: &Arc<Self>, request: &Request) -> Result<Collection, Refusal> {
         pipeline::validate_options_of_many(&request.options.delete, request.options.dry_run)?;
         self.catch_up().await?;
@@ -427,7 +429,7 @@ impl Engine {
             return calls.into_iter().map(|call| (call, none())).collect();
         };
         let ticks = self.settings().ticks;
-        // The calls run in this task, not in spawned tasks, because this task records which request they belong to.
+        // The calls run in this task, not in spawned tasks, because this task records the request to which they belong.
         let asked = calls.into_iter().map(|call| {
             let outside = &outside;
             async move {
@@ -480,7 +482,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Like [`Engine::prepare`], for one document in the hub version; the result is not kept.
+    /// Like [`Engine::prepare`], for one document in the hub version. The result is not stored.
     pub async fn prepare_document(&self, kind: &Kind, version: usize, document: Document) -> Result<Document, Refusal> {
         if version == 0 || !kind.converts_elsewhere() {
             let mut document = document;
@@ -512,7 +514,7 @@ impl Races {
         Ok(())
     }
 
-    /// Queues the request although it has not lost a race, because another request has a turn or waits for one.
+    /// Queues a request that has not lost a race, because another request has a turn or waits for one.
     fn join(&mut self, contested: Contested) {
         self.lost = self.lost.max(RACES_MAX);
         self.note(contested);
@@ -520,7 +522,7 @@ impl Races {
 
     fn note(&mut self, contested: Contested) {
         if self.contested.len() >= CONTESTED_MAX {
-            // Older losses matter least, and one turn is enough for progress.
+            // Older losses matter least, and one turn is enough to make progress.
             self.contested.clear();
         }
         self.contested.insert(contested);
@@ -535,7 +537,7 @@ fn written(decision: &Decision) -> impl Iterator<Item = Contested> + '_ {
     })
 }
 
-/// The bytes to judge: those of the request's body and of the object that it changes.
+/// The number of bytes that judging must process: the request's body and the object that it changes.
 fn weight(state: &State, request: &Request) -> usize {
     let changed = match request.verb {
         Verb::Create => None,
@@ -548,7 +550,7 @@ fn object(kind: KindId, key: &Arc<str>) -> Contested {
     Contested::Object { kind, key: key.clone() }
 }
 
-/// The conflict that another write has changed the object.
+/// The conflict that another write changed the object.
 fn modified(kind: &Kind, request: &Request) -> Refusal {
     let group = &kind.versions[request.target.version].group;
     Refusal::modified(Subject::new(group, &kind.resource, request.name()))
@@ -558,7 +560,7 @@ fn first(converted: Vec<Document>) -> Result<Document, Refusal> {
     converted.into_iter().next().ok_or(Refusal::Internal(Internal::NothingConverted))
 }
 
-/// An object that is already gone counts as deleted.
+/// Checks the result of one deletion. An object that no longer exists counts as deleted.
 fn check_deletion(deleted: Option<Result<Result<Reply, Refusal>, tokio::task::JoinError>>) -> Result<(), Refusal> {
     match deleted {
         Some(Ok(Err(Refusal::NotFound(_)))) | Some(Ok(Ok(_))) | None => Ok(()),
@@ -567,7 +569,7 @@ fn check_deletion(deleted: Option<Result<Result<Reply, Refusal>, tokio::task::Jo
     }
 }
 
-/// The reply of a decision that is not committed.
+/// The reply to a decision that is not committed.
 fn rehearsed(state: &State, request: &Request, decision: Decision) -> Reply {
     let entries: Vec<Arc<Entry>> = decision
         .writes
@@ -585,7 +587,7 @@ fn rehearsed(state: &State, request: &Request, decision: Decision) -> Reply {
             let mut document = fields(&entry.document()).clone();
             let metadata = metadata_mut(&mut document);
             metadata.remove("resourceVersion");
-            // The answer of a dry run has the `resourceVersion` that the client sent, as in Kubernetes.
+            // As in Kubernetes, the answer to a dry run has the `resourceVersion` that the client sent.
             if let Some(named) = pipeline::named_version(request) {
                 metadata.insert("resourceVersion", named.into());
             }

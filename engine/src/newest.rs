@@ -1,8 +1,9 @@
-//! The last offset of a log that other servers append to: one question serves all requests that wait for it.
+//! Asks for the last offset of a log that other servers append to. One question serves all requests that wait for the
+//! offset.
 //!
-//! Waking a thread costs more than answering a request. So the answer wakes one request, and this one wakes the others
-//! from its own thread. The next question begins after the threads have had their turn: by then the requests that
-//! result from these answers wait for it as well.
+//! Waking a thread costs more than answering a request. So the answer wakes one request, and this request wakes the
+//! others from its own thread. The next question begins after other tasks have run: by then the requests that follow
+//! from these answers are also waiting for it.
 
 use crate::log::{Fault, LastFound};
 use crate::wakes;
@@ -10,28 +11,28 @@ use holdfast_core::event::Offset;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// Asks a log for its last offset. Requests that come while a question is under way wait for the next question: an
-/// answer may be older than a request that came after its question.
+/// Asks a log for its last offset. Requests that arrive while a question is in progress wait for the next question,
+/// because the answer may be older than they are.
 #[derive(Default)]
 pub(crate) struct Newest(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
     is_asking: bool,
-    /// The requests that came since the question under way began.
+    /// The requests that arrived since the current question began.
     requests: Vec<oneshot::Sender<Answer>>,
 }
 
-/// The answer for a request. When the answer is dropped, it also answers the requests in `others`, even if its own
+/// The answer to a request. When the answer is dropped, it also answers the requests in `others`, even if its own
 /// request was cancelled.
 struct Answer {
-    /// The offset, or why there is none.
+    /// The offset, or the reason why there is none.
     found: Result<Offset, String>,
     others: Vec<oneshot::Sender<Answer>>,
     next: Option<NextQuestion>,
 }
 
-/// The right to ask. When it is dropped, the next question begins if requests wait for it.
+/// The right to ask the next question. When it is dropped, the next question begins if requests wait.
 struct NextQuestion {
     newest: Arc<Newest>,
     find: Arc<Find>,
@@ -39,14 +40,15 @@ struct NextQuestion {
 
 type Find = dyn Fn(LastFound) + Send + Sync;
 
-/// A question under way. When a log is closed, it drops the question, and the requests that wait for the answer fail.
+/// A question in progress. When a log is closed, it drops the question, and the waiting requests fail.
 struct Question {
     requests: Vec<oneshot::Sender<Answer>>,
     next: Option<NextQuestion>,
 }
 
 impl Newest {
-    /// An offset at least as new as the log's last one at the time of this call. `find` asks for that without blocking.
+    /// Returns an offset at least as new as the log's last offset at the time of this call. `find` asks for the offset
+    /// without blocking.
     pub async fn ask(self: &Arc<Self>, find: impl Fn(LastFound) + Send + Sync + 'static) -> Result<Offset, Fault> {
         let (request, answer) = oneshot::channel();
         let is_first = {
@@ -80,7 +82,7 @@ impl Drop for NextQuestion {
     fn drop(&mut self) {
         let requests = {
             let mut waiting = self.newest.lock();
-            // Cancelled requests need no question.
+            // Cancelled requests need no answer, so the log is not asked for them.
             waiting.requests.retain(|request| !request.is_closed());
             waiting.is_asking = !waiting.requests.is_empty();
             std::mem::take(&mut waiting.requests)
@@ -94,8 +96,8 @@ impl Drop for NextQuestion {
 }
 
 impl Question {
-    /// A failed question is an answer as well. Otherwise the waiting requests would ask again, one after the other, and
-    /// each would wait as long as a silent store takes to fail.
+    /// A failure is also an answer. Otherwise the waiting requests would ask again, one after the other, and each would
+    /// wait as long as a silent store takes to fail.
     fn answer(mut self, found: Result<Offset, Fault>) {
         let found = found.map_err(|fault| match fault {
             Fault::Unreachable { why } => why,
@@ -114,8 +116,8 @@ impl Question {
 
 impl Drop for Question {
     fn drop(&mut self) {
-        // The log dropped the question: all requests fail, also those that came later. The next request asks a new
-        // question.
+        // The log dropped the question. All requests fail, including those that arrived later. The next request asks a
+        // new question.
         if let Some(NextQuestion { newest, .. }) = &self.next {
             *newest.lock() = Waiting::default();
         }
@@ -138,7 +140,7 @@ impl Drop for Answer {
 mod tests {
     use super::*;
 
-    /// A log whose questions wait for their answers.
+    /// A log whose questions stay unanswered until the test answers them.
     #[derive(Default, Clone)]
     struct Slow(Arc<Mutex<Vec<LastFound>>>);
 
@@ -153,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Lets the other tasks run as far as they can without an answer.
+    /// Lets the other tasks run until they wait for an answer.
     async fn rest() {
         for _ in 0..10 {
             tokio::task::yield_now().await;
@@ -178,8 +180,8 @@ mod tests {
             let waiting: Vec<_> = (0..50).map(|_| ask()).collect();
             rest().await;
             let answer = || expected.clone().map_err(|why| Fault::Unreachable { why });
-            // The first request asks the first question. The second question serves all requests that came during the
-            // first.
+            // The first request asks the first question. The second question serves all requests that arrived during
+            // the first.
             for _ in 0..2 {
                 rest().await;
                 let mut questions = log.take();
@@ -190,7 +192,7 @@ mod tests {
                 assert_eq!(waits.await.expect("no panic"), expected);
             }
             assert!(log.take().is_empty(), "nobody waits any more");
-            // A request that comes later is not answered by an old question.
+            // A question that is already in progress does not answer a later request.
             let later = ask();
             rest().await;
             log.take().remove(0)(Ok(Offset(8)));

@@ -1,9 +1,9 @@
-//! Reads of the past: the cluster at any version that the log remembers.
+//! Reads of the past: the cluster at any version that the log still has.
 //!
-//! The cost depends on the objects that are read, neither on the number of later events nor on the size of the cluster.
-//! The log's index of versions gives each object's newest event at the version. For most objects this is still the
-//! newest event, so the newest state has the object. The others are read from the log, and cached for a while. Reads of
-//! the log run where the engine runs [its reads](crate::reads), never on an async worker.
+//! The cost depends on the objects that are read, but neither on the number of later events nor on the size of the
+//! cluster. The log's index of versions gives the newest event of each object at the version. For most objects this is
+//! still the newest event, so the object is in the newest state. Other objects are read from the log and cached for a
+//! while. Reads of the log run where the engine runs [its reads](crate::reads), never on an async worker.
 
 use crate::engine::Engine;
 use crate::log::{AsOf, Changes, Fault};
@@ -25,13 +25,13 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// How many objects of a list are looked up at a time.
+/// The number of objects of a list that are looked up at a time.
 const PIECE: usize = 1024;
-/// The number of past versions whose kinds are kept.
+/// The number of past versions whose kinds are cached.
 const VERSIONS_MAX: usize = 16;
-/// The number of past sets of kinds that are kept.
+/// The number of past sets of kinds that are cached.
 const REGISTRIES_MAX: usize = 4;
-/// The bytes of past objects in each of the two generations.
+/// The maximum number of bytes of past objects in each of the two generations of the cache.
 const GENERATION_BYTES_MAX: usize = 8 << 20;
 /// The approximate overhead in bytes of an object in a state.
 const PLACE_BYTES: usize = 256;
@@ -39,19 +39,19 @@ const PLACE_BYTES: usize = 256;
 /// The cluster at one version, for reads.
 #[derive(Clone)]
 pub struct View {
-    /// The whole state; for a past version only its kinds.
+    /// The whole state; for a past version only the kinds.
     state: Arc<State>,
     past: Option<Past>,
-    /// The client named this version: further pages can be read for as long as the log remembers it.
+    /// Whether the client named this version. If so, further pages can be read for as long as the log has the version.
     named: bool,
-    /// The user that reads.
+    /// The user on whose behalf the view is read.
     reader: Reader,
 }
 
 #[derive(Clone)]
 struct Past {
     engine: Arc<Engine>,
-    /// Has the objects that have not changed after the past version.
+    /// The newest state. It has the objects that have not changed after the past version.
     newest: Arc<State>,
 }
 
@@ -63,15 +63,15 @@ pub struct Memory {
 
 #[derive(Default)]
 struct Kept {
-    /// Versions with their kinds, the most recently read last.
+    /// Versions with their kinds. The most recently read version is last.
     versions: VecDeque<Arc<State>>,
-    /// Past sets of kinds. The key is the event on a definition that ended the validity of the set.
+    /// Past sets of kinds. The key is the event on a definition by which the set became outdated.
     registries: VecDeque<(Offset, Arc<Registry>)>,
     young: Generation,
     old: Generation,
 }
 
-/// Entries of the past. The key is the entry's event and the event of the definition that decoded it.
+/// Entries of the past. The key is the entry's event, and the event of the definition that decoded the entry.
 #[derive(Default)]
 struct Generation {
     entries: HashMap<(Offset, Offset), Arc<Entry>>,
@@ -84,12 +84,12 @@ impl View {
         View { state, past: None, named: false, reader: Reader::SERVER }
     }
 
-    /// The same view for a reader, whose turn and memory its reads use.
+    /// The same view for another reader. Its reads use this reader's turns and memory.
     pub fn read_by(self, reader: &Reader) -> View {
         View { reader: reader.clone(), ..self }
     }
 
-    /// The same view; `named`: the client asked for its version.
+    /// The same view; `named` says whether the client named the version.
     pub(crate) fn named(self, named: bool) -> View {
         View { named, ..self }
     }
@@ -98,7 +98,7 @@ impl View {
         self.state.offset
     }
 
-    /// The state, for its kinds. It has the objects only if the view [is whole](Self::is_whole).
+    /// The state, which is used for its kinds. It contains the objects only if the view [is whole](Self::is_whole).
     pub fn state(&self) -> &Arc<State> {
         &self.state
     }
@@ -108,7 +108,7 @@ impl View {
         self.past.is_none()
     }
 
-    /// Whether the view's kinds are the current ones, or were when a whole state was taken.
+    /// Whether the view's kinds are the current ones. A whole state had the current kinds when it was taken.
     pub fn has_kinds_of_now(&self) -> bool {
         self.past.as_ref().is_none_or(|past| Arc::ptr_eq(&self.state.registry, &past.newest.registry))
     }
@@ -125,8 +125,7 @@ impl View {
         past.engine.reads().run_for(&self.reader, Length::Short, move || view.read(kind, &key)).await
     }
 
-    /// One page of the objects that the selection picks; see [`list::page`]. For a past version the remaining objects
-    /// are not counted.
+    /// One page of the selected objects; see [`list::page`]. For a past version the remaining objects are not counted.
     pub async fn page(
         &self,
         selection: &Selection,
@@ -136,7 +135,7 @@ impl View {
         Ok(self.counted_page(selection, limit, from).await?.0)
     }
 
-    /// Like [`Self::page`], with the charge for the objects that the newest state does not have.
+    /// Like [`Self::page`], but also returns the charge for the objects that the newest state does not have.
     pub async fn counted_page(
         &self,
         selection: &Selection,
@@ -211,7 +210,8 @@ impl View {
         let mut after = from.map(|token| token.after.clone());
         loop {
             let room = PIECE.min(limit - page.entries.len());
-            // If one object more than fits is found, the list has a further page.
+            // Collects one object more than the page has room for. If there is such an object, the list has a further
+            // page.
             let mut found = Vec::with_capacity(room.min(64) + 1);
             let mut gather = |key: &str, offset| {
                 found.push((key.to_owned(), offset));
@@ -245,8 +245,8 @@ impl View {
         }
     }
 
-    /// The object as this event wrote it, its newest event up to this version. Objects that only this read keeps in
-    /// memory are counted.
+    /// The object that this event wrote; the event is the object's newest up to this version. Objects that only this
+    /// read keeps in memory are counted.
     fn entry(
         &self,
         past: &Past,
@@ -280,7 +280,7 @@ impl View {
         Ok(entry)
     }
 
-    /// The state with all wanted objects, and the charge for those that the newest state does not have.
+    /// A state with all wanted objects, and the charge for the objects that the newest state does not have.
     fn part(&self, wanted: &Wanted) -> Result<(Arc<State>, Charge), Refusal> {
         let Some(past) = &self.past else {
             return Err(Refusal::fault("a state that is there as a whole is not read in parts"));
@@ -299,7 +299,7 @@ impl View {
             past.engine.log().as_of(&asked, &mut gather).map_err(Refusal::fault)?;
             let present = past.present(kind);
             for piece in found.chunks(PIECE) {
-                // The tree of the objects belongs to this state as well.
+                // This state also has its own tree of the objects.
                 charge.grow((piece.len() * PLACE_BYTES) as u64)?;
                 for (key, offset) in piece {
                     let entry = self.entry(past, kind, present, key, *offset, Some(&mut charge))?;
@@ -313,7 +313,7 @@ impl View {
         Ok((Arc::new(state), charge))
     }
 
-    /// Whether no wanted object changed after the version.
+    /// Whether no wanted object has changed since the version.
     fn is_as_now(&self, past: &Past, wanted: &Wanted) -> Result<bool, Refusal> {
         for (id, kind) in past.newest.registry.iter().filter(|(_, kind)| kind.stored) {
             let Some(prefix) = wanted.prefix(&past.newest, id) else { continue };
@@ -331,12 +331,12 @@ impl View {
 /// The part of a past state that a read needs.
 pub enum Wanted {
     All,
-    /// The objects on which access in one namespace depends: its roles and bindings, and the cluster's.
+    /// The objects that determine access in one namespace: its roles and bindings, and those of the cluster.
     Roles {
         namespace: String,
     },
-    /// The objects that admission of a request reads although it writes nothing: webhook configurations and policies,
-    /// the namespace, and the request's object, by its kind's storage and its key.
+    /// The objects that admission reads for a request that writes nothing: webhook configurations, policies, the
+    /// namespace, and the request's object (the storage path of its kind, and its key).
     Admission {
         namespace: String,
         object: Option<(String, String)>,
@@ -344,7 +344,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// The prefix of the wanted keys of a kind; `None` if no object of the kind is wanted.
+    /// The prefix of the keys of the wanted objects of a kind; `None` if no object of the kind is wanted.
     fn prefix(&self, state: &State, id: KindId) -> Option<String> {
         let kind = state.kind(id);
         match self {
@@ -362,13 +362,14 @@ impl Wanted {
 }
 
 impl Past {
-    /// Checked after reading, because events may be forgotten during the read.
+    /// Fails if the log no longer has the version. The check follows the read, because events may be removed during the
+    /// read.
     fn remembers(&self, at: Offset) -> Result<(), Refusal> {
         let oldest = self.engine.log().oldest();
         if oldest.as_ref().is_ok_and(|oldest| at >= *oldest) { Ok(()) } else { Err(let_go(at, oldest)) }
     }
 
-    /// The kind's number in the newest state, if its definition is still the same.
+    /// The kind's number in the newest state, if the definition is still the same.
     fn present(&self, kind: &Kind) -> Option<KindId> {
         let id = self.newest.registry.by_storage(&kind.storage)?;
         (self.newest.kind(id).since() == kind.since()).then_some(id)
@@ -376,16 +377,16 @@ impl Past {
 }
 
 impl Engine {
-    /// The version that a moment (a version, a time, a duration back) means; the log must remember it.
+    /// The version for a moment (a version, a time, a duration back). The log must still have it.
     pub async fn moment(&self, text: &str) -> Result<Offset, Refusal> {
         self.moment_for(text, &Reader::SERVER).await
     }
 
-    /// Like [`Self::moment`], in the reader's turn.
+    /// Like [`Self::moment`], but waits for the reader's turn.
     pub async fn moment_for(&self, text: &str, reader: &Reader) -> Result<Offset, Refusal> {
         let now = self.stamp().time;
         let moment = parse(text, now).map_err(|unclear| undecodable(&unclear))?;
-        // An event that is durable and not yet published counts as in the future.
+        // An event that is durable but not yet published counts as a future event.
         let newest = self.own_snapshot().offset;
         let log = self.log().clone();
         let resolved = move || moment::resolve(log.as_ref(), moment);
@@ -398,8 +399,7 @@ impl Engine {
         }
     }
 
-    /// The version that this log had when another log reached a version. The events of both are compared by their
-    /// times.
+    /// The version that this log had when the other log reached `version`. The times of both logs' events are compared.
     pub async fn same_time(&self, other: &Engine, version: Offset, reader: &Reader) -> Result<Offset, Refusal> {
         let (log, other) = (self.log().clone(), other.log().clone());
         let found = move || {
@@ -410,12 +410,12 @@ impl Engine {
         self.reads().run_for(reader, Length::Short, found).await.map_err(Refusal::fault)
     }
 
-    /// The cluster at an existing version.
+    /// The cluster at a version that exists.
     pub async fn past(self: &Arc<Self>, at: Offset) -> Result<View, Refusal> {
         self.past_for(at, &Reader::SERVER).await
     }
 
-    /// Like [`Self::past`]; its reads use the reader's turn and memory.
+    /// Like [`Self::past`], but its reads use the reader's turns and memory.
     pub async fn past_for(self: &Arc<Self>, at: Offset, reader: &Reader) -> Result<View, Refusal> {
         let engine = self.clone();
         let view = self.reads().run_for(reader, Length::Long, move || engine.read_past(at)).await?;
@@ -445,13 +445,13 @@ impl Engine {
         Ok(View { state, past: Some(Past { engine: self.clone(), newest }), named: true, reader: Reader::SERVER })
     }
 
-    /// The whole state at a version, for reads that cannot name their objects beforehand.
+    /// The whole state at a version, for reads that do not know in advance which objects they need.
     pub async fn state_at(self: &Arc<Self>, at: Offset) -> Result<Arc<State>, Refusal> {
         self.state_for(at, &Reader::SERVER).await
     }
 
-    /// Like [`Self::state_at`], counted as the reader's. The state stays pinned for the next request while there is
-    /// room.
+    /// Like [`Self::state_at`], but counted as the reader's memory. The state stays pinned for further requests while
+    /// there is room.
     pub async fn state_for(self: &Arc<Self>, at: Offset, reader: &Reader) -> Result<Arc<State>, Refusal> {
         if let Some(state) = self.kept(at) {
             return Ok(state);
@@ -475,7 +475,7 @@ impl Engine {
         Ok(state)
     }
 
-    /// A state with the wanted objects at a version; its other objects may be of other versions.
+    /// A state with the wanted objects at a version. Other objects in it may have other versions.
     pub async fn part_at(self: &Arc<Self>, at: Offset, wanted: Wanted, reader: &Reader) -> Result<Arc<State>, Refusal> {
         if let Some(state) = self.kept(at) {
             return Ok(state);
@@ -485,7 +485,7 @@ impl Engine {
             let view = engine.read_past(at)?.read_by(&of);
             match &view.past {
                 None => Ok(view.state.clone()),
-                // Roles and configurations of admission change rarely, so this is the usual case.
+                // Roles and configurations of admission rarely change, so this is the usual case.
                 Some(past) if view.has_kinds_of_now() && view.is_as_now(past, &wanted)? => Ok(past.newest.clone()),
                 Some(_) => Ok(view.part(&wanted)?.0),
             }
@@ -493,7 +493,7 @@ impl Engine {
         self.reads().run_for(reader, Length::Long, read).await
     }
 
-    /// The kinds at a version: the current ones, unless a definition changed after the version.
+    /// The kinds at a version. These are the current kinds, unless a definition has changed since.
     fn kinds_at(self: &Arc<Self>, newest: &Arc<State>, at: Offset) -> Result<Arc<Registry>, Refusal> {
         let Some(definitions) = newest.registry.definitions() else { return Ok(newest.registry.clone()) };
         if planted(Bug::PastKindsOfNow) {
@@ -537,7 +537,7 @@ impl Kept {
         Some(entry)
     }
 
-    /// Entries that were not read during a whole generation are dropped.
+    /// Adds an entry. Entries that were not read during a whole generation are dropped.
     fn keep(&mut self, name: (Offset, Offset), entry: Arc<Entry>) {
         if self.young.bytes > GENERATION_BYTES_MAX {
             self.old = std::mem::take(&mut self.young);
@@ -562,12 +562,12 @@ fn change(registry: &Registry, record: &Record) -> Result<Change, Refusal> {
     Change::from_record(registry, record).map_err(Refusal::fault)
 }
 
-/// The refusal of a moment that cannot be understood.
+/// The refusal of a moment that cannot be parsed.
 fn undecodable(fault: &dyn std::fmt::Display) -> Refusal {
     Refusal::BadRequest(BadRequest::Undecodable(fault.to_string()))
 }
 
-/// The refusal of a version that the log has forgotten.
+/// The refusal of a version whose events the log has removed.
 fn let_go(asked: Offset, oldest: Result<Offset, Fault>) -> Refusal {
     match oldest {
         Ok(oldest) => Refusal::Expired(Expired::LetGo { asked, oldest }),

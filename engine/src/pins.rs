@@ -1,9 +1,9 @@
-//! Pinned snapshots, from which later pages of lists and watches read. Pins are kept for a while, and their memory
-//! counts as their readers'.
+//! Pinned snapshots, from which later pages of lists and watches read. Pins live for a while, and their memory counts
+//! as that of their readers.
 //!
 //! A snapshot shares the unchanged objects with the newest state, so it alone keeps only the objects that were replaced
 //! after it. The writer reports each replaced object that the newest pin contains. Objects that were replaced before
-//! the next pin was made count as the older pin's.
+//! the next pin was made count as memory of the older pin.
 
 use crate::log::Fault;
 use crate::read_memory::{Charge, Loss, ReadMemory, Reader};
@@ -17,26 +17,28 @@ use std::time::{Duration, Instant};
 
 /// How long a continue token is valid.
 pub const LIFETIME: Duration = Duration::from_secs(5 * 60);
-/// The bytes that a snapshot counts while no object of it was replaced, and the overhead of each replaced object.
+/// The number of bytes that a snapshot counts before any of its objects is replaced, and the overhead of each replaced
+/// object.
 const SNAPSHOT_BYTES: u64 = 16 << 10;
 pub(crate) const OBJECT_BYTES: u64 = 2 << 10;
-/// The maximum number of replaced bytes that stay uncounted.
+/// The maximum number of bytes of replaced objects that may stay uncounted.
 const COUNTED_LATE_BYTES: u64 = 1 << 20;
 
 pub struct Pins {
     kept: Mutex<BTreeMap<Offset, Pin>>,
-    /// The offset of the newest pin; zero when there is none.
+    /// The offset of the newest pin; zero if there is none.
     newest: AtomicU64,
-    /// Bytes of objects that are in the newest pin and no longer in the newest state, and that no claim counts yet.
+    /// The bytes of objects that are in the newest pin, but no longer in the newest state, and that no claim counts
+    /// yet.
     replaced: AtomicU64,
-    /// The number of claims made so far, which gives the next one its number.
+    /// The number of claims made so far. It is the number of the next claim.
     claims: AtomicU64,
     memory: ReadMemory,
 }
 
 struct Pin {
     state: Arc<State>,
-    /// The claims of the readers for whom the pin is kept, at least one. The first claim counts the replaced bytes.
+    /// The claims of the readers that use the pin; at least one. The first claim counts the replaced bytes.
     claims: Vec<Claim>,
     replaced: u64,
 }
@@ -44,7 +46,7 @@ struct Pin {
 struct Claim {
     id: u64,
     reader: Reader,
-    /// The time until which a further page can be requested. Then the claim ends, unless a watch uses it.
+    /// The time until which the reader can request a further page. The claim ends then, unless a watch uses it.
     until: Instant,
     watches: usize,
     charge: Charge,
@@ -52,7 +54,7 @@ struct Claim {
     cuts: Vec<Weak<dyn Cut>>,
 }
 
-/// An answer or watch that keeps a snapshot's objects, and drops them when their memory is needed.
+/// An answer or a watch that references a snapshot's objects, and drops them when their memory is needed.
 pub trait Cut: Send + Sync {
     fn cut(&self);
 }
@@ -70,8 +72,8 @@ impl Pins {
         Arc::new(Pins { kept: Mutex::default(), newest, replaced, claims, memory })
     }
 
-    /// Pins a snapshot for the pages that follow, or keeps it pinned for longer. If there is no room for it, the pages
-    /// are read from the log.
+    /// Pins a snapshot for the following pages, or extends the time of its pin. If there is no room for the snapshot,
+    /// the pages are read from the log.
     pub fn pin(self: &Arc<Self>, state: &Arc<State>, reader: &Reader) {
         if let Ok(charge) = self.memory.take(reader, SNAPSHOT_BYTES) {
             self.pin_counted(state, reader, charge);
@@ -83,7 +85,7 @@ impl Pins {
         self.claim(state, reader, charge, (Instant::now() + LIFETIME, 0, None));
     }
 
-    /// Pins a snapshot for a watch, or for an answer, which `cut` ends when the pin goes.
+    /// Pins a snapshot for a watch or an answer. `cut` ends the watch or answer if the pin must be released.
     pub fn keep(
         self: &Arc<Self>,
         state: &Arc<State>,
@@ -137,12 +139,12 @@ impl Pins {
         let id = match pin.claims.iter_mut().find(|claim| claim.reader == *reader) {
             Some(claim) => {
                 claim.watches += watches;
-                // Cuts whose answer has ended are removed before they become many.
+                // Cuts whose answer has ended are removed before they accumulate.
                 if claim.cuts.len() > claim.watches {
                     claim.cuts.retain(|cut| cut.strong_count() > 0);
                 }
                 claim.cuts.extend(cut);
-                // A token's lifetime begins with the first page, so an unexpired claim is not prolonged.
+                // A token's lifetime begins with the first page, so a claim that has not expired is not extended.
                 claim.until = if claim.until <= now { until } else { claim.until };
                 claim.id
             }
@@ -201,7 +203,7 @@ impl Pins {
     }
 }
 
-/// Ended claims and pins, dropped after the lock is released.
+/// Ended claims and pins. They are dropped after the lock is released.
 #[derive(Default)]
 struct Ended {
     claims: Vec<Claim>,
@@ -209,8 +211,8 @@ struct Ended {
 }
 
 impl Ended {
-    /// Frees the charges. The states are dropped on a thread of their own: that takes long, and the caller may be the
-    /// writer.
+    /// Frees the charges. The states are dropped on a thread of their own, because that takes long and the caller may
+    /// be the writer.
     fn take_apart(self) {
         let Ended { claims, states } = self;
         let cuts: Arc<[Weak<dyn Cut>]> = claims.into_iter().flat_map(|claim| claim.cuts).collect();
@@ -229,8 +231,8 @@ impl Ended {
     }
 }
 
-/// Ends claims on a version, and the pin with its last claim. The replaced bytes that were charged to it then count for
-/// the next older pin, which may hold the same objects.
+/// Ends claims on a version, and the pin with its last claim. The replaced bytes of that pin then count for the next
+/// older pin, which may contain the same objects.
 fn end(kept: &mut BTreeMap<Offset, Pin>, offset: Offset, stays: impl Fn(&Claim) -> bool, ended: &mut Ended) {
     let Some(pin) = kept.get_mut(&offset) else { return };
     let counted = match pin.claims.first() {
@@ -285,7 +287,7 @@ impl Drop for Kept {
         }
         self.pins.note_newest(&kept);
         drop(kept);
-        // `ended` is dropped on this thread, since no request waits for its memory.
+        // `ended` is dropped on this thread, because no request waits for its memory.
     }
 }
 
@@ -318,12 +320,13 @@ mod tests {
             pins.pin(&state(offset), &greedy);
             grow(2 << 20);
         }
-        // The greedy reader's oldest pins are gone, with its watch's claim; the other reader's claim is still there.
+        // The oldest pins of the greedy reader were released, with its watch's claim. The other reader's claim still
+        // exists.
         assert_eq!(kept()[0], 1);
         assert!(kept().len() < 5, "{:?}", kept());
         assert!(memory.told().bytes <= 10 << 20);
         assert!(pins.get(Offset(1)).is_some());
-        // A watch that ends releases only its own reader's claim.
+        // When a watch ends, it releases only the claim of its own reader.
         drop(watch);
         assert!(pins.get(Offset(1)).is_some());
     }

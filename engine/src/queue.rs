@@ -1,10 +1,10 @@
-//! The bounded queue to the writer's thread, and the handling of the writer's end.
+//! The bounded queue to the writer's thread, and the handling of the end of the writer.
 //!
 //! A writer whose log waits for no disk needs no thread: each caller that queues a command also runs the writer.
 //!
 //! No caller waits for a writer that has ended. The writer first records that it has ended and then empties the queue.
-//! A caller first queues its command, then checks whether the writer has ended, and if so empties the queue too. So the
-//! writer takes each command, or the command is dropped; a dropped command answers the waiting request.
+//! A caller first queues its command and then checks whether the writer has ended; if so, the caller also empties the
+//! queue. So each command is either received by the writer or dropped; dropping a command answers the waiting request.
 
 use crate::gather::{Expected, Gathering};
 use crate::log::{Fault, Wake};
@@ -18,15 +18,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
-/// How often a health question tries again while the queue is full.
+/// The pause before a health question is sent again while the queue is full.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 pub struct Queue {
     inputs: Arc<Sender<Input>>,
-    /// The receiving end; it outlives the writer, so that callers can empty the queue.
+    /// The receiving end. It outlives the writer, so that callers can empty the queue.
     left: OnceLock<Receiver<Input>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Set if callers run the writer; the inner `None` means that the writer has ended.
+    /// Set if callers run the writer. The inner `None` means that the writer has ended.
     turned: OnceLock<Mutex<Option<Writer>>>,
     gathering: Arc<Gathering>,
     ended: Arc<watch::Sender<Option<Ended>>>,
@@ -52,13 +52,13 @@ impl Ended {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
     Well,
-    /// The writer lives, but the log takes no writes.
+    /// The writer lives, but the log accepts no writes.
     ReadOnly(String),
     /// The writer has panicked, or does not answer.
     Dead(String),
 }
 
-/// Why an input was not queued.
+/// The reason why an input was not queued.
 pub enum Unsent {
     Full(Box<Input>),
     /// The writer has ended.
@@ -74,7 +74,7 @@ impl Queue {
         (Queue { inputs, left, thread: Mutex::default(), turned, gathering: Arc::default(), ended }, outputs)
     }
 
-    /// Runs the writer on a thread, which waits at most `patience` for requests on their way.
+    /// Runs the writer on a thread. The writer waits at most `patience` for requests on their way.
     pub fn start(&self, writer: Writer, outputs: Receiver<Input>, patience: Duration) -> Result<(), Fault> {
         let left = self.left.get_or_init(|| outputs.clone()).clone();
         let (ended, gathering) = (self.ended.clone(), self.gathering.clone());
@@ -91,7 +91,7 @@ impl Queue {
 
     /// From now on callers run the writer when they queue a command.
     pub fn turn_here(&self, writer: Writer, outputs: Receiver<Input>) {
-        // An engine has one writer, so these are set once.
+        // An engine has one writer, so both are set only once.
         let _ = self.left.set(outputs);
         let _ = self.turned.set(Mutex::new(Some(writer)));
     }
@@ -114,7 +114,7 @@ impl Queue {
             TrySendError::Disconnected(_) => Unsent::Gone(self.why()),
         })?;
         self.turn();
-        // The writer may have taken the command nevertheless; then its answer holds the outcome.
+        // The writer may have received the command nevertheless. Its answer then has the outcome.
         if has_ended() {
             self.left.get().into_iter().for_each(drop_all);
         }
@@ -140,14 +140,14 @@ impl Queue {
         }
     }
 
-    /// The function that the log calls when other servers have appended. It has only a weak reference to the queue, so
-    /// that it does not keep the queue open.
+    /// Makes the function that the log calls when other servers have appended. The function has only a weak reference
+    /// to the queue, so that it does not keep the queue open.
     pub fn wake(&self, writer: &Writer) -> Wake {
         let (others, inputs) = (writer.others().clone(), Arc::downgrade(&self.inputs));
         Arc::new(move || {
             others.store(true, Ordering::Release);
             if let Some(inputs) = inputs.upgrade() {
-                // If the queue is full, the writer is awake, and reads the tail anyway.
+                // If the queue is full, the writer is awake and reads the tail anyway.
                 let _ = inputs.try_send(Input::Tail);
             }
         })
@@ -165,7 +165,7 @@ impl Queue {
         loop {
             match self.hand_over(question) {
                 Ok(()) => break,
-                // If the writer lives, it takes inputs from the queue, so the question is sent again.
+                // If the writer lives, it receives inputs from the queue, so the question is sent again.
                 Err(Unsent::Full(again)) => question = *again,
                 Err(Unsent::Gone(why)) => return Health::Dead(why),
             }
@@ -178,33 +178,33 @@ impl Queue {
         }
     }
 
-    /// Resolves with the reason once the writer has died.
+    /// Resolves with the reason when the writer has died.
     pub async fn died(&self) -> String {
         let mut ended = self.ended.subscribe();
         let died = ended.wait_for(|ended| matches!(ended, Some(Ended::Died(_)))).await;
         let why = match died.as_deref() {
             Ok(Some(Ended::Died(why))) => why.clone(),
-            // The sending end is a field of this queue, so it cannot be closed here.
+            // The sending end is a field of this queue, so it is not closed here.
             _ => String::new(),
         };
         drop(died);
         why
     }
 
-    /// Lets the writer finish the commands in the queue, then ends it.
+    /// Lets the writer finish the commands in the queue, and then ends the writer.
     pub fn close(&self) {
         if self.turned.get().is_some() {
             let _ = self.hand_over(Input::Stop);
         }
         let thread = self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some(thread) = thread {
-            // A writer that died takes no input, but its queue was emptied, so this send does not block.
+            // A writer that died receives no input, but its queue was emptied, so this send does not block.
             let _ = self.inputs.send(Input::Stop);
             let _ = thread.join();
         }
     }
 
-    /// Why the writer no longer takes commands.
+    /// The reason why the writer accepts no more commands.
     fn why(&self) -> String {
         match &*self.ended.borrow() {
             Some(Ended::Died(why)) => why.clone(),
@@ -217,7 +217,7 @@ fn drop_all(inputs: &Receiver<Input>) {
     while inputs.try_recv().is_ok() {}
 }
 
-/// The text of a panic.
+/// The message of a panic.
 fn words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words")

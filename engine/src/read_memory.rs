@@ -1,10 +1,11 @@
-//! The memory that reads use, counted in bytes for each user, and bounded.
+//! The memory that reads use. It is counted in bytes for each user, and limited.
 //!
 //! The count includes the states from which pages and watches read, objects and states of the past, events of the past
-//! on their way to a watcher, answers that their client has not read yet, and documents about past kinds. While less
-//! than half of the memory is used, every request gets the memory that it needs. When more is used, a user may hold no
-//! more than an equal share of all of it. If a user within its share finds no room, the largest holder gives way: first
-//! objects that can be read again, the oldest first, then answers and watches.
+//! on their way to a watcher, answers that the client has not received yet, and documents about past kinds. While less
+//! than half of the memory is used, every request gets the memory that it needs. When more is used, each user may use
+//! no more than an equal share of the whole memory. If a user within its share needs memory and none is free, charges
+//! of the user with the most memory are released: first objects that can be read again, beginning with the oldest, then
+//! answers and watches.
 
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
@@ -14,22 +15,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The maximum number of bytes for all users, unless the operator sets another bound.
+/// The maximum number of bytes for all users, unless the operator sets another limit.
 pub const BYTES_DEFAULT: u64 = 512 << 20;
-/// The smallest bound that the operator can set. With less, not even a few large objects could be read at once.
+/// The smallest limit that the operator can set. With less memory, not even a few large objects could be read at the
+/// same time.
 pub const BYTES_MIN: u64 = 64 << 20;
-/// How often a stream checks whether there is room for its next part.
+/// The interval at which a stream checks whether there is room for its next part.
 const ROOM_PERIOD: Duration = Duration::from_millis(100);
-/// The maximum number of charges that give way for one request.
+/// The maximum number of charges that are released for one request.
 const GIVE_WAY_MAX: usize = 256;
 
 /// The prefix of service accounts' user names.
 const ACCOUNTS: &str = "system:serviceaccount:";
 
-/// The user of a read, whose turn and memory it uses.
+/// The user on whose behalf a read runs. The read uses this user's turns and memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reader {
-    /// `None` is the server itself.
+    /// `None` means the server itself.
     name: Name,
     is_privileged: bool,
 }
@@ -37,10 +39,10 @@ pub struct Reader {
 pub(crate) type Name = Option<Arc<str>>;
 
 impl Reader {
-    /// The server itself, whose reads have bounds of their own.
+    /// The server itself. Its reads have limits of their own.
     pub const SERVER: Reader = Reader { name: None, is_privileged: true };
 
-    /// A user. The service accounts of one namespace count as one reader, because an owner of the namespace can make
+    /// A user. The service accounts of one namespace count as one reader, because an owner of the namespace can create
     /// any number of them.
     pub fn of(user: &User) -> Reader {
         let account = user.name.strip_prefix(ACCOUNTS).and_then(|account| account.split_once(':'));
@@ -53,7 +55,7 @@ impl Reader {
     }
 }
 
-/// Clones share the same memory.
+/// The memory of all readers. Clones share it.
 #[derive(Clone)]
 pub struct ReadMemory {
     inner: Arc<Inner>,
@@ -67,7 +69,7 @@ struct Inner {
 #[derive(Default)]
 struct Book {
     bytes: u64,
-    /// The readers that hold memory.
+    /// The readers that use memory.
     holders: HashMap<Name, Holder>,
     next_place: u64,
     refused: u64,
@@ -77,20 +79,22 @@ struct Book {
 #[derive(Default)]
 struct Holder {
     bytes: u64,
-    /// Frees the reader's charges, in this order: first the results that can be read again, then the oldest.
+    /// Functions that release the reader's charges, in this order: results that can be read again come first, and among
+    /// equals the oldest.
     yielding: BTreeMap<(Loss, u64), GiveWay>,
 }
 
-/// The cost to the reader when a charge gives way.
+/// The loss for the reader when a charge is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loss {
-    /// The dropped objects must be read again.
+    /// The released objects must be read again.
     Time,
-    /// A watch or an answer ends. This makes room only for other users, never for another request of the same user.
+    /// A watch or an answer ends. Such charges are released only for other users, never for another request of the same
+    /// user.
     Reply,
 }
 
-/// Drops a charge. It is called and dropped while no lock is held.
+/// Releases a charge. It is called and dropped while no lock is held.
 type GiveWay = Box<dyn FnOnce() + Send>;
 
 /// The memory in use, for metrics.
@@ -99,9 +103,9 @@ pub struct Told {
     pub bytes_max: u64,
     pub bytes: u64,
     pub holders: u64,
-    /// The bytes of the user that holds most.
+    /// The bytes of the user that uses most.
     pub largest: u64,
-    /// How often there was no room, and how often a charge gave way.
+    /// The number of times that there was no room, and the number of charges that were released.
     pub refused: u64,
     pub gave_way: u64,
 }
@@ -109,7 +113,7 @@ pub struct Told {
 /// The answer to a request for bytes.
 enum Room {
     There,
-    /// Try again after this charge gave way.
+    /// Try again after calling this function, which releases a charge.
     After(GiveWay),
     Nowhere {
         own: u64,
@@ -138,7 +142,7 @@ impl ReadMemory {
         Ok(charge)
     }
 
-    /// Like [`Self::take`] for a stream, which waits until there is room.
+    /// Like [`Self::take`], for a stream. Waits until there is room.
     pub async fn room(&self, reader: &Reader, bytes: u64) -> Charge {
         let mut charge = self.nothing(reader);
         while !charge.fits(bytes) {
@@ -147,7 +151,7 @@ impl ReadMemory {
         charge
     }
 
-    /// A charge of zero bytes that may grow.
+    /// A charge of zero bytes, which may grow.
     pub fn nothing(&self, reader: &Reader) -> Charge {
         Charge { memory: self.clone(), reader: reader.clone(), bytes: 0, place: None }
     }
@@ -172,7 +176,7 @@ impl ReadMemory {
         self.inner.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts the bytes if there is room; otherwise returns the bytes that the reader already holds.
+    /// Counts the bytes if there is room; otherwise returns the bytes that the reader already uses.
     fn reserve(&self, reader: &Reader, bytes: u64) -> Result<(), u64> {
         for _ in 0..GIVE_WAY_MAX {
             let room = {
@@ -192,7 +196,7 @@ impl ReadMemory {
         Err(self.book().own(reader.name()))
     }
 
-    /// Called after a charge grew without a check: readers above their share give way.
+    /// Called after a charge grew without a check. Releases charges of readers that are above their share.
     pub(crate) fn settle(&self) {
         for _ in 0..GIVE_WAY_MAX {
             let excess = self.book().excess(self.bytes_max());
@@ -223,28 +227,28 @@ impl Book {
         }
     }
 
-    /// Whether there is room without any charge giving way.
+    /// Whether there is room without releasing any charge.
     fn has_room(&self, reader: &Reader, bytes: u64, bytes_max: u64) -> bool {
         let together = self.bytes + bytes;
         let is_free = || together <= bytes_max && self.is_fair(reader, bytes, bytes_max);
         together <= bytes_max / 2 || reader.is_privileged || is_free()
     }
 
-    /// Whether the reader stays within its share with these bytes. A reader without any charge may have one of any
-    /// size.
+    /// Whether the reader stays within its share with these bytes. A reader without any charge may have one charge of
+    /// any size.
     fn is_fair(&self, reader: &Reader, bytes: u64, bytes_max: u64) -> bool {
         let own = self.own(reader.name());
         let others = self.holders.len() - usize::from(self.holders.contains_key(reader.name()));
         own == 0 || own + bytes <= share(others, bytes_max)
     }
 
-    /// The reader that holds most among those with a charge that can give way.
+    /// The reader with the most memory among those that have a charge which can be released.
     fn largest(&self) -> Option<Name> {
         let yielding = self.holders.iter().filter(|(_, holder)| !holder.yielding.is_empty());
         yielding.max_by_key(|(_, holder)| holder.bytes).map(|(name, _)| name.clone())
     }
 
-    /// The charge of this reader that gives way next, unless its loss is greater than `loss_max`.
+    /// The next of this reader's charges to be released; `None` if its loss would be greater than `loss_max`.
     fn give_way(&mut self, name: &Name, loss_max: Loss) -> Option<GiveWay> {
         let first = self.holders.get_mut(name)?.yielding.first_entry()?;
         if first.key().0 > loss_max {
@@ -270,10 +274,10 @@ impl Book {
     }
 }
 
-/// The maximum number of bytes of one user if more than half of the memory is used and `others` other users hold
+/// The maximum number of bytes of one user, if more than half of the memory is used and `others` other users use
 /// memory.
 fn share(others: usize, bytes_max: u64) -> u64 {
-    // The share of one more user stays free even if there is no other.
+    // The share of one more user stays free even if there are no other users.
     bytes_max / (others + 1).max(2) as u64
 }
 
@@ -282,7 +286,7 @@ pub struct Charge {
     memory: ReadMemory,
     reader: Reader,
     bytes: u64,
-    /// The charge's key among the charges of its reader that can give way.
+    /// The charge's key among the releasable charges of its reader.
     place: Option<(Loss, u64)>,
 }
 
@@ -291,7 +295,7 @@ impl Charge {
         self.bytes
     }
 
-    /// Counts more bytes. Refuses if there is no room, and then the charge stays as it was.
+    /// Counts more bytes. If there is no room, refuses and leaves the charge unchanged.
     pub fn grow(&mut self, bytes: u64) -> Result<(), Refusal> {
         if bytes == 0 {
             return Ok(());
@@ -318,7 +322,7 @@ impl Charge {
         fits
     }
 
-    /// Like [`Self::fits`], without making other charges give way: for callers that hold locks which giving way may
+    /// Like [`Self::fits`], but releases no other charges. For callers that hold locks which releasing a charge may
     /// need.
     pub(crate) fn fits_now(&mut self, bytes: u64) -> bool {
         if bytes <= self.bytes {
@@ -336,13 +340,15 @@ impl Charge {
         fits
     }
 
-    /// Counts bytes that are in use already. Then readers above their share give way, possibly this one.
+    /// Counts bytes that are already in use. [`settle`](ReadMemory::settle) later releases charges of readers above
+    /// their share, possibly this charge.
     pub(crate) fn add(&mut self, bytes: u64) {
         self.memory.book().add(self.reader.name(), bytes);
         self.bytes += bytes;
     }
 
-    /// Sets how this charge gives way when others need the room, and the loss. `give_way` must not own the charge.
+    /// Sets the function that releases this charge when others need the memory, and the loss. `give_way` must not own
+    /// the charge.
     pub fn give_way_by(&mut self, loss: Loss, give_way: impl FnOnce() + Send + 'static) {
         let mut book = self.memory.book();
         book.next_place += 1;
@@ -368,7 +374,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         let place = self.place.take();
-        // The function that frees the charge is dropped after the lock is released.
+        // The function that releases the charge is dropped after the lock is released.
         let _given_up = place.and_then(|place| {
             let mut book = self.memory.book();
             book.holders.get_mut(self.reader.name()).and_then(|holder| holder.yielding.remove(&place))
@@ -393,7 +399,7 @@ mod tests {
         Reader::of(&User::new(name, &[]))
     }
 
-    /// Each user in turn takes hundredths of the memory until it is refused; returns how many each got.
+    /// Each user in turn takes hundredths of the memory until it is refused. Returns how many hundredths each user got.
     fn greedy(names: &[&str]) -> Vec<usize> {
         let memory = ReadMemory::new(100);
         let mut held = Vec::new();
@@ -438,13 +444,13 @@ mod tests {
         for (name, number, bytes) in [("small", 1, 10), ("large", 2, 20), ("large", 3, 25)] {
             keep(name, number, bytes);
         }
-        // A reader above its share loses its own charges, and no other's.
+        // A reader above its share loses its own charges, not those of others.
         keep("large", 4, 10);
         assert_eq!(left(), [1, 3, 4]);
         keep("other", 5, 33);
         keep("fourth", 6, 25);
         assert_eq!(left(), [1, 4, 5, 6]);
-        // A charge whose loss ends a reply gives way to other users, and not to its own.
+        // A charge whose loss ends a reply is released for other users, but not for its own user.
         let (memory, user) = (ReadMemory::new(100), user);
         let mut answer = memory.take(&user("a"), 50).expect("room");
         let ended = Arc::new(AtomicU64::new(0));

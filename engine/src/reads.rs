@@ -1,10 +1,10 @@
-//! Runs reads of the log on threads of their own, not on the async workers: several at once, with a bound, and in turns
-//! between users.
+//! Runs reads of the log on threads of their own, not on the async workers. Several reads run at the same time, up to a
+//! limit, and users take turns.
 //!
 //! A read may wait for a disk. On a worker of the runtime it would delay every request of that worker. So each read
-//! runs on a thread of its own, and a request that comes when the bound is reached waits without a thread. Waiting
-//! reads are served in turns between users, and one user has only a few in progress, even if it requests many. Short
-//! reads wait only for other short reads; a user's long reads run on threads of low priority.
+//! runs on a thread of its own, and a request that arrives when the limit is reached waits without a thread. Users take
+//! turns, and one user has only a few reads in progress, even if it requests many. Short reads wait only for other
+//! short reads. The long reads of users run on threads of low priority.
 
 use crate::read_memory::{Name, ReadMemory, Reader};
 use holdfast_background::aside;
@@ -15,7 +15,8 @@ use tokio::sync::oneshot;
 /// The maximum number of long reads in progress, and of short reads in progress.
 const READS_MAX: usize = 16;
 const SHORT_MAX: usize = 4;
-/// The bounds of the number of long reads in progress for one user. Between them it is the number of processors.
+/// The bounds for the maximum number of one user's long reads in progress. Within the bounds, this maximum is the
+/// number of processors.
 const OF_ONE_MAX: (usize, usize) = (2, READS_MAX / 2);
 
 /// Runs reads of the log, and counts the memory of their results.
@@ -27,13 +28,13 @@ pub struct Reads {
 
 #[derive(Clone)]
 enum Way {
-    /// On threads for blocking work. `long` and `short` bound how many reads run at a time.
+    /// Reads run on threads for blocking work. `long` and `short` limit how many reads run at the same time.
     Pool { long: Arc<Turns>, short: Arc<Turns> },
-    /// Reads run on the calling thread: for simulations and tests, which have one thread and no runtime.
+    /// Reads run on the calling thread. For simulations and tests, which have one thread and no runtime.
     Here,
 }
 
-/// How long a read takes.
+/// The expected duration of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
     /// A small, bounded number of look-ups.
@@ -51,7 +52,8 @@ impl Default for Reads {
 }
 
 impl Reads {
-    /// For a log in memory, whose reads wait for no disk: they get half of the processors, and users take turns.
+    /// For a log in memory, whose reads do not wait for a disk. Reads may use half of the processors, and users take
+    /// turns.
     pub fn of_processors(memory: ReadMemory) -> Reads {
         let places = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(2);
         let way = Way::Pool { long: Turns::new(places, places), short: Turns::new(places, places) };
@@ -76,8 +78,8 @@ impl Reads {
         self.run_for(&Reader::SERVER, Length::Long, work)
     }
 
-    /// Runs `work` when it is the reader's turn, and resolves to its result. Work in progress is finished, and counted
-    /// until then, even if the caller is gone.
+    /// Runs `work` when it is the reader's turn, and resolves to the result. Work in progress is finished, and counted
+    /// until then, even if the caller no longer waits for it.
     pub fn run_for<T, W>(&self, reader: &Reader, length: Length, work: W) -> impl Future<Output = T> + Send + use<T, W>
     where
         T: Send + 'static,
@@ -100,14 +102,14 @@ impl Reads {
             match tokio::task::spawn_blocking(counted).await {
                 Ok(done) => done,
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                // The runtime is shutting down, and this task ends with it.
+                // The runtime is shutting down; this task ends with it.
                 Err(_) => std::future::pending().await,
             }
         }
     }
 }
 
-/// Permits for reads, given in turns between users.
+/// Permits for reads. Users get them in turns.
 struct Turns {
     lines: Mutex<Lines>,
     of_one_max: usize,
@@ -116,9 +118,9 @@ struct Turns {
 #[derive(Default)]
 struct Lines {
     free: usize,
-    /// The users that read or wait.
+    /// The users with a read that runs or waits.
     lines: HashMap<Name, Line>,
-    /// The users that wait, in the order of their turns.
+    /// The users with a waiting read, in the order of their turns.
     round: VecDeque<Name>,
 }
 
@@ -155,7 +157,7 @@ impl Turns {
         };
         match given.await {
             Ok(turn) => turn,
-            // A waiting sender is kept until its turn, so it is never dropped.
+            // The sender stays in the queue until its turn, so it is never dropped.
             Err(_) => std::future::pending().await,
         }
     }
@@ -164,7 +166,7 @@ impl Turns {
         let mut lines = self.lock();
         lines.free += 1;
         lines.leave(name);
-        // Each waiting user is considered at most once; a user that has as many permits as it may have is skipped.
+        // Each waiting user is considered at most once. A user that has as many permits as it may have is skipped.
         for _ in 0..lines.round.len() {
             if lines.free == 0 {
                 return;
@@ -188,7 +190,7 @@ impl Turns {
                     lines.free -= 1;
                     break;
                 }
-                // The request was cancelled. Dropping the permit as usual would take the lock again.
+                // The request was cancelled. A normal drop of the permit would take the lock again.
                 Err(mut turn) => {
                     turn.0 = None;
                     line.under_way -= 1;
@@ -246,7 +248,7 @@ mod tests {
                 tokio::spawn(async move {
                     let read = move || {
                         let most = count.fetch_add(1, Ordering::SeqCst) + 1;
-                        // Goes on only when the expected number of reads run at once.
+                        // This point is passed only when the expected number of reads run at the same time.
                         meeting.wait();
                         count.fetch_sub(1, Ordering::SeqCst);
                         most
@@ -267,7 +269,7 @@ mod tests {
         assert!(asked.await.expect_err("it panicked").is_panic());
     }
 
-    /// Asks for a turn without blocking; ready if it was given at once.
+    /// Asks for a turn without blocking. The result is ready if the turn was given at once.
     fn ask(turns: &Arc<Turns>, name: &str) -> std::pin::Pin<Box<impl Future<Output = Turn> + use<>>> {
         let (turns, name) = (turns.clone(), Some(Arc::from(name)));
         let mut asked = Box::pin(async move { turns.turn(name).await });
@@ -301,7 +303,7 @@ mod tests {
         let mut others = ["b", "c", "d"].map(|name| ask(&turns, name));
         let first = now(&mut others[0]).expect("a place that was left");
         assert!(now(&mut others[1]).is_none() && now(&mut others[2]).is_none());
-        // Users take turns: after one of the greedy user's 98 waiting reads, the other users' reads come.
+        // Users take turns: after one of the greedy user's 98 waiting reads, the reads of the other users run.
         drop(under_way.pop());
         let mut next: Vec<Turn> = greedy.split_off(2).iter_mut().filter_map(now).collect();
         assert_eq!(next.len(), 1);

@@ -1,7 +1,7 @@
-//! Forgets old history, by age and by size, while requests are served.
+//! Removes old history, by age and by size, while requests are served.
 //!
-//! The state at the new beginning and all later events stay; see [`Log::forget`]. A pass runs on a thread of its own,
-//! in steps, so that neither writers nor readers wait for it.
+//! The state at the new beginning of the history and all later events stay; see [`Log::forget`]. A pass runs on a
+//! thread of its own, in steps, so that neither writers nor readers wait for it.
 
 use crate::engine::Engine;
 use crate::forked::Holds;
@@ -11,29 +11,30 @@ use holdfast_core::event::Offset;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-/// How much history is kept. An event is forgotten as soon as one bound is exceeded.
+/// How much history stays. An event is removed as soon as one limit is exceeded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Versions older than this are forgotten.
+    /// Versions older than this are removed.
     pub age: Option<Duration>,
-    /// If the log takes more, the oldest versions are forgotten. Current objects stay, even if they exceed the bound.
+    /// If the log is larger than this, the oldest versions are removed. Current objects stay, even if they exceed the
+    /// limit.
     pub bytes: Option<u64>,
 }
 
 /// The bounds of the time between passes.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
 const PERIOD_MAX: Duration = Duration::from_secs(60);
-/// How often the loop checks whether a pass must run early, because the log is too large or has `MUCH_EVENTS` new
-/// events.
+/// The interval at which the loop checks whether a pass must run early: because the log is too large, or because it has
+/// `MUCH_EVENTS` new events.
 const GLANCE: Duration = Duration::from_secs(1);
 const MUCH_EVENTS: u64 = 50_000;
-/// How often the disk is checked again after it had little room.
+/// The interval at which the disk is checked again while it has little room.
 const SHORT_GLANCE: Duration = Duration::from_millis(100);
-/// When the disk is short of room, one step forgets the oldest 1/`SHORT_STEPS` of the versions, but at least
+/// When the disk is short of room, one step removes the oldest 1/`SHORT_STEPS` of the versions, but at least
 /// `SHORT_STEP_EVENTS` of them.
 const SHORT_STEPS: u64 = 16;
 const SHORT_STEP_EVENTS: u64 = 64;
-/// The versions that one step forgets when it is not known how many must go.
+/// The number of versions that one step removes if it is not known how many must be removed.
 const STEP_EVENTS: u64 = 4096;
 
 /// Applies the retention for as long as the engine lives.
@@ -67,7 +68,7 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
         if retention == Retention::default() {
             continue;
         }
-        // If current objects alone exceed the bound, checking more often does not help.
+        // If the current objects alone exceed the limit, checking more often does not help.
         let is_full = match retention.bytes {
             Some(most) if !too_large => {
                 let log = engine.log().clone();
@@ -81,7 +82,7 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
         (looked, seen) = (Instant::now(), newest);
         let (log, now_ms) = (engine.log().clone(), engine.stamp().time.as_millisecond());
         let holds = engine.holds().clone();
-        // The engine may end during the pass; the log stays until the pass is done.
+        // The engine may end during the pass. The log lives until the pass is done.
         drop(engine);
         let passed = tokio::task::spawn_blocking(move || {
             let pass = pass(log.as_ref(), retention, now_ms, &holds)?;
@@ -100,7 +101,7 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
                         "old history was removed from the log"
                     );
                 }
-                // Logged once, not at every pass.
+                // The warning is logged once, not at every pass.
                 if pass.too_large && !too_large {
                     tracing::warn!(
                         bytes = pass.let_go.bytes,
@@ -116,7 +117,7 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
     }
 }
 
-/// Forgets history, oldest first, until the disk has room. History that forks need stays.
+/// Removes history, the oldest first, until the disk has room. The history that forks need stays.
 pub fn make_room(log: &dyn Log, holds: &Holds) -> Result<(), Fault> {
     loop {
         let (oldest, newest) = (log.oldest()?, holds.limit(log.last()?));
@@ -134,15 +135,15 @@ pub fn make_room(log: &dyn Log, holds: &Holds) -> Result<(), Fault> {
 /// The result of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pass {
-    /// The events and bytes that the pass forgot, and the bytes that are left.
+    /// The number of events and bytes that the pass removed, and the bytes that are left.
     pub let_go: Size,
-    /// The log has all events from this version to its end.
+    /// The log has all events from this version on.
     pub oldest: Offset,
-    /// No more can be forgotten, and the log is still too large.
+    /// The log is still too large, but no more history can be removed.
     pub too_large: bool,
 }
 
-/// Forgets history that neither the retention nor a fork keeps.
+/// Removes the history that neither the retention nor a fork needs.
 pub fn pass(log: &dyn Log, retention: Retention, now_ms: i64, holds: &Holds) -> Result<Pass, Fault> {
     let before = log.size()?;
     let newest = log.last()?;
@@ -178,7 +179,7 @@ mod tests {
         Holds::default()
     }
 
-    /// A log with an event a second, on three objects in turn.
+    /// A log with one event per second, on three objects in turn.
     fn log() -> MemoryLog {
         let log = MemoryLog::default();
         let record = |offset: u64| Record {
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!((first.oldest, first.let_go.let_go_events, first.too_large), (Offset(9000), 8997, false));
         let again = pass(&log, retention, 10_000_000, &free()).expect("a pass");
         assert_eq!((again.oldest, again.let_go.let_go_events), (Offset(9000), 0));
-        // With a clock that was set back, nothing is forgotten.
+        // If the clock was set back, nothing is removed.
         assert_eq!(pass(&log, retention, 5_000_000, &free()).expect("a pass").oldest, Offset(9000));
         let all = pass(&log, retention, i64::MAX, &free()).expect("a pass");
         assert_eq!((all.oldest, log.last().expect("the last")), (Offset(10_000), Offset(10_000)));
@@ -243,7 +244,7 @@ mod tests {
         assert_eq!(pass(&log, retention, 10_000_000, &holds).expect("a pass").oldest, Offset(9000));
     }
 
-    /// A disk that has room again once the log takes at most `bytes`.
+    /// A disk that has room again when the log takes at most `bytes`.
     struct Small {
         log: MemoryLog,
         bytes: u64,
@@ -308,7 +309,7 @@ mod tests {
         let oldest = half.oldest().expect("its beginning");
         assert!(!half.is_short_of_room() && oldest > Offset(4_000) && oldest < Offset(7_000), "{oldest}");
 
-        // History that a fork needs stays, and the loop ends when it cannot free more.
+        // History that a fork needs stays. The loop ends when it cannot free more.
         let none = small(0);
         let _held = held.hold(Offset(400));
         make_room(&none, &held).expect("made");

@@ -1,9 +1,9 @@
-//! All committed changes, in order, for a component in the same process.
+//! Sends all committed changes, in order, to a component in the same process.
 //!
-//! A tap begins with a snapshot, and gets every change after it, with one exception: the change that marks an object as
-//! being deleted is left out if the same commit removes the object. The waiting changes of a tap are bounded: a
-//! component that falls behind gets an error, and begins again with a newer snapshot. A tap costs nothing while nothing
-//! is committed.
+//! A tap begins with a snapshot and receives every change after it. There is one exception: if one commit marks an
+//! object as being deleted and then removes it, the mark is omitted. The number of a tap's waiting changes is limited.
+//! A component that is too slow gets an error, and begins again with a newer snapshot. A tap costs nothing while
+//! nothing is committed.
 
 use crate::engine::Engine;
 use crate::hub::Hub;
@@ -17,20 +17,20 @@ use tokio::sync::Notify;
 
 /// The maximum number of changes that wait for a tap.
 const CHANGES_MAX: usize = 16 << 10;
-/// The maximum number of bytes of objects in waiting changes.
+/// The maximum number of bytes of objects in the waiting changes.
 const BYTES_MAX: usize = 64 << 20;
 
-/// The changes after a snapshot. The tap leaves the hub when it is dropped.
+/// The changes after a snapshot. The hub drops the tap when this value is dropped.
 pub struct Tap {
     basin: Arc<Basin>,
     begin: Arc<State>,
 }
 
-/// The next part of the changes.
+/// The next changes.
 pub enum Drawn {
     /// The changes up to an offset, and the kinds at that offset.
     Changes { changes: Vec<Change>, through: Offset, registry: Arc<Registry> },
-    /// Too many changes were waiting: make a new tap and begin with its state.
+    /// Too many changes were waiting. The component must make a new tap and begin with its state.
     Behind,
 }
 
@@ -51,10 +51,10 @@ struct Waiting {
 }
 
 impl Tap {
-    /// A tap of all later changes.
+    /// A tap that receives all later changes.
     pub fn new(engine: &Engine) -> Tap {
-        // The tap joins before the snapshot is taken, so that no change is lost between them. Changes that the snapshot
-        // already contains are skipped when they are read.
+        // The tap joins before the snapshot is taken, so that no change between the two is lost. Changes that the
+        // snapshot already contains are skipped when they are read.
         let basin = engine.hub().tap();
         Tap { basin, begin: engine.own_snapshot() }
     }
@@ -120,8 +120,8 @@ impl Basin {
     }
 }
 
-/// Whether `last` only marked the object as being deleted and `change` of the same commit removes it. This is judged
-/// from two adjacent changes of the same commit.
+/// Whether `last` only marked the object as being deleted, and `change` of the same commit removes it. The two changes
+/// must be adjacent.
 fn is_mark(last: &Change, change: &Change) -> bool {
     static GOING: LazyLock<Glance> = LazyLock::new(|| Glance::only_at(&["metadata.deletionTimestamp"]));
     change.deleted

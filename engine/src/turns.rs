@@ -1,14 +1,16 @@
-//! Turns: a request that lost several races for an object queues for the right to write it, and other writers queue
-//! behind.
+//! Turns: a request that lost several races for an object queues for the right to write the object, and other writers
+//! queue behind the request.
 //!
-//! A decision that another write overtook is made again. Under a steady stream of faster writers that could repeat for
-//! ever. So after a few races a request takes a turn on the objects and claims that it lost. Each object or claim has a
-//! line, first in, first out. While a line exists, each request about to write the same object or claim joins it, and
-//! judges again when it is served. No other request writes during a turn, so the next attempt of its holder succeeds.
-//! Where no line exists, which is almost always, this costs one load of a counter.
+//! A decision that another write overtook is made again. Under a steady stream of faster writers this could repeat
+//! forever. So after a few lost races a request takes a turn on the objects and claims for which it lost. Each of them
+//! has a queue (a line), first in, first out. While the queue exists, each request that is about to write the same
+//! object or claim joins it, and is judged again when its turn comes. No other request writes during a turn, so the
+//! next attempt of the turn's owner succeeds. If no queue exists, which is almost always so, this costs one load of a
+//! counter.
 //!
-//! A turn ends when it is dropped: with the attempt, with a panic, or with the client that disconnected. Its holder
-//! bounds its time, so that a slow webhook delays only writers of the same object, and these not for long.
+//! A turn ends when it is dropped: at the end of the attempt, by a panic, or when the client disconnects. The owner
+//! limits the duration of its turn, so that a slow webhook delays only writers of the same object, and only for a short
+//! time.
 
 use crate::writer::Contested;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -32,25 +34,25 @@ struct Shared {
     hashing: RandomState,
 }
 
-/// The requests that wait behind the holder of the turn.
+/// The requests that wait for the turn of another request to end.
 #[derive(Default)]
 struct Line(VecDeque<oneshot::Sender<Place>>);
 
-/// The right to be the only writer of some objects and claims.
+/// The right to write some objects and claims alone.
 pub(crate) struct Turn {
     _places: Vec<Place>,
 }
 
-/// The head of one line. When it is dropped, the next request in the line gets its turn.
+/// The turn on one object or claim. When it is dropped, the next request in the queue gets the turn.
 struct Place {
     shared: Arc<Shared>,
     contested: Contested,
-    /// False once the line has ended because no request waits.
+    /// False after the queue has ended because no request waits.
     is_held: bool,
 }
 
 impl Turns {
-    /// The first of `wanted` that has a line.
+    /// The first of `wanted` that has a queue.
     pub fn contested(&self, wanted: impl Iterator<Item = Contested>) -> Option<Contested> {
         if self.shared.lines.load(Ordering::Acquire) == 0 {
             return None;
@@ -59,8 +61,8 @@ impl Turns {
         wanted.find(|wanted| self.shared.shard(wanted).contains_key(wanted))
     }
 
-    /// Waits for a turn on all of `wanted`. Turns are taken in the order of `wanted`, so that no two requests wait for
-    /// each other.
+    /// Waits for a turn on all of `wanted`. All requests take turns in the order of this set, so no two requests wait
+    /// for each other.
     pub async fn take(&self, wanted: &BTreeSet<Contested>) -> Turn {
         let mut places = Vec::with_capacity(wanted.len());
         for contested in wanted {
@@ -92,7 +94,7 @@ impl Shared {
                 line.0.push_back(sender);
                 receiver
             };
-            // A sender is dropped only with its line; the request then joins a new one.
+            // A sender is dropped only together with its queue. The request then joins a new queue.
             if let Ok(place) = next.await {
                 return place;
             }
@@ -108,8 +110,8 @@ impl Drop for Place {
         let shared = self.shared.clone();
         let mut shard = shared.shard(&self.contested);
         let mut place = Place { shared: self.shared.clone(), contested: self.contested.clone(), is_held: true };
-        // A request that was cancelled while it waited is skipped. A request that is cancelled just after it got the
-        // place drops the place itself.
+        // A request that was cancelled while it waited is skipped. If a request is cancelled just after it got the
+        // place, it drops the place itself.
         while let Some(next) = shard.get_mut(&self.contested).and_then(|line| line.0.pop_front()) {
             match next.send(place) {
                 Ok(()) => return,
@@ -171,7 +173,8 @@ mod tests {
         let held = poll(pin!(turns.take(&one))).expect("nobody else is there");
         let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(turns.take(&one))).collect();
         waiting.iter_mut().for_each(|waiting| assert!(poll(waiting.as_mut()).is_none()));
-        // One request is cancelled while it waits, one just after it was served; the last still gets its turn.
+        // One request is cancelled while it waits, and another just after it got its turn. The last request still gets
+        // its turn.
         let mut last = waiting.pop().expect("three");
         let served = waiting.pop().expect("two");
         drop(waiting);

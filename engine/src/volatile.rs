@@ -1,7 +1,7 @@
-//! The log of a cluster in memory, which ends with its process.
+//! The log of a cluster in memory. It ends with the process.
 //!
-//! It keeps the same indexes as a log on a disk, so that reads of the past cost the same kind of work. The bytes of an
-//! object are shared with the state.
+//! This log has the same indexes as a log on a disk, so that reads of the past cost the same kind of work. It shares
+//! the bytes of objects with the state.
 
 use crate::log::{Append, AsOf, Changed, Changes, Fault, First, Log, LogRead, Proposal, Size};
 use holdfast_core::event::{Offset, Record};
@@ -9,15 +9,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// How many events are read under one lock while old ones are removed, so that no writer waits for long.
+/// The number of events that are read under one lock while old events are removed, so that no writer waits for long.
 const PIECE: usize = 1000;
-/// How many events of a resource are scanned before the events of the wanted objects are looked up instead.
+/// The number of a resource's events that are scanned before the events of the wanted objects are looked up instead.
 const LOOKS_MAX: usize = 256;
 
 #[derive(Default)]
 pub struct VolatileLog {
     inner: RwLock<Inner>,
-    /// Held while old events are removed, so that only one caller removes events at a time.
+    /// Locked while old events are removed, so that only one caller removes events at a time.
     forgetting: Mutex<()>,
     secret: OnceLock<[u8; 32]>,
 }
@@ -40,7 +40,7 @@ struct Resource {
 }
 
 impl Resource {
-    /// The objects that the question covers.
+    /// The objects that `asked` selects.
     fn asked<'a>(&'a self, asked: &'a AsOf<'a>) -> impl Iterator<Item = (&'a String, &'a BTreeSet<u64>)> {
         let start = match asked.after {
             Some(after) if after >= asked.prefix => Bound::Excluded(after),
@@ -52,7 +52,7 @@ impl Resource {
 }
 
 impl VolatileLog {
-    /// A log whose first event comes after `last`: the events before are in another log.
+    /// A log whose first event comes after `last`. The earlier events are in another log.
     pub fn after(last: Offset) -> VolatileLog {
         let inner = Inner { last: last.0, ..Inner::default() };
         VolatileLog { inner: RwLock::new(inner), ..VolatileLog::default() }
@@ -64,7 +64,7 @@ impl VolatileLog {
         inner.newest(inner.resources.get(resource)?.objects.get(key)?, at)
     }
 
-    /// Like [`Self::newest`], for each object that the question covers and that has an event in this log.
+    /// Like [`Self::newest`], for each object that `asked` selects and that has an event in this log.
     pub(crate) fn written(&self, asked: &AsOf) -> Vec<(String, Offset, bool)> {
         let inner = self.read_inner();
         let Some(resource) = inner.resources.get(asked.resource) else { return Vec::new() };
@@ -74,18 +74,19 @@ impl VolatileLog {
         resource.asked(asked).filter_map(newest).collect()
     }
 
-    /// [Forgets](Log::forget), and returns how many bytes were freed. Bytes of concurrent appends are not subtracted.
+    /// [Removes](Log::forget) old events, and returns the number of bytes that were freed. The bytes of concurrent
+    /// appends are not subtracted.
     pub(crate) fn let_go(&self, through: Offset) -> u64 {
         let _alone = self.forgetting.lock().unwrap_or_else(PoisonError::into_inner);
         let (begin, through, gone_before) = {
             let mut inner = self.write_inner();
             let through = through.min(Offset(inner.last));
             let begin = inner.oldest;
-            // Set first, so that no reader starts on versions that are about to be removed.
+            // The beginning is set first, so that no reader starts to read versions that are about to be removed.
             inner.oldest = begin.max(through);
             (begin, through, inner.size.let_go_bytes)
         };
-        // The event that the log begins with is read again: a deletion that the last call kept is removed now.
+        // The first event of the log is read again, because a deletion that the last call left is removed now.
         let mut from = Some(begin.0).filter(|begin| *begin <= through.0);
         while let Some(next) = from {
             from = self.write_inner().forget_piece(next, through.0);
@@ -140,7 +141,8 @@ impl Inner {
         self.newest(versions, at).filter(|(_, is_delete)| !is_delete).map(|(offset, _)| offset)
     }
 
-    /// Removes the events that the next ones from `from` to `through` replaced. Returns where the next piece begins.
+    /// Removes the events that the next events, from `from` to `through`, replaced. Returns the beginning of the next
+    /// piece.
     fn forget_piece(&mut self, from: u64, through: u64) -> Option<u64> {
         let piece: Vec<Arc<Record>> = self.records.range(from..=through).take(PIECE).map(|(_, r)| r.clone()).collect();
         for record in &piece {

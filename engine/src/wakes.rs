@@ -1,18 +1,18 @@
-//! Holds wakes back until all events of a commit are queued.
+//! Delays wake-ups until all events of a commit are queued.
 //!
-//! A connection that carries many watches is one task. Woken by the first of its events, the task would run on another
-//! thread and write that one event while the next is still being queued, and so on for each watch. So a task that reads
-//! several watches is woken through [`wake`], which during a delivery waits for the end of that delivery.
+//! A connection that carries many watches is one task. If the task were woken at the first of its events, it would run
+//! on another thread and write that one event while the next is still being queued, and so on for each watch. So a task
+//! that reads several watches is woken through [`wake`]. During a delivery, `wake` waits for the end of that delivery.
 
 use std::cell::RefCell;
 use std::task::Waker;
 
 thread_local! {
-    /// The wakers held back; `None` while this thread delivers nothing.
+    /// The delayed wakers; `None` while this thread delivers nothing.
     static HELD: RefCell<Option<Vec<Waker>>> = const { RefCell::new(None) };
 }
 
-/// Wakes at once, or, if this thread is delivering events, once all of them are queued.
+/// Wakes the task at once. If this thread is delivering events, wakes it after all of them are queued.
 pub fn wake(waker: &Waker) {
     let held = HELD.with_borrow_mut(|held| held.as_mut().map(|held| held.push(waker.clone())).is_some());
     if !held {
@@ -20,9 +20,9 @@ pub fn wake(waker: &Waker) {
     }
 }
 
-/// Runs `queue` with wakes held back, then wakes all of them.
+/// Runs `queue` and delays wake-ups meanwhile; then wakes all tasks.
 pub(crate) fn together(queue: impl FnOnce()) {
-    /// Wakes even where queueing panics: a watch whose waker is lost would hang.
+    /// Wakes the tasks even if `queue` panics: a watch whose waker is lost would hang.
     struct Release;
     impl Drop for Release {
         fn drop(&mut self) {

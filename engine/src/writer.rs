@@ -1,10 +1,10 @@
-//! The single writer: the order of a commit, written once.
+//! The single writer. The order of a commit is described here.
 //!
 //! 1. Check each decision's expectations against the newest state, including earlier decisions of the batch, and number
 //!    the writes of the decisions that hold ([`Batch::check`]).
 //! 2. Put them into the log, durable, with one fsync for the batch. If another server appended first, read its events
 //!    and begin again with 1. A log that numbers events itself reports the outcome of each decision. Then all events
-//!    come from its tail, in the log's order, other servers' events among ours ([`crate::awaited`]).
+//!    come from its tail in the log's order, the events of this and of other servers ([`crate::awaited`]).
 //! 3. Publish the new state.
 //! 4. Wake the watchers.
 //! 5. Answer.
@@ -36,20 +36,20 @@ use tokio::sync::oneshot;
 
 /// The maximum number of commands that share one fsync.
 const BATCH_COMMANDS_MAX: usize = 512;
-/// The maximum number of bytes of objects that share one fsync.
+/// The maximum number of bytes of objects in a batch, which shares one fsync.
 const BATCH_BYTES_MAX: usize = 8 << 20;
-/// How often decisions are proposed again because other servers were faster.
+/// The maximum number of times that decisions are proposed because other servers were faster.
 const ROUNDS_MAX: usize = 16;
 /// How long an idle writer waits before it checks whether a faulty log has recovered.
 const RECOVERY_PERIOD: Duration = Duration::from_millis(500);
 
 /// An input of the writer.
 pub enum Input {
-    /// In a box, because a queue has room for many inputs.
+    /// The command is boxed, because a queue has room for many inputs.
     Commit(Box<Command>),
     /// Other servers have appended to the log.
     Tail,
-    /// Asks why writes are refused; the answer is `None` if they are not.
+    /// Asks why writes are refused. The answer is `None` if they are not refused.
     Ask(oneshot::Sender<Option<String>>),
     /// Ends the writer after the inputs before this one.
     Stop,
@@ -67,20 +67,20 @@ pub struct Command {
 /// The outcome of a decision.
 pub type Outcome = Result<Vec<Arc<Entry>>, Rejection>;
 
-/// Why a decision is not in the log.
+/// The reason why a decision is not in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rejection {
-    /// A version or claim that it required has changed: judge the request again.
+    /// A version or claim that the decision required has changed. The request must be judged again.
     Stale(Contested),
     /// The disk is full.
     Full(String),
     /// The log failed, and it is unknown whether the write is durable.
     Failed(String),
-    /// The log failed before, and writes wait until it works again.
+    /// The log failed before. Writes are refused until the log works again.
     Poisoned(String),
 }
 
-/// The object, claim or kind that a decision lost in a race.
+/// The object, claim or kind for which a decision lost a race.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Contested {
     /// The object has another version, or was created or deleted.
@@ -97,7 +97,7 @@ impl Contested {
     }
 }
 
-/// A step of a commit, once its batch is numbered.
+/// A step of a commit, after its batch is numbered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     Append,
@@ -114,16 +114,16 @@ pub struct Writer {
     log: Arc<dyn Log>,
     published: Arc<ArcSwap<State>>,
     hub: Arc<Hub>,
-    /// Gets the replaced objects, to count their memory.
+    /// Receives the replaced objects, to count their memory.
     pins: Arc<Pins>,
-    /// Set when other servers have appended, and cleared before the tail is read: an append during the read sets it
-    /// again.
+    /// Set when other servers have appended, and cleared before the tail is read. An append during the read sets the
+    /// flag again.
     others: Arc<AtomicBool>,
-    /// Why nothing may be appended to the log; `None` if it works.
+    /// The reason why nothing can be appended to the log; `None` if the log works.
     poison: Option<Poison>,
-    /// Decisions that the log has or may have, and whose events the log's tail has not shown yet.
+    /// Decisions that are or may be in the log, but whose events the log's tail has not shown yet.
     awaited: Awaited,
-    /// Decisions that are not in the log, as the writer found out, and are proposed again.
+    /// Decisions that turned out not to be in the log. They are proposed again.
     unwritten: Vec<Command>,
     /// Empty between two batches; its memory is reused.
     batch: Vec<Command>,
@@ -136,7 +136,7 @@ pub struct Writer {
 #[derive(Debug, Clone)]
 struct Poison {
     is_full: bool,
-    /// Whether the log has nothing of the batch that was proposed when it failed.
+    /// Whether nothing of the proposed batch is in the log.
     is_unwritten: bool,
     why: String,
 }
@@ -149,7 +149,7 @@ impl From<&Fault> for Poison {
 }
 
 impl Poison {
-    /// The rejection of a write that was not tried.
+    /// The rejection of a write that was not proposed.
     fn rejection(&self) -> Rejection {
         if self.is_full { Rejection::Full(self.why.clone()) } else { Rejection::Poisoned(self.why.clone()) }
     }
@@ -184,13 +184,13 @@ impl Writer {
         }
     }
 
-    /// The flag that the log's wake function sets when other servers have appended.
+    /// The flag that is set by the log's wake function when other servers have appended.
     pub fn others(&self) -> &Arc<AtomicBool> {
         &self.others
     }
 
-    /// Serves commands until it gets `Stop` or every sender is gone. It waits at most `patience` for requests on their
-    /// way.
+    /// Serves commands until it receives `Stop` or all senders are dropped. Waits at most `patience` for requests on
+    /// their way.
     pub fn run(mut self, inputs: &Receiver<Input>, gathering: &Gathering, patience: Duration) {
         loop {
             match inputs.recv_timeout(RECOVERY_PERIOD) {
@@ -210,7 +210,7 @@ impl Writer {
         }
     }
 
-    /// Called while there is nothing to write: recovers a faulty log, and reads the events of other servers.
+    /// Called while there is nothing to write. Recovers a faulty log, and reads the events of other servers.
     pub fn look_after_log(&mut self) {
         self.heal();
         self.follow();
@@ -219,7 +219,7 @@ impl Writer {
         }
     }
 
-    /// Serves this input and as many waiting inputs as fit into a batch; false after `Stop`.
+    /// Serves this input and as many waiting inputs as fit into a batch. Returns false after `Stop`.
     pub fn serve(&mut self, first: Input, inputs: &Receiver<Input>) -> bool {
         let (mut next, mut batch) = (Some(first), std::mem::take(&mut self.batch));
         let (mut bytes, mut questions, mut stop) = (0, Vec::new(), false);
@@ -242,7 +242,7 @@ impl Writer {
             self.commit(&mut batch)
         }
         for answer in questions {
-            // The caller may have timed out.
+            // The caller may have stopped waiting.
             let _ = answer.send(self.trouble());
         }
         self.batch = batch;
@@ -286,7 +286,7 @@ impl Writer {
                 Step::Answer => batch.answer(),
             }
         }
-        // Done after the answers, so that no client waits for it.
+        // This work follows the answers, so that no client waits for it.
         self.pins.count_late();
         fresh.iter().for_each(|body| self.packer.note(body));
     }
@@ -295,7 +295,8 @@ impl Writer {
         pipeline::makes_room(&self.state, &command.writes, &command.actor, command.time_ms)
     }
 
-    /// Refuses writes of namespaces whose share of the recent bytes is too large, except writes that make room.
+    /// Refuses writes to namespaces whose share of the recently written bytes is too large, except writes that make
+    /// room.
     fn refuse_who_fills(&self, commands: &mut Vec<Command>, left: u64, why: &str) {
         for command in std::mem::take(commands) {
             let namespace = command.namespace();
@@ -315,7 +316,7 @@ impl Writer {
         }
     }
 
-    /// Refuses writes that make no room, and uses the reserve for the other writes.
+    /// Refuses writes that make no room, and takes the reserve for the other writes.
     fn leave_what_makes_room(&self, commands: &mut Vec<Command>, why: &str) {
         let (mut kept, refused): (Vec<_>, Vec<_>) = commands.drain(..).partition(|command| self.makes_room(command));
         refused.into_iter().for_each(|command| command.answer(Err(Rejection::Full(why.to_owned()))));
@@ -340,13 +341,13 @@ impl Writer {
         }
     }
 
-    /// Why writes are refused; `None` if they are not.
+    /// The reason why writes are refused; `None` if they are not refused.
     pub fn trouble(&self) -> Option<String> {
         self.poison.as_ref().map(|poison| poison.why.clone())
     }
 
-    /// Makes the batch durable, and its state the newest. If other servers were faster, the decisions are checked
-    /// again, so in the end fewer may be appended, or none.
+    /// Makes the batch durable, and its state the newest state. If other servers were faster, the decisions are checked
+    /// again, so in the end fewer or none may be appended.
     fn append(&mut self, mut batch: Batch) -> Result<Batch, ()> {
         for _ in 0..ROUNDS_MAX {
             let appended = match batch.records.is_empty() {
@@ -376,7 +377,7 @@ impl Writer {
         Err(())
     }
 
-    /// If another server appended first, reads its events.
+    /// Reads the events of another server, if it appended first.
     fn after(&mut self, appended: Append) -> Result<Append, Fault> {
         if appended.is_behind() {
             self.take_over()?;
@@ -385,8 +386,8 @@ impl Writer {
     }
 
     /// Handles the receipts of a log that numbers events itself, and reads its tail with the events of the decisions.
-    /// Returns the decisions to check again: the overtaken ones, and those that failed the check within the batch,
-    /// because the decision that they clashed with may have been overtaken itself.
+    /// Returns the decisions that must be checked again: the overtaken ones, and those that failed the check within the
+    /// batch, because the decision with which they conflicted may itself have been overtaken.
     fn settle(&mut self, batch: Batch, receipts: Vec<Receipt>) -> Result<Vec<Command>, ()> {
         let (mut receipts, mut again, mut refused) = (receipts.into_iter(), Vec::new(), Vec::new());
         for (command, outcome) in batch.decided {
@@ -408,8 +409,8 @@ impl Writer {
                 Receipt::Refused(fault) => refused.push((command, Poison::from(&fault).rejection_of_tried())),
             }
         }
-        // The tail is read before the refused get their answer: a command that lost a claim is decided again, and that
-        // decision must see the event that has the claim.
+        // The tail is read before refused commands are answered. A request that lost a claim is judged again, and must
+        // then see the event of the object that has the claim.
         let taken = self.take_over();
         for (command, rejection) in refused {
             command.answer(Err(rejection));
@@ -447,14 +448,14 @@ impl Writer {
         for (command, outcome) in batch.decided {
             command.answer(Err(match outcome {
                 Ok(_) => poison.rejection_of_tried(),
-                // The decision that this one clashed with in the batch was not written either.
+                // The decision in the batch with which this one conflicted was not written either.
                 Err(_) => poison.rejection(),
             }));
         }
         self.poison = Some(poison);
     }
 
-    /// After a fault: recovers the log if possible, and reads the events that had become durable nevertheless.
+    /// After a fault, recovers the log if possible, and reads the events that became durable nevertheless.
     fn heal(&mut self) {
         if self.poison.is_none() {
             return;
@@ -467,7 +468,7 @@ impl Writer {
             Ok(()) => {
                 tracing::info!(offset = %self.state.offset, "the log accepts writes again");
                 self.poison = None;
-                // After a recovery, decisions that are not in the log will never be.
+                // After a recovery, decisions that are not in the log will never be in it.
                 self.unwritten.extend(self.awaited.absent());
             }
             Err(fault) => self.poison = Some(Poison::from(&fault)),
@@ -501,7 +502,7 @@ impl Writer {
                     }
                     None => match Change::from_record(&next.registry, record) {
                         Ok(change) => change,
-                        // Another server may write objects of a kind whose definition is deleted or not read yet.
+                        // Another server may write objects of a kind whose definition is deleted, or not read yet.
                         Err(_) => {
                             replay(&mut next, record)
                                 .map_err(|unknown| Fault::Unreadable { what: unknown.to_string() })?;
@@ -527,12 +528,13 @@ impl Command {
         self.writes.iter().map(|write| write.draft.len()).sum()
     }
 
-    /// The namespace of its first object; empty for cluster-scoped objects.
+    /// The namespace of the command's first object; empty for cluster-scoped objects.
     fn namespace(&self) -> &str {
         self.writes.first().and_then(|write| split_key(&write.key).0).unwrap_or_default()
     }
 
-    /// The command as the caller sent it: its writes get their indexes back, which [`number`] moved into the entries.
+    /// The command in the form that the caller sent: its writes get back their indexes, which [`number`] moved into the
+    /// entries.
     fn taken_back(mut self, outcome: Outcome) -> Command {
         for (write, entry) in self.writes.iter_mut().zip(outcome.unwrap_or_default()) {
             write.index = entry.index.clone();
@@ -546,20 +548,21 @@ impl Command {
     }
 }
 
-/// Checked decisions, and the writes of those that hold.
+/// Checked decisions, and the writes of the valid ones.
 struct Batch {
     /// The state with all writes of the batch.
     next: State,
     records: Vec<Record>,
-    /// The changes, each with the object before it.
+    /// The changes, each with the object before the change.
     changes: Vec<(Change, Option<Arc<Entry>>)>,
-    /// The commands with their outcomes. Even rejections are answered only when the batch is durable: a decision may be
-    /// stale because of another one in this batch.
+    /// The commands with their outcomes. Even rejections are answered only after the batch is durable, because another
+    /// decision in this batch may be the reason why a decision is stale.
     decided: Vec<(Command, Outcome)>,
 }
 
 impl Batch {
-    /// Checks each decision against the state and the decisions before it, and numbers the writes of those that hold.
+    /// Checks each decision against the state and the decisions before it, and numbers the writes of the valid
+    /// decisions.
     fn check(state: &State, commands: impl ExactSizeIterator<Item = Command>) -> Batch {
         let count = commands.len();
         let mut batch = Batch {
@@ -590,13 +593,13 @@ impl Batch {
         entries
     }
 
-    /// The commands of all decisions, as the callers sent them.
+    /// The commands of all decisions, in the form that the callers sent.
     fn take_back(self) -> std::vec::IntoIter<Command> {
         let commands = self.decided.into_iter().map(|(command, outcome)| command.taken_back(outcome));
         commands.collect::<Vec<_>>().into_iter()
     }
 
-    /// The decisions that hold, with the versions that they require, for a log that compares these.
+    /// The valid decisions with the versions that they require, for a log that compares versions.
     fn decisions(&self) -> Vec<Decision> {
         let mut next = 0;
         let holds = self.decided.iter().filter_map(|(command, outcome)| Some((command, outcome.as_ref().ok()?)));
@@ -633,7 +636,7 @@ impl Batch {
     }
 }
 
-/// A decision's records, numbered after the state, for a caller that appends as another server would.
+/// A decision's records, numbered after the state. For a caller that appends as another server would.
 pub fn numbered(state: &State, mut writes: Vec<Write>, actor: &Actor, time_ms: i64) -> Vec<Record> {
     let mut next = state.clone();
     let number = |write: &mut Write| {
@@ -650,13 +653,13 @@ fn bodies(changes: &[(Change, Option<Arc<Entry>>)]) -> Vec<Body> {
     there.map(|(change, _)| change.entry.body().clone()).collect()
 }
 
-/// Folds a change into the state. Returns it with the object before it.
+/// Folds a change into the state. Returns the change, and the object before it.
 fn fold(state: &mut State, change: Change) -> (Change, Option<Arc<Entry>>) {
     let previous = apply(state, &change);
     (change, previous)
 }
 
-/// The first version or claim that the decision requires and that no longer holds.
+/// The first version or claim that the decision requires but that has changed.
 fn contested(state: &State, command: &Command) -> Option<Contested> {
     let Command { writes, expects, .. } = command;
     if let Some(write) = writes.iter().find(|write| !state.registry.serves(write.kind)) {
@@ -687,7 +690,7 @@ fn taken(state: &State, write: &Write) -> Option<Arc<str>> {
     write.index.claims.iter().find(is_taken).cloned()
 }
 
-/// Gives the write its offset. Its index moves into the entry.
+/// Gives the write its offset. The write's index moves into the entry.
 fn number(state: &State, write: &mut Write, actor: &Actor, time_ms: i64) -> (Record, Change) {
     let offset = state.offset.next();
     let (json, change) = change_at(write, offset, time_ms);
@@ -706,7 +709,8 @@ fn number(state: &State, write: &mut Write, actor: &Actor, time_ms: i64) -> (Rec
     (record, change)
 }
 
-/// The change of a write at this offset, and the object with this version. Its index moves into the entry.
+/// The change of a write at this offset, and the JSON of its object with this version. The write's index moves into the
+/// entry.
 pub(crate) fn change_at(write: &mut Write, offset: Offset, time_ms: i64) -> (Bytes, Change) {
     let json = write.draft.seal(offset);
     let deleted = write.delete || planted(Bug::FinalizersIgnored) && is_deleting(&json);
@@ -715,7 +719,7 @@ pub(crate) fn change_at(write: &mut Write, offset: Offset, time_ms: i64) -> (Byt
     (json, Change { offset, kind: write.kind, key: write.key.clone(), entry, deleted })
 }
 
-/// Whether an object is being deleted, by a text search that suffices for a planted bug.
+/// Whether an object is being deleted. A text search is precise enough for a planted bug.
 fn is_deleting(json: &[u8]) -> bool {
     String::from_utf8_lossy(json).contains("\"deletionTimestamp\"")
 }

@@ -1,4 +1,4 @@
-//! Dumps of priority levels, queues and requests at this moment, as tables of text.
+//! Dumps of the current priority levels, queues and requests, as tables of text.
 
 use super::{Caller, Fairness, Level, QueuedRequest, Wanted};
 use holdfast_core::flowcontrol::queues::Request;
@@ -14,7 +14,7 @@ pub enum Dump {
     Requests { details: bool },
 }
 
-/// A level with at most this many queues also shows its unused queues.
+/// If a level has at most this many queues, its unused queues are also shown.
 const QUEUES_MAX: u32 = 1024;
 /// The start time of a request that has not started.
 const NEVER: &str = "0001-01-01T00:00:00Z";
@@ -42,7 +42,7 @@ const QUEUES: [&str; 9] = [
     "MaxSeatsSum",
     "TotalWorkSum",
 ];
-/// The fifth column is spelt as in Kubernetes.
+/// The columns. The fifth is spelt as in Kubernetes.
 const REQUESTS: [&str; 10] = [
     "PriorityLevelName",
     "FlowSchemaName",
@@ -206,7 +206,7 @@ fn seat_seconds(seconds: f64) -> String {
     format!("{seconds:.8}ss")
 }
 
-/// A duration as Go prints one, always in milliseconds.
+/// A duration in Go's format, always in milliseconds.
 fn milliseconds(time: Moment) -> String {
     match time {
         0 => "0s".to_owned(),
@@ -214,7 +214,7 @@ fn milliseconds(time: Moment) -> String {
     }
 }
 
-/// Rows under their column names, each column as wide as its widest cell.
+/// A table with column names. Each column is as wide as its widest cell.
 fn table(names: &[&[&str]], rows: impl Iterator<Item = Row>) -> String {
     const WIDTH_MIN: usize = 8;
     let names: Row = names.concat().into_iter().map(str::to_owned).collect();

@@ -1,7 +1,7 @@
 //! Metrics of flow control, under Kubernetes' names.
 //!
 //! A flow's counters are looked up when the flow is configured, and removed when it is no longer configured. So no
-//! request looks for a counter, and no client can make up a label.
+//! request has to look up a counter, and clients cannot create labels.
 
 use super::Kind;
 use super::over_time::OverTime;
@@ -297,7 +297,7 @@ impl Measures {
         }
     }
 
-    /// How full a level is over time.
+    /// Histograms over time of how full a level is.
     pub(super) fn fullness(&self, name: &str) -> Fullness {
         let level = self.level(name);
         let requests = |phase: Phase| {
@@ -380,7 +380,7 @@ impl ByKind {
     }
 }
 
-/// How full a level is over time, as fractions of its limits.
+/// Histograms over time of how full a level is, as fractions of its limits.
 pub(super) struct Fullness {
     demand: OverTime,
     seats: OverTime,
@@ -417,7 +417,7 @@ impl Fullness {
         }
     }
 
-    /// Adds the time until now.
+    /// Adds the time since the last change to the histograms.
     pub fn bring_to(&self, now: Moment) {
         for number in [&self.demand, &self.seats, &self.waiting, &self.executing] {
             number.add(now, 0.0);
@@ -425,7 +425,7 @@ impl Fullness {
     }
 }
 
-/// The counters of one flow, already looked up.
+/// The counters of one flow. They are already looked up.
 pub(crate) struct FlowMeasures {
     dispatched: Counter,
     rejected: [Counter; REASONS.len()],
@@ -446,7 +446,7 @@ impl FlowMeasures {
         self.seats.observe(work.seats().into());
     }
 
-    /// Observes how many watchers a write will notify.
+    /// Observes the number of watchers that a write will notify.
     pub fn watched(&self, watchers: usize) {
         self.watchers.observe(watchers as u64);
     }

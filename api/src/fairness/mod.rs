@@ -1,9 +1,9 @@
-//! Priority and fairness in the service: it has a lock for each priority level, keeps the waiting requests, and passes
-//! the current time to the core.
+//! Priority and fairness in the service. The service has a lock for each priority level, stores the waiting requests,
+//! and passes the current time to the core.
 //!
 //! [`holdfast_core::flowcontrol`] decides to which flow a request belongs, which request is next and how many seats
-//! there are. A request that may begin at once takes one lock briefly. A waiting request is woken by the request that
-//! frees its seats.
+//! there are. A request that may begin at once only takes one lock briefly. A waiting request is woken by the request
+//! that frees its seats.
 
 mod dump;
 mod measures;
@@ -37,12 +37,12 @@ use tokio::time::Instant;
 /// A server's seats, and the requests that hold them.
 pub struct Fairness {
     total: u32,
-    /// The longest wait of a request.
+    /// The maximum time that a request waits.
     wait_max: Duration,
     began: Instant,
     began_at: Timestamp,
     configured: RwLock<Arc<Configured>>,
-    /// Held while the configuration changes.
+    /// Locked while the configuration changes.
     changing: Mutex<()>,
     measures: Measures,
     /// The number of requests of each [`Kind`].
@@ -50,7 +50,7 @@ pub struct Fairness {
     by_kind: ByKind,
 }
 
-/// The configuration made from the objects of flow control.
+/// The configuration that the flow control objects define.
 struct Configured {
     of: Configuration,
     /// The flows in the order of the schemas.
@@ -62,7 +62,7 @@ struct Configured {
 /// A flow schema, with the priority level of its requests.
 pub struct Flow {
     pub schema: String,
-    /// Every response carries both uids as headers.
+    /// Both UIDs are sent as headers of every response.
     pub schema_uid: Bytes,
     pub level_uid: Bytes,
     distinguisher: Distinguisher,
@@ -83,12 +83,12 @@ struct Inside {
     seats_max: u32,
     /// The smoothed demand for seats.
     smoothed: f64,
-    /// The level is no longer configured.
+    /// Whether the level is no longer configured.
     quiescing: bool,
     fullness: Fullness,
-    /// The last values noted in `fullness`.
+    /// The last values that were recorded in `fullness`.
     noted: measures::Level,
-    /// The number of seats that counts as the limit of a level without a limit: a tenth of the server's seats.
+    /// The limit that metrics show for a level without a limit: a tenth of the server's seats.
     unlimited: u32,
 }
 
@@ -96,11 +96,11 @@ struct Inside {
 struct QueuedRequest {
     flow: Arc<Flow>,
     caller: Caller,
-    /// Wakes the request; `None` when it runs.
+    /// Wakes the request; `None` after the request has started.
     wake: Option<oneshot::Sender<()>>,
 }
 
-/// The request as dumps show it.
+/// The caller and target of a request, as dumps show them.
 pub struct Caller {
     pub user: Arc<User>,
     pub verb: &'static str,
@@ -142,7 +142,7 @@ impl Fairness {
         Moment::try_from(self.began.elapsed().as_nanos()).unwrap_or(Moment::MAX)
     }
 
-    /// The wall-clock time of that moment.
+    /// The wall-clock time of a moment.
     fn time(&self, moment: Moment) -> Timestamp {
         self.began_at.checked_add(Duration::from_nanos(moment)).unwrap_or(Timestamp::MAX)
     }
@@ -157,7 +157,8 @@ impl Fairness {
         configured.flows[configured.of.schemas.find(user, attributes)].clone()
     }
 
-    /// Called when a request arrives. `work` computes its cost from the maximum number of seats that it may take.
+    /// Called when a request arrives. `work` computes the request's cost from the maximum number of seats that it may
+    /// take.
     pub(crate) fn enter(
         self: &Arc<Self>,
         flow: Arc<Flow>,
@@ -201,7 +202,7 @@ impl Fairness {
         }
     }
 
-    /// How many requests read and how many write at this moment.
+    /// The current numbers of reading and of writing requests.
     pub(crate) fn in_progress(&self) -> (u64, u64) {
         let count = |kind: Kind| u64::try_from(self.in_progress[kind as usize].load(Ordering::Relaxed)).unwrap_or(0);
         (count(Kind::Reading), count(Kind::Mutating))
@@ -248,7 +249,7 @@ impl Fairness {
         *self.configured.write().unwrap_or_else(PoisonError::into_inner) = configured;
     }
 
-    /// Distributes the seats again, by the demand since the last call.
+    /// Distributes the seats again, according to the demand since the last call.
     pub fn adjust(&self) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (configured, now) = (self.configured(), self.now());
@@ -269,7 +270,7 @@ impl Fairness {
     }
 }
 
-/// The request's kind as metrics count it.
+/// The kind of a request for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Reading,
@@ -308,13 +309,13 @@ impl Level {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies the configuration. Returns how many seats the level has now.
+    /// Applies the configuration. Returns the level's new number of seats.
     fn configure(&self, level: &flowcontrol::Level, bounds: Bounds, now: Moment) -> u32 {
         let mut inside = self.lock();
         let hand = level.queuing.map(|queuing| queuing.hand_size);
         let seats = match (level.exempt, inside.queues.shape().seats) {
             (true, _) => None,
-            // With unchanged bounds the level keeps borrowed seats until the next adjustment.
+            // If the bounds do not change, the level keeps borrowed seats until the next adjustment.
             (false, Some(seats)) if bounds == inside.bounds => Some(seats.max(1)),
             (false, _) => Some(bounds.nominal.max(1)),
         };
@@ -349,7 +350,7 @@ impl Level {
 }
 
 impl Inside {
-    /// After each change: wakes requests whose turn has come, and notes how full the level is.
+    /// Called after each change. Wakes requests that have started, and records how full the level is.
     fn settle(&mut self, now: Moment) {
         self.wake_started(now);
         let (queues, Shape { seats, queuing }) = (&self.queues, self.queues.shape());
@@ -367,7 +368,7 @@ impl Inside {
         self.noted = level;
     }
 
-    /// A request that was cancelled before it was woken gives its seats back.
+    /// Wakes requests that have started. A request that was cancelled before frees its seats itself.
     fn wake_started(&mut self, now: Moment) {
         for ticket in self.queues.take_started() {
             let Some(request) = self.queues.request_mut(ticket) else { continue };

@@ -1,13 +1,13 @@
-//! Histograms of a number over time: each nanosecond is an observation of the number's value at its end.
+//! Histograms of a number over time: each nanosecond is one observation of the number.
 //!
-//! Nothing is sampled: the elapsed time is added when the number changes, and at each adjustment of the seats.
+//! The number is not sampled: the elapsed time is added when the number changes, and at each adjustment of the seats.
 
 use holdfast_core::flowcontrol::Moment;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A number that changes, with the time that it spent in each bucket.
+/// A number that changes, and the time that it spent in each bucket.
 #[derive(Debug, Clone)]
 pub(super) struct OverTime(Arc<Mutex<Observed>>);
 
@@ -18,7 +18,7 @@ struct Observed {
     /// Nanoseconds in each bucket; the last bucket has no bound.
     nanos: Vec<u64>,
     sum: f64,
-    /// When the number got its current value; `None` before the first value.
+    /// The time up to which `nanos` is complete; `None` before the first value.
     since: Option<Moment>,
     number: f64,
 }
@@ -51,7 +51,7 @@ impl OverTime {
 impl Observed {
     fn bring_to(&mut self, now: Moment) {
         let since = *self.since.get_or_insert(now);
-        // Two threads may read the clock in one order and arrive here in the other order.
+        // Two threads may read the clock in one order and arrive here in the other.
         let nanos = now.saturating_sub(since);
         let bucket = self.bounds.partition_point(|bound| *bound < self.number);
         self.nanos[bucket] = self.nanos[bucket].saturating_add(nanos);

@@ -1,4 +1,4 @@
-//! A request's seats at its level. They are given back when the value is dropped, however the request ends.
+//! The seats of a request at its priority level. They are freed when the value is dropped, however the request ends.
 
 use super::measures::{Phase, Reason};
 use super::{Fairness, Flow, Kind};
@@ -21,7 +21,7 @@ pub struct Seat {
     kind: Kind,
     /// The time at which the request began; for a waiting request, the time at which it arrived.
     began: Moment,
-    /// `None` once the request has left its queue and has nothing to give back.
+    /// `None` after the request has left its queue and has no seats to free.
     phase: Option<Phase>,
 }
 
@@ -46,7 +46,7 @@ impl Seat {
         self
     }
 
-    /// Moves to another phase, and updates the counts.
+    /// Moves the request to another phase, and updates the counts.
     fn enter(&mut self, now: Moment, phase: Option<Phase>) {
         let before = std::mem::replace(&mut self.phase, phase);
         for (phase, by) in before.map(|phase| (phase, -1)).into_iter().chain(phase.map(|phase| (phase, 1))) {
@@ -57,7 +57,7 @@ impl Seat {
         }
     }
 
-    /// Leaves the queue; false if the request's turn has come already.
+    /// Leaves the queue. Returns false if the request has already started.
     fn leave(&mut self, why: Leave) -> bool {
         let now = self.fairness.now();
         let mut inside = self.flow.level.lock();
@@ -104,7 +104,7 @@ impl Seat {
                 tokio::time::sleep(Duration::from_nanos(lingering)).await;
                 release();
             })),
-            // The runtime is shutting down.
+            // There is no runtime, because it is shutting down.
             Err(_) => release(),
         }
     }

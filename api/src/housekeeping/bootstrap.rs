@@ -1,4 +1,4 @@
-//! Makes the objects that every cluster has, such as namespaces and roles. Clients rely on them.
+//! Creates the objects that every cluster has, such as namespaces and roles. Clients rely on them.
 
 use crate::Service;
 use holdfast_core::Refusal;
@@ -12,12 +12,12 @@ use holdfast_engine::Engine;
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// The name of the user that makes these objects.
+/// The user that creates these objects.
 pub const USER: &str = "system:apiserver";
 /// The field manager of the server's own writes.
 pub(super) const MANAGER: &str = "kube-apiserver";
 
-/// Creates missing objects, and completes roles and bindings that an older release made.
+/// Creates missing objects, and completes roles and bindings that an older release created.
 pub async fn ensure(service: &Arc<Service>, documents: Vec<Value>, policy: Vec<Value>) -> Result<(), Refusal> {
     // Namespaces come first, because other objects are in them.
     let (namespaces, rest): (Vec<Value>, Vec<Value>) =
@@ -27,8 +27,8 @@ pub async fn ensure(service: &Arc<Service>, documents: Vec<Value>, policy: Vec<V
     all(service, policy, |existing, wanted| bootstrap::reconcile(Some(existing), wanted)).await
 }
 
-/// Makes all objects at once, so that they share a few fsyncs. `reconcile` returns the object that an existing object
-/// should become.
+/// Creates all objects concurrently, so that they share a few fsyncs. `reconcile` returns the new form of an existing
+/// object, if it must be updated.
 async fn all(
     service: &Arc<Service>,
     documents: Vec<Value>,

@@ -1,4 +1,4 @@
-//! Coordinates leader elections while this server is the coordinator: the core makes the plans.
+//! Coordinates leader elections while this server is the coordinator. The core makes the plans.
 
 use super::make;
 use super::registrar::follow;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-/// How long changes are collected before a plan is made.
+/// The time for which changes are collected before a plan is made.
 const PAUSE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_secs(1);
-/// How often candidates that no longer exist are searched for and removed.
+/// The interval at which candidates that no longer exist are searched for and removed.
 const COLLECT_PERIOD: Duration = Duration::from_secs(30 * 60);
 
-/// Runs as long as the engine does; the coordinator's term is renewed in this period.
+/// Runs until the engine ends. The coordinator's term is renewed at the interval `period`.
 pub async fn run(service: Arc<Service>, term: Term, period: Duration) {
     loop {
         if let Err(fault) = coordinate(&service, &term, period).await {
@@ -49,7 +49,7 @@ async fn coordinate(service: &Arc<Service>, term: &Term, period: Duration) -> Re
         } else {
             make(service, steps).await;
         }
-        // One plan covers all changes that have arrived.
+        // One plan covers all changes that have arrived so far.
         while candidates.next_ready()?.is_some() || leases.next_ready()?.is_some() {}
         again = None;
         let (state, stamp) = (engine.snapshot(), engine.stamp());

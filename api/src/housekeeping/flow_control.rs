@@ -1,4 +1,4 @@
-//! Keeps the mandatory objects of flow control, and applies all such objects to the service.
+//! Maintains the mandatory objects of flow control, and applies all flow control objects to the service.
 
 use super::registrar::follow;
 use crate::Service;
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// The interval at which the objects are checked even without an event.
+/// The interval at which the objects are checked even if no event arrives.
 const UPKEEP_PERIOD: Duration = Duration::from_secs(60);
-/// How long changes are collected before they are applied.
+/// The time for which changes are collected before they are applied.
 const PAUSE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Applies the current objects, and restores missing mandatory ones.
+/// Applies the current objects, and restores missing mandatory objects.
 pub async fn ensure(service: &Arc<Service>, fairness: &Fairness) {
     let engine = service.engine();
     let state = engine.snapshot();
@@ -25,7 +25,7 @@ pub async fn ensure(service: &Arc<Service>, fairness: &Fairness) {
     super::make(service, upkeep::plan(&state, engine.stamp())).await;
 }
 
-/// Runs as long as the engine does.
+/// Runs until the engine ends.
 pub async fn run(service: Arc<Service>, fairness: Arc<Fairness>) {
     loop {
         if let Err(fault) = keep(&service, &fairness).await {

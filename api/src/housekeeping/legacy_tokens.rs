@@ -1,5 +1,5 @@
-//! Labels the Secrets with service account tokens with the day on which the token was last used, so that a controller
-//! can remove unused ones; and records the day since which uses are tracked.
+//! Labels the Secrets that contain service account tokens with the day of the token's last use, so that a controller
+//! can remove unused Secrets. Also records the day since which uses are tracked.
 
 use super::bootstrap::{MANAGER, USER};
 use crate::Service;
@@ -20,15 +20,14 @@ pub const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const NAMESPACE: &str = "kube-system";
 const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
 const SINCE: &str = "since";
-/// The maximum number of Secrets that wait to be labelled. Further Secrets are labelled at the next use of their
-/// tokens.
+/// The maximum number of Secrets that wait to be labelled. Other Secrets are labelled at the next use of their tokens.
 const WAITING_MAX: usize = 1024;
-/// How long uses are collected before they are written.
+/// The time for which uses are collected before they are written.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often the ConfigMap is checked that records since which day uses are tracked.
+/// The interval at which the server checks the ConfigMap that records since which day uses are tracked.
 const PERIOD: Duration = Duration::from_secs(30 * 60);
 
-/// Secrets whose tokens were used today, and whose label does not have today's day yet.
+/// Secrets whose tokens were used today, but which are not labelled with today yet.
 #[derive(Default)]
 pub struct Used {
     waiting: Mutex<BTreeSet<SecretId>>,
@@ -43,8 +42,8 @@ struct SecretId {
 }
 
 impl Used {
-    /// Notes that a Secret's token was used now. A label with tomorrow's day stays, because another server's clock may
-    /// be ahead.
+    /// Records that a Secret's token is used now. A label with a later day stays, because another server's clock may be
+    /// ahead.
     pub fn note(&self, secret: &Value) {
         let metadata = &secret["metadata"];
         let last = metadata["labels"][LAST_USED].as_str().unwrap_or_default();
@@ -66,7 +65,7 @@ impl Used {
     }
 }
 
-/// Writes the labels for as long as the service lives.
+/// Writes the labels until the service ends.
 pub async fn run(service: Weak<Service>, used: Arc<Used>) {
     loop {
         let Some(held) = service.upgrade() else { return };
@@ -77,7 +76,7 @@ pub async fn run(service: Weak<Service>, used: Arc<Used>) {
         }
         for place in used.take() {
             let Some((kind, version)) = state.registry.known(known::SECRET) else { continue };
-            // The patch names the uid, so that it does not change another Secret of the same name.
+            // The patch contains the UID, so that it cannot change another Secret of the same name.
             let patch = json!({"metadata": {"uid": place.uid, "labels": {LAST_USED: today.to_string()}}});
             let target =
                 Target { kind, version, namespace: Some(place.namespace), name: Some(place.name), subresource: None };
@@ -95,7 +94,7 @@ fn tracking(state: &State, today: Date) -> Option<Request> {
         let (kind, version) = state.registry.known(known)?;
         Some((kind, version, state.get(kind, &meta::key(namespace, name)).map(|entry| entry.document())))
     };
-    // A cluster without the namespace `kube-system` is still being set up, or is part of a test.
+    // If the namespace `kube-system` does not exist, the cluster is still being set up, or is part of a test.
     find(known::NAMESPACE, None, NAMESPACE)?.2?;
     let (kind, version, existing) = find(known::CONFIG_MAP, Some(NAMESPACE), TRACKING)?;
     let target =

@@ -1,10 +1,10 @@
-//! Work that the server does by itself: finishes the deletion of namespaces and definitions, gathers the rules of
-//! aggregated roles, deletes old Events, and makes the objects that every cluster has ([`bootstrap`], [`registrar`],
-//! [`flow_control`]).
+//! Work that the server does without a client's request: it finishes the deletion of namespaces and definitions, writes
+//! the rules of aggregated roles, deletes old Events, and creates the objects that every cluster has ([`bootstrap`],
+//! [`registrar`], [`flow_control`]).
 //!
-//! The core makes the plans. These loops make the planned requests whenever a commit may have changed an object that
-//! matters, or a planned time has come. Each request passes the service under the name of a controller's user, and RBAC
-//! roles restrict it.
+//! The core makes the plans. These loops send the planned requests whenever a commit may have changed an object that
+//! matters, or a planned time has come. The requests pass the service under the names of controllers' users, and RBAC
+//! roles restrict them.
 
 pub mod bootstrap;
 pub mod elections;
@@ -27,17 +27,17 @@ use std::time::Duration;
 
 /// The name of the queue in metrics.
 const QUEUE: &str = "housekeeping";
-/// How long commits are collected before the next plan is made.
+/// The time for which commits are collected before the next plan is made.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The interval after which namespaces are checked again whose content in another log could not be read.
+/// The interval at which a namespace is checked again if its content in another log could not be read.
 const PARTS_PERIOD: Duration = Duration::from_secs(1);
-/// The maximum number of plans made one after another.
+/// The maximum number of plans that are made one after another.
 const ROUNDS_MAX: usize = 64;
-/// How often Events are checked for expiry: a twentieth of their lifetime, within these bounds.
+/// The bounds of the interval at which Events are checked for expiry. The interval is a twentieth of their lifetime.
 const EXPIRY_PERIOD_MIN: Duration = Duration::from_millis(100);
 const EXPIRY_PERIOD_MAX: Duration = Duration::from_secs(30);
 
-/// Runs for as long as another owner holds the service.
+/// Runs until nothing else owns the service.
 pub async fn run(service: Arc<Service>) {
     let hub = service.engine().hub().clone();
     let grace = service.engine().settings().namespace_grace;
@@ -51,7 +51,7 @@ pub async fn run(service: Arc<Service>) {
     };
     let mut work = Work { emptying: Emptying::after(grace), clearing: Clearing::default() };
     loop {
-        // Registered before the work, so that a commit during the work causes another round.
+        // Registered before the work starts, so that a commit during the work causes another round.
         let committed = hub.committed().notified();
         tokio::pin!(committed);
         committed.as_mut().enable();
@@ -82,8 +82,8 @@ async fn expire(service: Weak<Service>, ttl: Duration) {
                 let service = service.clone();
                 requests.spawn(async move { service.act(step.request).await.is_ok() });
             }
-            // A refused deletion means that the Event changed after it was read, or that the disk is full. The next
-            // pass tries again.
+            // A deletion is refused if the Event changed after it was read, or if the disk is full. The next pass tries
+            // again.
             requests.join_all().await;
             after = due.rest;
             if after.is_none() {
@@ -93,21 +93,21 @@ async fn expire(service: Weak<Service>, ttl: Duration) {
     }
 }
 
-/// The state that is kept from one plan to the next.
+/// The state that is stored between two plans.
 struct Work {
     emptying: Emptying,
     clearing: Clearing,
 }
 
 impl Work {
-    /// Makes the planned requests until a plan is empty. Returns how soon to plan again even if nothing is written.
+    /// Sends the planned requests until a plan is empty. Returns the time after which to plan again even if nothing is
+    /// written.
     async fn go_on(&mut self, service: &Arc<Service>) -> Option<Duration> {
-        // Each round removes something or is the last one. A request may fail; then the next commit leads to a new
-        // attempt.
+        // Each round removes something or is the last one. If a request fails, the next commit causes a new attempt.
         for _ in 0..ROUNDS_MAX {
             let mut snapshot = service.engine().snapshot();
             if !snapshot.terminating.is_empty() && service.engine().is_divided() {
-                // A namespace is removed only when it is empty, and the removal is not compared with versions in other
+                // A namespace must be empty when it is removed, but the removal is not compared with versions in other
                 // logs. So this server first reads the other logs up to their present end.
                 if let Err(refusal) = service.engine().catch_parts_up().await {
                     tracing::debug!(
@@ -144,7 +144,8 @@ impl Work {
         Some(PAUSE)
     }
 
-    /// Gives priority to namespaces that a client watches by name, because such a client waits for the deletion to end.
+    /// Gives priority to namespaces that a client watches by name, because the client waits for the end of the
+    /// deletion.
     fn hurry(&mut self, service: &Service, state: &State) {
         let hub = service.engine().hub();
         let namespaces = state.registry.namespaces();
@@ -154,8 +155,8 @@ impl Work {
     }
 }
 
-/// Makes requests all at once, so that they share a few fsyncs. Returns the deletions within namespaces that were
-/// refused, and why.
+/// Sends the requests concurrently, so that they share a few fsyncs. Returns the deletions within namespaces that were
+/// refused, with the reasons.
 async fn make(service: &Arc<Service>, steps: Vec<Step>) -> Vec<(String, KindId, String)> {
     let mut requests = tokio::task::JoinSet::new();
     for step in steps {

@@ -1,4 +1,4 @@
-//! Keeps the objects that announce this server in the cluster, while it serves. The core makes the plans.
+//! Maintains the objects that announce this server in the cluster while it serves. The core makes the plans.
 
 use super::make;
 use crate::Service;
@@ -7,9 +7,9 @@ use holdfast_core::presence::{self, Identity, Reconciler, Settings};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the Service and its endpoints are checked.
+/// The interval at which the Service and its endpoints are checked.
 const PERIOD: Duration = Duration::from_secs(10);
-/// How often leases of servers that no longer run are searched for and deleted.
+/// The interval at which leases of servers that no longer run are searched for and deleted.
 const COLLECT_PERIOD: Duration = Duration::from_secs(3600);
 
 /// The registry in which servers that share a log announce themselves. Calls block.
@@ -30,8 +30,8 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// Announces the server, and returns the settings with the addresses of all servers. If that fails, the endpoints
-    /// stay as they are, because the servers are unknown.
+    /// Announces the server, and returns the settings with the addresses of all servers. If the announcement fails, the
+    /// endpoints do not change, because the other servers are unknown.
     async fn announced(&self) -> Settings {
         let mut settings = self.settings.clone();
         let Some((address, servers)) = self.told() else { return settings };
@@ -68,7 +68,7 @@ impl Presence {
     }
 }
 
-/// Keeps the Service `kubernetes` and its endpoints. [`ensure_service`] has already corrected them at the start.
+/// Maintains the Service `kubernetes` and its endpoints. [`ensure_service`] has already corrected them at the start.
 pub async fn keep_service(service: Arc<Service>, presence: Presence) {
     loop {
         tokio::time::sleep(PERIOD).await;
@@ -83,7 +83,7 @@ pub async fn ensure_service(service: &Arc<Service>, presence: &Presence, starts:
     run(service, steps).await;
 }
 
-/// Keeps the server's lease, and deletes the leases of servers that no longer run.
+/// Renews the server's lease, and deletes the leases of servers that no longer run.
 pub async fn keep_lease(service: Arc<Service>, identity: Identity, period: Duration) {
     let mut collected: Option<tokio::time::Instant> = None;
     loop {

@@ -1,7 +1,7 @@
-//! Keeps the objects that describe this server: the APIServices of the APIs that it serves, and the ConfigMap from
+//! Maintains the objects that describe this server: the APIServices of the APIs that it serves, and the ConfigMap from
 //! which other servers read which client certificates to trust.
 //!
-//! The core makes the plans. All objects are compared at the start. Later only objects that an event concerns are
+//! The core makes the plans. All objects are compared at the start. Later only the objects that an event concerns are
 //! compared.
 
 use crate::Service;
@@ -21,23 +21,23 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How soon a refused write is tried again.
+/// The time after which a refused write is tried again.
 const RETRY: Duration = Duration::from_secs(1);
-/// The interval at which the ConfigMap is compared even without an event.
+/// The interval at which the ConfigMap is compared even if no event arrives.
 const TRUST_PERIOD: Duration = Duration::from_secs(60);
 
-/// The APIs that this server serves, as of the events seen so far.
+/// The APIs that this server serves, according to the events so far.
 pub struct Registrar {
-    /// `None` until it is needed, because making it requires reading all CustomResourceDefinitions.
+    /// `None` until it is needed, because creating it requires reading all CustomResourceDefinitions.
     custom: Option<Custom>,
     followed: Offset,
 }
 
-/// Makes every missing APIService of the served APIs, and removes the others.
+/// Creates the missing APIServices of the served APIs, and removes the others.
 pub async fn ensure(service: &Arc<Service>) -> Result<Registrar, Refusal> {
     let state = service.engine().snapshot();
     let custom = custom(&state);
-    // All at once, so that they share a few fsyncs.
+    // The requests run concurrently, so that they share a few fsyncs.
     let mut writes = tokio::task::JoinSet::new();
     for Step { request } in local::plan_all(&state, &custom) {
         let service = service.clone();
@@ -45,7 +45,7 @@ pub async fn ensure(service: &Arc<Service>) -> Result<Registrar, Refusal> {
     }
     for written in writes.join_all().await {
         match written {
-            // Another server was faster. Its event leads to another check.
+            // Another server was faster. Its event causes another check.
             Ok(()) | Err(Refusal::AlreadyExists { .. } | Refusal::Conflict { .. } | Refusal::NotFound(_)) => {}
             Err(refusal) => return Err(refusal),
         }
@@ -64,12 +64,13 @@ fn custom(state: &State) -> Custom {
 }
 
 impl Registrar {
-    /// The registrar of a fork. The original server has done the work up to the version at which the fork begins.
+    /// The registrar of a fork. The original server has already done the work up to the version at which the fork
+    /// begins.
     pub fn beside(begin: Offset) -> Registrar {
         Registrar { custom: None, followed: begin }
     }
 
-    /// Runs as long as the engine does.
+    /// Runs until the engine ends.
     pub async fn run(mut self, service: Arc<Service>) {
         loop {
             if let Err(fault) = self.follow(&service).await {
@@ -88,7 +89,7 @@ impl Registrar {
         let start = WatchStart::After(self.followed);
         let mut definitions = follow(engine, known::CUSTOM_RESOURCE_DEFINITION, start)?;
         let mut services = follow(engine, known::API_SERVICE, start)?;
-        // The APIServices whose write was refused, to be tried again.
+        // The APIServices whose write was refused. They must be tried again.
         let mut open: BTreeSet<GroupVersion> = BTreeSet::new();
         loop {
             let mut touched = Vec::new();
@@ -99,8 +100,8 @@ impl Registrar {
                     let definition = (!change.deleted).then(|| change.entry.document());
                     touched = match &mut self.custom {
                         Some(custom) => custom.note(&change.key, definition.as_ref()),
-                        // The versions that the definition served before are unknown, so any APIService may have
-                        // changed.
+                        // The versions that the definition served before are unknown, so any APIService may be
+                        // affected.
                         None => {
                             let state = engine.snapshot();
                             local::all(&state, self.custom.insert(custom(&state)))
@@ -125,7 +126,7 @@ impl Registrar {
     }
 }
 
-/// Keeps the ConfigMap from which other servers read which client certificates to trust, as long as the engine runs.
+/// Maintains the ConfigMap from which other servers read which client certificates to trust, until the engine ends.
 pub async fn keep_trust(service: Arc<Service>, trust: Trust) {
     let engine = service.engine();
     loop {
@@ -163,7 +164,7 @@ pub async fn keep_trust(service: Arc<Service>, trust: Trust) {
 pub fn follow(engine: &Arc<Engine>, known: Known, start: WatchStart) -> Result<Watch, Fault> {
     let selection = select(engine, known, None)?;
     let of_kind = engine.of(selection.kind);
-    // Versions of another log do not match this log's, so the watch begins with all objects.
+    // The versions of another log do not correspond to this log's versions, so the watch begins with all objects.
     let start = if Arc::ptr_eq(of_kind, engine) { start } else { WatchStart::Now };
     Ok(of_kind.watch(selection, start))
 }

@@ -1,5 +1,5 @@
-//! Audit: gives every request an id, counts it, and records it as the audit policy demands. The transport that writes
-//! the answer records the end of the request, with the [`Trail`] in the answer.
+//! Audit: gives every request an id, counts it, and records it as the audit policy requires. The transport that writes
+//! the answer records the end of the request by the [`Trail`] in the answer.
 
 use super::{Layer, Next, Outcome, Passage};
 use crate::metrics::{Metrics, Record, RequestLabels, RowKey};
@@ -56,7 +56,7 @@ impl Layer for Audit {
     }
 }
 
-/// Records that the call has arrived, if the policy demands it.
+/// Records that the call has arrived, if the policy requires it.
 async fn begin(service: &Service, passage: &mut Passage) -> Result<(), Refusal> {
     let Some(auditor) = service.auditor() else { return Ok(()) };
     let state = service.engine().snapshot();
@@ -68,7 +68,7 @@ async fn begin(service: &Service, passage: &mut Passage) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// The audit policy's rule for a call.
+/// The ruling of the audit policy for a call.
 pub(crate) fn judge(auditor: &Auditor, state: &State, user: &User, asked: &CallSubject) -> Ruling {
     let verb = verb(asked);
     let found;
@@ -106,7 +106,7 @@ pub(crate) fn begun(
     asked: &CallSubject,
     source: Option<Box<Source>>,
 ) -> Begun {
-    // A remote request without a deadline is a long-running one.
+    // A remote request without a deadline is long-running.
     let lasts = source.as_ref().is_some_and(|source| source.deadline.is_none());
     let source = source.map(|source| *source).unwrap_or_else(|| Source {
         received: Timestamp::now(),
@@ -122,7 +122,7 @@ pub(crate) fn begun(
     Begun { id, verb, user, received, uri, source_ips: addresses, agent, object, authentication, deadline, lasts }
 }
 
-/// The path of a request that knows its kind.
+/// The path of a request whose kind is already found.
 fn path_of(state: &State, request: &Request) -> ResourcePath {
     let target = &request.target;
     let mut path = ResourcePath {
@@ -159,7 +159,7 @@ fn reference(state: &State, asked: &CallSubject) -> Option<ObjectReference> {
     })
 }
 
-/// Records the request's object, away from the workers if it is large.
+/// Records the request's object. If the object is large, this work does not run on a worker.
 pub(crate) async fn tell_request_of(service: &Service, passage: &mut Passage) {
     let (Some(trail), CallSubject::Named(named)) = (&mut passage.trail, &passage.asked) else { return };
     let state = service.engine().snapshot();
@@ -167,7 +167,7 @@ pub(crate) async fn tell_request_of(service: &Service, passage: &mut Passage) {
     service.engine().by_size(&passage.user.name, named.body.content.len(), tell).await;
 }
 
-/// Records the request's body as it was decoded: an object with the defaults of its version, a patch unchanged.
+/// Records the decoded body of the request: an object with the defaults of its version, or a patch unchanged.
 pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &CallSubject) {
     let CallSubject::Named(named) = asked else { return };
     let ResourceRequest { verb, path, body, .. } = &**named;
@@ -188,7 +188,7 @@ pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &CallSubject
     }
     let sent = match verb {
         Verb::Delete | Verb::DeleteCollection => parsed(body).map(|mut options| {
-            // Kubernetes records delete options in its internal version.
+            // Kubernetes records delete options in their internal version.
             options["kind"] = "DeleteOptions".into();
             options["apiVersion"] = "meta.k8s.io/__internal".into();
             options
@@ -208,7 +208,7 @@ pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &CallSubject
     }
 }
 
-/// The identity that the object in the body claims.
+/// The metadata that the object in the body claims.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct SentMetadata {
@@ -242,7 +242,7 @@ fn name_of(reply: &Reply) -> String {
     }
 }
 
-/// The request's verb and scope as dashboards name them, and whether it is a dry run.
+/// The request's verb and scope in the form of dashboards, and whether the request is a dry run.
 fn counted_as(asked: &CallSubject) -> (&'static str, &'static str, bool) {
     let scope = |verb: &str, namespace: &str, name: &str| match (verb, namespace, name) {
         ("create", ..) => "resource",
@@ -282,7 +282,7 @@ fn counted_as(asked: &CallSubject) -> (&'static str, &'static str, bool) {
     (verb, scope, dry_run)
 }
 
-/// Sets the labels of the request, if the request names an API that is served.
+/// Sets the labels of the request, if the API in the request is served.
 pub(crate) fn describe(record: &mut Record, state: &State, asked: &CallSubject) {
     let (verb, scope, dry_run) = counted_as(asked);
     let mut served = |kind_id: KindId, version: usize, subresource: &str| {
@@ -317,7 +317,7 @@ pub(crate) fn describe(record: &mut Record, state: &State, asked: &CallSubject) 
             }
         }
         // The APIService has the group and version that another server serves. This server does not know the other
-        // server's resources, so the labels leave out the rest of the path.
+        // server's resources, so the labels do not contain the rest of the path.
         CallSubject::Elsewhere { path, .. } => {
             let (group, version) = (path.group.clone(), path.version.clone());
             record.about(&RequestLabels { group, version, ..unknown });
@@ -336,7 +336,7 @@ mod tests {
     use holdfast_value::json;
     use std::sync::{Mutex, PoisonError};
 
-    /// Keeps the object references of events.
+    /// Stores the object references of events.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<ObjectReference>>>);
 
@@ -352,7 +352,7 @@ mod tests {
         }
     }
 
-    /// The object reference in the last event of a write with this body at this level.
+    /// The object reference in the last event of a write with this body, if the policy has this level.
     fn told(level: &str, verb: Verb, body: Body) -> ObjectReference {
         let policy = format!("{{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{{level: {level}}}]}}");
         let kept = Kept::default();

@@ -1,4 +1,4 @@
-//! Authorization: whether this user may make this request, by the chain of authorizers and the current roles.
+//! Authorization: decides whether this user may make this request, by the chain of authorizers and the current roles.
 
 use super::{Layer, Next, Outcome, Passage, audit, refused};
 use crate::{CallSubject, ResourcePath};
@@ -13,7 +13,7 @@ use std::time::Instant;
 
 pub struct Authorization;
 
-/// All kinds of all groups, or all objects.
+/// In an authorization question: all groups, all kinds or all objects.
 const ALL: &str = "*";
 /// The verbs that a user needs on all objects to read the log.
 const READS: [&str; 3] = ["get", "list", "watch"];
@@ -27,7 +27,7 @@ impl Layer for Authorization {
         };
         match attempt(passage) {
             Ok(judgement) => go_on(judgement, passage, next, began),
-            // A call waits here only if a webhook has to be asked, which is rare.
+            // A call waits here only if a webhook must be asked, which is rare.
             Err(mut open) => Box::pin(async move {
                 let (service, state) = (next.service(), next.service().engine().snapshot());
                 loop {
@@ -104,7 +104,7 @@ fn judge(
             let name = named.name();
             let many = matches!(named.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
             let selected = (reads_selectors && many).then(|| selected(&named.options));
-            // A user that may see one object may list with a selector for that object's name.
+            // A user that may read one object may also list with a selector for that object's name.
             may(&named_attributes(named.verb.as_str(), &named.path, &name, selected.as_ref()))
         }
         CallSubject::Elsewhere { verb, path } => may(&attributes(verb, path)),
@@ -133,7 +133,7 @@ fn selected(options: &Options) -> Selected {
     Selected::parse(&text(&options.field_selector), &text(&options.label_selector))
 }
 
-/// The attributes of a call without its selectors; `None` if its kind is no longer served.
+/// The attributes of a call, without its selectors; `None` if its kind is no longer served.
 pub(crate) fn asked_for<'a>(state: &'a State, asked: &'a CallSubject) -> Option<Attributes<'a>> {
     match asked {
         CallSubject::Named(named) => Some(attributes(named.verb.as_str(), &named.path)),
@@ -159,7 +159,7 @@ fn named_attributes<'a>(
     Attributes::resource(verb, ResourceTarget { group, version, resource, subresource, namespace, name, selected })
 }
 
-/// The attributes of a request that knows its kind.
+/// The attributes of a request whose kind is already found.
 fn of_request<'a>(
     state: &'a State,
     request: &'a Request,
@@ -187,8 +187,8 @@ fn of_request<'a>(
     Ok(Attributes::resource(request.verb.as_str(), target))
 }
 
-/// The refusal of a judgement that does not allow the request. A judgement that results from an error says nothing
-/// about the user's rights.
+/// The refusal if the judgement does not allow the request. If an authorizer failed, the refusal reports the error,
+/// because the judgement says nothing about the user's permissions.
 fn may(user: &User, attributes: &Attributes<'_>, judged: &Judged) -> Result<(), Refusal> {
     if judged.is_allowed() {
         return Ok(());

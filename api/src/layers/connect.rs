@@ -1,5 +1,5 @@
 //! Subresources that a server behind the API answers: logs, commands in containers, proxies. Admission judges the
-//! request first. Then the kind gives the destination, and the transport connects to it.
+//! request first. Then the kind determines the destination, and the transport connects to it.
 
 use super::{Layer, Next, Outcome, Passage, authorization};
 use crate::lookup::Found;
@@ -16,7 +16,7 @@ use holdfast_value::Value;
 use std::sync::Arc;
 
 pub struct Connect {
-    /// Whether a GET to `exec`, `attach` or `portforward` of a pod needs the right to create, too.
+    /// Whether a GET to a pod's `exec`, `attach` or `portforward` also requires permission to create.
     pub upgrades_need_create: bool,
 }
 
@@ -65,8 +65,8 @@ fn first(subresource: &str) -> &str {
     subresource.split('/').next().unwrap_or_default()
 }
 
-/// Whether the request runs a command, so that permission to read is not enough. That includes these paths of a node's
-/// kubelet, in any spelling.
+/// Whether the request runs a command, so that permission to read is not enough. Such requests include these paths of a
+/// node's kubelet, in any spelling.
 fn runs_something(found: &Found) -> bool {
     let subresource = found.request.target.subresource.as_deref().unwrap_or_default();
     let (name, rest) = subresource.split_once('/').unwrap_or((subresource, ""));
@@ -87,7 +87,7 @@ fn runs_something(found: &Found) -> bool {
     names.first().is_some_and(|first| COMMANDS.contains(&first.as_str()))
 }
 
-/// Refuses the request unless the user may `create` the subresource, in addition to the authorized verb.
+/// Refuses the request unless the user may also `create` the subresource, in addition to the verb that was authorized.
 async fn may_create(service: &Arc<Service>, request: &Request) -> Result<(), Refusal> {
     let state = service.engine().snapshot();
     let mut asked = request.clone();
@@ -97,7 +97,7 @@ async fn may_create(service: &Arc<Service>, request: &Request) -> Result<(), Ref
     service.judged(&state, |authorizer| authorization::may_request(authorizer, &state, &asked)).await
 }
 
-/// Gets the destination of the request from its kind.
+/// Determines the destination of the request by its kind.
 fn lead(service: &Service, found: &Found, passage: &Passage) -> Result<Connecting, Refusal> {
     let state = service.engine().snapshot();
     let request = &found.request;

@@ -1,8 +1,8 @@
-//! Flow control: limits the requests in progress, so that no user blocks the others.
+//! Flow control: limits the requests in progress, so that one user cannot block the others.
 //!
-//! With priority and fairness, requests wait for their turn; without it, a request over the limit is refused.
-//! Long-running requests hold no place; a watch holds one only while it begins. A read that waits for a future version
-//! gives its place back. The server's own requests need no place: their plans have bounds of their own.
+//! With priority and fairness, requests wait for their turn. Without it, a request over the limit is refused.
+//! Long-running requests hold no place; a watch holds a place only while it begins. A read that waits for a future
+//! version releases its place. The server's own requests need no place, because its plans have limits of their own.
 
 use super::authorization::asked_for;
 use super::{Layer, Next, Outcome, Passage, refused};
@@ -29,7 +29,8 @@ const WAITING_MAX: u64 = 4096;
 const READS_OF_PAST: usize = 2;
 const PAST_DOCUMENT: usize = 500;
 const PAST_REVIEW: usize = 300;
-/// The number of missed events that cost a watch as much as one object. Most events do not concern the watcher.
+/// The number of missed events that cost a watch as much as one object. The number is high, because most events do not
+/// concern the watcher.
 const EVENTS_AN_OBJECT: usize = 64;
 
 pub struct FlowControl {
@@ -38,14 +39,14 @@ pub struct FlowControl {
     waiting: Shares,
 }
 
-/// How requests get their places.
+/// How requests get places.
 #[derive(Clone)]
 enum Way {
     Fairness(Arc<Fairness>),
     InFlight { reading: Shares, mutating: Shares },
 }
 
-/// A request's place among the requests in progress. The place is free when this value is dropped.
+/// A request's place among the requests in progress. The place is freed when this value is dropped.
 pub enum RequestSlot {
     Seat(Seat),
     Share(Share),
@@ -54,7 +55,7 @@ pub enum RequestSlot {
 /// The kind of place that a call needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Needs {
-    /// The call lasts as long as its client wants.
+    /// No place: the call lasts as long as its client wants.
     Nothing,
     Reading,
     Mutating,
@@ -74,7 +75,7 @@ impl FlowControl {
         FlowControl { metrics, way, waiting: Shares::seeded(WAITING_MAX, seed) }
     }
 
-    /// The flow control of a fork's service, which shares the places of this service.
+    /// The flow control of a fork's service. It shares the places of this service.
     pub fn beside(&self, metrics: Arc<Metrics>) -> FlowControl {
         FlowControl { metrics, way: self.way.clone(), waiting: self.waiting.clone() }
     }
@@ -86,7 +87,7 @@ impl FlowControl {
         }
     }
 
-    /// How many requests read and how many write at this moment.
+    /// The current numbers of reading and of writing requests.
     pub fn in_progress(&self) -> (u64, u64) {
         match &self.way {
             Way::Fairness(fairness) => fairness.in_progress(),
@@ -114,7 +115,7 @@ impl Layer for Arc<FlowControl> {
             (Way::InFlight { .. }, Needs::Watching | Needs::Nothing) => return next.call(passage),
         };
         passage.place = places.take(&passage.user, 1).map(RequestSlot::Share);
-        // As in Kubernetes, a privileged user is served even when the server is busy.
+        // As in Kubernetes, a privileged user is served even if the server is busy.
         if passage.place.is_none() && !passage.user.is_privileged() {
             self.metrics.rejected();
             return refused(too_many());
@@ -131,7 +132,7 @@ impl FlowControl {
         next: Next<'a>,
     ) -> BoxFuture<'a, Outcome> {
         let state = next.service().engine().snapshot();
-        // A kind that is no longer served is refused by a later layer, which costs nothing.
+        // If the kind is no longer served, a later layer refuses the call, which costs nothing.
         let Some(attributes) = asked_for(&state, &passage.asked) else { return next.call(passage) };
         let flow = fairness.flow(&passage.user, &attributes);
         let caller = caller(passage);
@@ -169,7 +170,7 @@ impl FlowControl {
     }
 }
 
-/// The call as dumps of the requests in progress show it.
+/// The call in the form that dumps of the requests in progress show.
 fn caller(passage: &Passage) -> Caller {
     let (verb, asked) = match &passage.asked {
         CallSubject::Named(named) => (named.verb.as_str(), Wanted::Resource(named.path.clone())),
@@ -182,8 +183,8 @@ fn caller(passage: &Passage) -> Caller {
     Caller { user: passage.user.clone(), verb, asked }
 }
 
-/// The estimated cost of a call, from the objects in a list, the watchers that a write notifies, and the reads of the
-/// past.
+/// The estimated cost of a call. It depends on the number of objects in a list, the number of watchers that a write
+/// notifies, and the reads of the past.
 fn estimate(
     service: &Service,
     state: &State,
@@ -217,7 +218,7 @@ fn estimate(
     }
 }
 
-/// The cost of reading now or in the past; `None` for a write.
+/// The cost of reading the present or the past; `None` for a write.
 fn reading(state: &State, kind: KindId, (named, is_past): (&ResourceRequest, bool), seats_max: u32) -> Option<Work> {
     let path = &named.path;
     Some(match named.verb {
@@ -243,12 +244,12 @@ fn reading(state: &State, kind: KindId, (named, is_past): (&ResourceRequest, boo
     })
 }
 
-/// How many events a watch that begins at this version is behind.
+/// The number of events by which a watch that begins at this version is behind.
 fn behind(state: &State, version: u64) -> usize {
     usize::try_from(state.offset.0.saturating_sub(version)).unwrap_or(usize::MAX)
 }
 
-/// Whether a list asks for an exact version, which may be past.
+/// Whether a list requests an exact version, which may be in the past.
 fn is_exact(named: &ResourceRequest) -> bool {
     named.options.resource_version_match.as_deref() == Some("Exact")
 }

@@ -1,5 +1,5 @@
-//! Impersonation: whether a user may act as another. It comes before flow control, because the impersonated user
-//! determines the flow.
+//! Impersonation: decides whether a user may act as another user. This layer precedes flow control, because the
+//! impersonated user determines the flow.
 
 use super::authorization::asked_for;
 use super::{Layer, Next, Outcome, Passage};
@@ -12,15 +12,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub struct Impersonation {
-    /// The mode that each caller used last, which is tried first; `None` if there is only one mode.
+    /// The mode that each caller used last. It is tried first. `None` if there is only one mode.
     last: Option<Mutex<HashMap<String, Mode>>>,
 }
 
-/// The maximum number of callers whose last mode is kept.
+/// The maximum number of callers whose last mode is stored.
 const CALLERS_MAX: usize = 10_000;
 
 impl Impersonation {
-    /// `is_constrained`: whether there are impersonation verbs that hold only for some requests.
+    /// `is_constrained`: whether constrained impersonation is enabled, that is, verbs that allow impersonation only for
+    /// some requests.
     pub fn new(is_constrained: bool) -> Impersonation {
         Impersonation { last: is_constrained.then(Mutex::default) }
     }

@@ -1,7 +1,7 @@
 //! The layers that a call passes, and their order.
 //!
-//! A layer is a small value with one job. It may refuse the call, answer it, or pass it to the [`Next`] layer, and it
-//! may act again after the call is answered. To add a layer, write a file and put a line into [`all`].
+//! A layer is a small value with one purpose. It may refuse the call, answer it, or pass it to the [`Next`] layer, and
+//! it may act again after the call is answered. To add a layer, write a file and add a line to [`all`].
 
 mod audit;
 mod authorization;
@@ -33,23 +33,23 @@ use std::time::Duration;
 /// The layers of the service, the outermost first.
 pub(crate) fn all(metrics: &Arc<Metrics>, flow: &Arc<FlowControl>, options: &Options) -> Vec<Box<dyn Layer>> {
     vec![
-        // Gives the request an id, counts it and records it, for every result.
+        // Gives the request an id, counts it and records it, whatever the result is.
         Box::new(audit::Audit::new(metrics.clone())),
-        // Lets the user act as another, if that is allowed.
+        // Lets the user act as another user, if that is allowed.
         Box::new(impersonation::Impersonation::new(options.constrained_impersonation)),
-        // Gives the request a place among the requests in progress, or makes it wait for one, fairly among users.
+        // Gives the request a place among the requests in progress, or lets it wait for a place, fairly among users.
         Box::new(flow.clone()),
         // Decides whether the user may make this request.
         Box::new(authorization::Authorization),
-        // Finds the state and the kind; grants calls that the transport answers itself.
+        // Finds the state and the kind. Grants calls that the transport answers itself.
         Box::new(moment::PastOrPresent::default()),
         // Finds the destinations of logs, commands in containers and proxies, after admission.
         Box::new(connect::Connect { upgrades_need_create: options.upgrades_need_create }),
         // Answers gets, lists and watches of stored objects.
         Box::new(reads::Reads),
-        // Answers reviews and other kinds that are never stored.
+        // Answers reviews and requests for other kinds that are never stored.
         Box::new(unstored::Unstored),
-        // Passes all other requests to the engine, which judges and writes.
+        // Passes all other requests to the engine, which judges them and writes.
         Box::new(mutations::Mutations),
     ]
 }
@@ -58,18 +58,18 @@ pub(crate) fn all(metrics: &Arc<Metrics>, flow: &Arc<FlowControl>, options: &Opt
 pub type Outcome = Result<Reply, Refusal>;
 
 pub trait Layer: Send + Sync + 'static {
-    /// Handles the call. Work that waits for nothing is done before the future is returned, so that a layer which only
-    /// looks at the call allocates no future of its own.
+    /// Handles the call. Work that does not wait is done before the future is returned, so that a layer which only
+    /// checks the call allocates no future of its own.
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome>;
 
-    /// Called with the result of every call. A layer that waited for the result within [`Self::call`] would need a
+    /// Called with the result of every call. If a layer waited for the result within [`Self::call`], it would need a
     /// future of its own.
     fn ended(&self, _passage: &mut Passage, _outcome: &Outcome) {}
 }
 
 /// A call on its way through the layers.
 pub struct Passage {
-    /// The authenticated user; after impersonation, the impersonated user.
+    /// The authenticated user, or the impersonated user after the impersonation layer.
     pub user: Arc<User>,
     pub acting_as: Option<ActingAs>,
     pub own: bool,
@@ -86,10 +86,10 @@ pub struct Passage {
     pub(crate) source: Option<Box<Source>>,
     /// The audit trail, set by the audit layer if the call is recorded.
     pub trail: Option<Box<Trail>>,
-    /// The call's place, set by flow control unless the call needs none.
+    /// The call's place. Flow control sets it, unless the call needs no place.
     pub place: Option<RequestSlot>,
-    /// For a call about objects: their kind, and the state to read or to judge on. Set by the moment layer. Boxed,
-    /// because it is large and is moved several times.
+    /// For a call about objects, their kind and the state on which to read or judge. The moment layer sets it. It is
+    /// boxed, because it is large and is moved several times.
     pub(crate) found: Option<Box<Found>>,
 }
 
@@ -116,7 +116,7 @@ impl Passage {
         }
     }
 
-    /// Takes the request out, for the layer that turns it into something else.
+    /// Takes the request out of the passage, for the layer that transforms it.
     pub(crate) fn take_asked(&mut self) -> CallSubject {
         std::mem::replace(&mut self.asked, CallSubject::Path { verb: "", path: String::new() })
     }

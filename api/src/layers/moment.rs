@@ -1,6 +1,7 @@
-//! Past or present: the state that a call is about, its kind in that state, and how far back the user may look.
+//! Past or present: determines the state that a call is about and its kind in that state, and how far into the past the
+//! user may look.
 //!
-//! A call that is about no resource ends here: it is granted, and the transport answers it.
+//! A call that is not about a resource ends here: it is granted, and the transport answers it.
 
 use super::{Layer, Next, Outcome, Passage, at_once, refused};
 use crate::lookup::Found;
@@ -21,7 +22,7 @@ pub struct PastOrPresent {
 impl Layer for PastOrPresent {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
         let service = next.service();
-        // A call about the present does not wait here.
+        // A call about the present need not wait here.
         let present = match &passage.asked {
             CallSubject::Named(named) => passage.at.is_none() && named.at.as_deref().is_none_or(str::is_empty),
             CallSubject::Found(_) => true,
@@ -66,7 +67,7 @@ fn granted(passage: &mut Passage, scene: Scene) -> Outcome {
 }
 
 impl PastOrPresent {
-    /// Finds the past state that the call is about, as far back as this user may look.
+    /// Finds the past state that the call is about, if this user may look that far into the past.
     async fn find(
         &self,
         service: &Arc<Service>,
@@ -90,7 +91,7 @@ impl PastOrPresent {
         Ok(())
     }
 
-    /// The kind that a path names, and the request on it.
+    /// Finds the kind that a path names, and makes the request.
     fn enter(&self, passage: &mut Passage, named: ResourceRequest, scene: Scene) -> Result<Found, Refusal> {
         let (kind, target) = Found::kind(scene.state(), &named.path, named.verb)?;
         // The warning about a deprecated version is sent even if the call is refused.
@@ -102,7 +103,7 @@ impl PastOrPresent {
         Ok(Found { scene, kind, request, starts: self.starts.clone() })
     }
 
-    /// A request that knows its kind, if the kind is still served.
+    /// Makes the request whose kind is already found, if the kind is still served.
     fn go_on(&self, passage: &Passage, mut request: Request, scene: Scene) -> Result<Found, Refusal> {
         let state = scene.state();
         if !state.registry.serves(request.target.kind) {

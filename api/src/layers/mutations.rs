@@ -1,4 +1,4 @@
-//! Mutations: the only layer that asks the engine to write.
+//! Mutations: only this layer lets the engine write.
 
 use super::{Layer, Next, Outcome, Passage, refused, unread, unread_deletion};
 use crate::lookup::Found;
@@ -54,7 +54,7 @@ async fn carry_out(service: &Arc<Service>, mut found: Found, told: &mut Told) ->
     found.subresource().await?;
     let Found { scene, request, .. } = &found;
     if let Scene::Past(_) = scene {
-        // A dry run is allowed in a view of the past, if all objects on which it is judged are in one log.
+        // A dry run is allowed in a view of the past, if all objects that it depends on are in one log.
         if !request.options.dry_run || !Arc::ptr_eq(engine, service.engine()) {
             scene.writable(engine)?;
         }
@@ -65,7 +65,7 @@ async fn carry_out(service: &Arc<Service>, mut found: Found, told: &mut Told) ->
     engine.mutate_telling(request, told).await
 }
 
-/// Deletes the objects that the options pick, and replies with them.
+/// Deletes the objects that the options select, and replies with them.
 async fn delete_collection(service: &Arc<Service>, found: &Found) -> Outcome {
     let engine = service.engine().of(found.request.target.kind);
     let Found { scene, request, .. } = found;

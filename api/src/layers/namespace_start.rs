@@ -1,8 +1,8 @@
-//! How far back a user may look into a namespace.
+//! Limits how far into a namespace's past a user may look.
 //!
-//! A namespace that is deleted and created again belongs to another owner, who must not see what the earlier namespace
-//! contained. So reads of a namespace's past go back only to the creation of the current namespace, unless the user may
-//! read the same in all namespaces.
+//! A namespace that is deleted and created again may belong to another owner, who must not see the content of the
+//! earlier namespace. So reads of a namespace's past reach back only to the creation of the current namespace, unless
+//! the user may read the same objects in all namespaces.
 
 use crate::Service;
 use crate::lookup::Found;
@@ -44,7 +44,7 @@ impl Found {
         let storage = state.kind(state.registry.namespaces()).storage.clone();
         let document = state.get(state.registry.namespaces(), namespace).map(|entry| entry.document());
         let uid = document.as_ref().and_then(|document| document["metadata"]["uid"].as_str()).map(str::to_owned);
-        // A namespace that does not exist now has no owner, so nothing of its past is shown.
+        // A namespace that does not exist now has no owner, so its past is not shown.
         let Some(uid) = uid else { return Err(earlier(version, namespace, state.offset_of(self.request.target.kind))) };
         let reader = Reader::of(&request.user);
         let mut start = self.starts.find(service, &reader, storage, namespace, uid).await?;

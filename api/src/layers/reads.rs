@@ -47,13 +47,13 @@ struct Read<'a> {
 }
 
 impl<'a> Read<'a> {
-    /// The engine that has the objects of the kind.
+    /// The engine whose log has the objects of the kind.
     fn engine(&self) -> &'a Arc<Engine> {
         self.service.engine().of(self.found.request.target.kind)
     }
 
-    /// The newest state of the object, if it is known without waiting. It always is, unless other servers write to the
-    /// log.
+    /// The newest state of the object, if it is known without waiting. This is always so, unless other servers write to
+    /// the log.
     fn newest(&self) -> Option<Outcome> {
         let Found { scene, request, kind, .. } = &*self.found;
         let is_whole = request.target.subresource.is_none();
@@ -96,7 +96,8 @@ impl<'a> Read<'a> {
         unread::object(self.engine(), &kind, &request.key(), until)?;
         let mut entry = view.find(&request).await?;
         if kind.converts_elsewhere() {
-            // A get calls the conversion webhook each time; only lists and watches reuse converted objects.
+            // As in Kubernetes, a get calls the conversion webhook each time. Only lists and watches reuse converted
+            // objects.
             entry = Arc::new(entry.at_version(entry.offset));
         }
         self.service.prepare(&kind, version, &entry).await?;
@@ -133,7 +134,7 @@ impl<'a> Read<'a> {
         let (kind, version) = (state.registry.share(request.target.kind), request.target.version);
         let selection = Selection::new(state, request)?;
         let (page, charge) = view.counted_page(&selection, request.options.limit, token.as_ref()).await?;
-        // A page includes the keys after the page before it, up to its own end.
+        // A page covers the keys after the end of the page before it, up to its own end.
         let after = token.as_ref().map(|token| token.after.as_str());
         let end = page.next.as_ref().map(|next| next.after.as_str());
         let includes = |key: &str| after.is_none_or(|after| key > after) && end.is_none_or(|end| key <= end);
@@ -148,8 +149,8 @@ impl<'a> Read<'a> {
         Ok(Reply::List(Listed { kind, version, page, continue_token, namespace, charge }))
     }
 
-    /// The refusal for a list whose snapshot is no longer kept. Its continue token allows reading the rest of the list
-    /// from the newest state.
+    /// The refusal of a list whose snapshot is no longer available. Its continue token allows clients to read the rest
+    /// of the list from the newest state.
     fn inconsistent(&self, after: String) -> Refusal {
         let engine = self.engine();
         let token = Continue::fresh(engine.own_snapshot().offset, after).seal(engine.token_key());
@@ -203,7 +204,7 @@ impl<'a> Read<'a> {
         })))
     }
 
-    /// The version that a read is about; `None` if it is the newest.
+    /// The past version that a read is about; `None` if the read is about the newest version.
     fn past_version(&self, freshness: Freshness, version: Offset) -> Option<Offset> {
         let is_past = self.found.scene.past().is_some() || matches!(freshness, Freshness::Exact(_));
         is_past.then_some(version)
@@ -215,7 +216,7 @@ impl<'a> Read<'a> {
         self.await_version(Freshness::NotOlderThan(version)).await
     }
 
-    /// Refuses a version later than a view of the past, which never gets newer ones.
+    /// Refuses a version later than a view of the past, because the view never gets newer versions.
     fn may_come(&self, version: Offset) -> Result<(), Refusal> {
         match self.found.scene.past() {
             Some(view) if version > view.offset() => Err(too_large(version, view.offset())),
@@ -223,7 +224,7 @@ impl<'a> Read<'a> {
         }
     }
 
-    /// Waits up to a bound for a version that is not written yet. While it waits, the request gives up its place among
+    /// Waits for a version that is not written yet, for a limited time. Meanwhile the request releases its place among
     /// the requests in progress.
     async fn await_version(&mut self, freshness: Freshness) -> Result<(), Refusal> {
         let (Freshness::NotOlderThan(version) | Freshness::Exact(version)) = freshness else { return Ok(()) };
@@ -247,7 +248,7 @@ fn timeout(seconds: Option<u64>, service: &Service) -> Duration {
     }
 }
 
-/// An object as its subresource `scale` shows it.
+/// The object in the form of its subresource `scale`.
 pub(super) fn scale(
     kind: &Kind,
     version: usize,
@@ -264,7 +265,7 @@ pub(super) fn scale(
 }
 
 impl Found {
-    /// The requested subresource, if the kind has it with this verb; empty when none is requested.
+    /// The requested subresource, if the kind has it with this verb; empty if no subresource is requested.
     pub(super) async fn subresource(&self) -> Result<&str, Refusal> {
         let Request { target, verb, .. } = &self.request;
         let Some(name) = target.subresource.as_deref() else { return Ok("") };

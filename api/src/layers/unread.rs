@@ -1,4 +1,4 @@
-//! Objects of a shared store whose values cannot be read: as in Kubernetes, requests for them fail, and so do lists and
+//! Objects of a shared store whose values cannot be read. As in Kubernetes, requests for them fail, and so do lists and
 //! watches that include them. If the feature gate AllowUnsafeMalformedObjectDeletion is on, the refusals name the
 //! objects that clients may delete without reading them.
 
@@ -13,14 +13,14 @@ use holdfast_engine::Engine;
 use holdfast_engine::log::{Flaw, Unreadable};
 use std::sync::Arc;
 
-/// How many unreadable objects a refused list counts, and how many of them it names.
+/// The maximum number of unreadable objects that the refusal of a list counts, and the maximum number that it names.
 const LOOKED_MAX: usize = 1000;
 const NAMED_MAX: usize = 10;
-/// If the feature gate is on, how many of the objects have a cause of their own.
+/// The maximum number of objects that get a cause of their own, if the feature gate is on.
 const CAUSES_MAX: usize = 100;
 
-/// Refuses a request for one object that cannot be read. `until` is the version that the request is about; `None` for
-/// the newest.
+/// Refuses a request for one object if the object cannot be read. `until` is the version that the request is about;
+/// `None` for the newest version.
 pub fn object(engine: &Engine, kind: &Kind, key: &str, until: Option<Offset>) -> Result<(), Refusal> {
     let found = engine.unreadable(&kind.storage, key, 1).into_iter();
     let mut found = found.filter(|one| one.key == key && until.is_none_or(|until| one.version <= until));
@@ -30,7 +30,7 @@ pub fn object(engine: &Engine, kind: &Kind, key: &str, until: Option<Offset>) ->
     }
 }
 
-/// Refuses a list or a watch if it would include an object that cannot be read, up to a version. `includes` selects
+/// Refuses a list or a watch if it would include an object that cannot be read, up to a version. `includes` selects the
 /// objects by their keys.
 pub fn selection(
     engine: &Engine,
@@ -60,7 +60,7 @@ pub fn selection(
     Err(Refusal::StoreRead { subject: Subject::new(kind.hub().group.clone(), kind.resource.clone(), "list"), causes })
 }
 
-/// Kubernetes' message about an object that may be deleted without reading it.
+/// Kubernetes' message about an object that clients may delete without reading it.
 fn corrupt(Unreadable { place, version, flaw, .. }: &Unreadable) -> String {
     let why = match flaw {
         Flaw::Locked(why) => format!("data from the storage is not transformable revision=0: {why}"),
@@ -69,7 +69,8 @@ fn corrupt(Unreadable { place, version, flaw, .. }: &Unreadable) -> String {
     format!("StorageError: corrupt object, Code: 7, Key: {place}, ResourceVersion: 0, AdditionalErrorMsg: {why}")
 }
 
-/// Refuses a write of an object that cannot be read, so that its value stays. The object's name counts as taken.
+/// Refuses a write of an object that cannot be read, so that its value does not change. The object's name counts as
+/// taken.
 pub fn write(engine: &Engine, kind: &Kind, request: &Request) -> Result<(), Refusal> {
     if request.verb != Verb::Create || request.target.subresource.is_some() {
         return object(engine, kind, &request.key(), None);
@@ -89,7 +90,8 @@ pub fn write(engine: &Engine, kind: &Kind, request: &Request) -> Result<(), Refu
     })
 }
 
-/// Keeps a namespace that is being deleted while it has objects that cannot be read, because these cannot be deleted.
+/// Refuses to remove a namespace that is being deleted while it contains objects that cannot be read, because these
+/// cannot be deleted.
 pub fn release(engine: &Arc<Engine>, target: &Target) -> Result<(), Refusal> {
     let state = engine.snapshot();
     let (Some(name), Some("finalize")) = (&target.name, target.subresource.as_deref()) else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! The deletion of an object that cannot be read. The user needs an additional verb for it. As in Kubernetes the
-//! deletion skips preconditions, finalizers and grace periods, and admission judges it like every deletion.
+//! Deletes an object that cannot be read. The user needs an additional verb for this. As in Kubernetes, the deletion
+//! ignores preconditions, finalizers and grace periods, and admission judges it like any other deletion.
 
 use super::Passage;
 use crate::Service;
@@ -20,12 +20,12 @@ use holdfast_engine::{Engine, Reply as Written};
 use std::sync::Arc;
 
 const VERB: &str = "unsafe-delete-ignore-read-errors";
-/// This annotation on an audit event says that the request tried to delete an object that cannot be read.
+/// The annotation of audit events for requests that tried to delete an object which cannot be read.
 const ANNOTATION: &str = "apiserver.k8s.io/unsafe-delete-ignore-read-error";
-/// How often the deletion is tried if the value changes during each attempt, and still cannot be read.
+/// The maximum number of attempts, if the value changes during each attempt and still cannot be read.
 const TRIES_MAX: usize = 5;
 
-/// Whether the request asks for this deletion. If the feature gate is off, the option is ignored.
+/// Whether the request asks to delete an object that cannot be read. If the feature gate is off, the option is ignored.
 pub fn is_asked_for(engine: &Engine, request: &mut Request) -> bool {
     let delete = &mut request.options.delete;
     delete.ignores_read_errors &= engine.settings().unsafe_deletion;
@@ -49,7 +49,7 @@ pub async fn carry_out(service: &Arc<Service>, found: &Found, passage: &mut Pass
         passage.tell(told);
         admitted?;
         if engine.delete_unreadable(object, request).await? {
-            // Only the names of an unreadable object are known.
+            // Of an unreadable object only the names are known.
             let subject = Subject::new("", kind.kind.clone(), request.name());
             return Ok(Written::Deleted { subject, uid: String::new(), warnings: Vec::new() });
         }
@@ -62,7 +62,8 @@ fn unreadable(engine: &Engine, kind: &Kind, request: &Request) -> Option<Unreada
     engine.unreadable(&kind.storage, &key, 1).into_iter().find(|one| one.key == key)
 }
 
-/// The state on which admission judges the deletion. If the object was never read, it has only its names in this state.
+/// The state on which admission judges the deletion. If the object was never read, it has nothing but its names in this
+/// state.
 fn as_if_read(engine: &Engine, object: &Unreadable) -> State {
     let mut state = State::clone(&engine.snapshot());
     let Some(id) = state.registry.by_storage(&object.resource) else { return state };

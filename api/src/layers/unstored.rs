@@ -1,4 +1,5 @@
-//! Kinds that are never stored: reviews of access and of tokens, and the ComponentStatus of the server's parts.
+//! Kinds that are never stored: reviews of access and of tokens, and ComponentStatus, which shows the parts of the
+//! server.
 
 use super::{Layer, Next, Outcome, Passage, refused};
 use crate::lookup::Found;
@@ -22,7 +23,7 @@ use holdfast_value::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the writer may take to report its health.
+/// The maximum time that the writer may take to report its health.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The group of nodes.
 const NODES: &str = "system:nodes";
@@ -69,7 +70,7 @@ async fn judging(service: &Service, found: &Found, review: &Value) -> Result<Arc
     let reader = Reader::of(user);
     let asked_groups = spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut groups = asked_groups.chain(user.groups.iter().map(String::as_str));
-    // The rights of a node depend on its pods.
+    // The permissions of a node depend on its pods.
     if groups.any(|group| group == NODES) {
         return found.scene.whole(service.engine(), &reader).await;
     }
@@ -78,7 +79,7 @@ async fn judging(service: &Service, found: &Found, review: &Value) -> Result<Arc
     found.scene.part(service.engine(), Wanted::Roles { namespace }, &reader).await
 }
 
-/// The answer to a review. It has the kind of the path, even if the client sent another kind.
+/// The answer to a review. Its kind is that of the path, even if the client sent another kind.
 fn created(kind: &Kind, request: &Request, mut answer: Value) -> Outcome {
     apply_defaults(kind.message(request.target.version)?, &mut answer)?;
     let mut answer = document(answer);
@@ -102,7 +103,7 @@ async fn review_token(service: &Service, posted: Document, request: &Request, ki
     let token = body["spec"]["token"].as_str().unwrap_or("");
     let asked = body["spec"]["audiences"].as_array().into_iter().flatten();
     let asked: Vec<String> = asked.filter_map(Value::as_str).map(str::to_owned).collect();
-    // Tokens are verified by the current state even in a view of the past.
+    // Tokens are verified with the current state, even in a view of the past.
     let reviewed = service.tokens().review(&service.engine().snapshot(), token, &asked, told).await;
     let reviewed = reviewed.as_ref().map(|Reviewed { user, audiences }| (&**user, audiences.as_slice()));
     created(kind, request, token_review(&body, reviewed.map_err(String::as_str))?)
@@ -137,7 +138,7 @@ async fn review_access(service: &Service, posted: Document, found: &Found) -> Ou
     }
 }
 
-/// The health of the control plane's parts: of the log, and of the components that run in this process.
+/// The health of the parts of the control plane: the log, and the components that run in this process.
 async fn component_status(service: &Service, found: &Found) -> Outcome {
     let of_log = match service.engine().health(PATIENCE).await {
         Health::Well => json!({"type": "Healthy", "status": "True", "message": "ok"}),

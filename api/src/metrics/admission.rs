@@ -140,14 +140,14 @@ impl TypedMetric for PlainCounter {
     const TYPE: MetricType = MetricType::Unknown;
 }
 
-/// The rows of one plug-in: two halves of admission, four operations, rejected or not.
+/// The number of rows of one plug-in: two halves of admission, four operations, rejected or not.
 const ROWS_OF_ONE: usize = 2 * 4 * 2;
 
 pub struct AdmissionMetrics {
     steps: Durations<StepLabels>,
     plugins: Durations<NamedLabels>,
     /// The histograms of plug-ins and of whole halves, by index. A request observes about thirty of them, so they are
-    /// not looked up by labels.
+    /// not looked up by their labels.
     found: Vec<OnceLock<Histogram>>,
     webhooks: Durations<NamedLabels>,
     answers: Family<AnswerLabels, Counter>,
@@ -214,7 +214,7 @@ impl AdmissionMetrics {
         metrics
     }
 
-    /// Counts the reports of admission about a request.
+    /// Records the durations and observations that admission reported about a request.
     pub(crate) fn note(&self, told: &Told, request: &RequestLabels) {
         let Some(operation) = told.operation else { return };
         for timing in &told.timings {
@@ -333,7 +333,7 @@ fn flag(value: bool) -> &'static str {
     if value { "true" } else { "false" }
 }
 
-/// Kubernetes' name of the half; validating webhooks have a name of their own.
+/// Kubernetes' name of the half. Validating webhooks have a name of their own.
 fn kind_of(half: Half, of_webhook: bool) -> &'static str {
     match half {
         Half::Mutating => "admit",

@@ -1,4 +1,5 @@
-//! Histograms that every request observes: one atomic counter for each bucket, so that no request waits for another.
+//! Histograms that every request observes. They have one atomic counter for each bucket, so that no request waits for
+//! another.
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::{MetricType, TypedMetric};
@@ -6,20 +7,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Whole numbers or durations in buckets. Clones share the same counters.
+/// Integers or durations in buckets. Clones share the same counters.
 #[derive(Debug, Clone)]
 pub struct Histogram(Arc<Observed>);
 
 #[derive(Debug)]
 struct Observed {
-    /// Upper bounds in ascending order, in the shown unit.
+    /// Upper bounds in ascending order, in the unit that is shown.
     bounds: &'static [f64],
-    /// The same bounds, in the observed unit.
+    /// The same bounds, in the unit that is observed.
     limits: Box<[u64]>,
     /// One counter for each bound, and one for larger values.
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
-    /// How many observed units make one shown unit.
+    /// The number of observed units in one shown unit.
     unit: f64,
 }
 
@@ -29,7 +30,7 @@ impl Histogram {
         Histogram::new(bounds, 1e9)
     }
 
-    /// A histogram of whole numbers.
+    /// A histogram of integers.
     pub fn of_numbers(bounds: &'static [f64]) -> Histogram {
         Histogram::new(bounds, 1.0)
     }

@@ -1,8 +1,8 @@
-//! Joins metric families that several parts of a process count, so that each family is shown once.
+//! Joins the metric families to which several parts of a process contribute, so that each family is shown once.
 
 use std::collections::HashMap;
 
-/// The text with the rows of each family one after another.
+/// The text in which the rows of each family follow one another.
 pub fn joined(text: &str) -> String {
     let mut blocks: Vec<String> = Vec::new();
     let mut places: HashMap<(&str, &str), usize> = HashMap::new();

@@ -1,7 +1,7 @@
 //! The server's metrics, in Prometheus' form.
 //!
-//! Labels are verbs, and kinds and subresources that are served. Requests for anything else are counted without a name,
-//! since clients could otherwise make the table grow.
+//! Labels are verbs, and the kinds and subresources that are served. Requests for anything else are counted without a
+//! name, because clients could otherwise make the table grow.
 
 mod admission;
 mod decisions;
@@ -91,12 +91,13 @@ pub struct Metrics {
     rejected: Counter,
     pub(crate) fairness: Measures,
     decisions: Decisions,
-    // These two are gauges, because Kubernetes' names of them do not end in `_total` and this library's counters must.
+    // These are gauges, because Kubernetes' names for them do not end in `_total`, as the names of this library's
+    // counters must.
     attempts: Family<ResultLabels, Gauge>,
     users: Family<UserLabels, Gauge>,
     authentications: Family<ResultLabels, Histogram, fn() -> Histogram>,
-    /// The counters for successful authentication, already looked up. Nearly all requests need them, and few users are
-    /// counted by name.
+    /// The counters for successful authentication. They are already looked up, because nearly all requests need them
+    /// and few users are counted by name.
     found: (Gauge, Histogram, Gauge),
     admission: AdmissionMetrics,
 }
@@ -124,7 +125,7 @@ const CERTIFICATE_BUCKETS: [f64; 15] = [
 const AUTHENTICATION_BUCKETS: [f64; 15] =
     [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384];
 
-/// Counts one request when this is dropped. Without a code the request had no answer and is not counted.
+/// Counts one request when this value is dropped. Without a code the request had no answer and is not counted.
 #[derive(Default)]
 pub struct Record {
     counting: Option<(Arc<Metrics>, Instant)>,
@@ -140,7 +141,7 @@ impl Default for Metrics {
         let mut registry = Registry::default();
         let requests = Requests::default();
         let (terminations, unavailable, became_unavailable) = Default::default();
-        // In whole seconds: a sum of years in nanoseconds would overflow 64 bits.
+        // In whole seconds: the sum of years in nanoseconds would overflow 64 bits.
         let certificates = Histogram::of_numbers(&CERTIFICATE_BUCKETS);
         let inflight = Family::default();
         let watches = Gauge::default();
@@ -230,12 +231,12 @@ impl Record {
         self.flow.as_ref()
     }
 
-    /// Sets the code of the answer. The transport may set another code when it renders.
+    /// Sets the code of the answer. The transport may set another code when it renders the answer.
     pub fn code(&mut self, code: u16) {
         self.code = code;
     }
 
-    /// Counts what admission reported.
+    /// Records the durations and observations that admission reported.
     pub(crate) fn admitted(&self, told: &Told) {
         if let (Some((metrics, _)), Some(row)) = (&self.counting, &self.row) {
             metrics.admission.note(told, &row.labels);
@@ -275,7 +276,7 @@ impl Metrics {
         Record { counting, row: None, code: 0, flow: None }
     }
 
-    /// Counts a request that the server ended because its time was over or no place was free.
+    /// Counts a request that the server ended because its time was over, or because no place was free.
     pub fn terminated(&self, code: u16) {
         self.terminations.get_or_create(&EndLabels { component: "apiserver", code }).inc();
     }
@@ -285,7 +286,7 @@ impl Metrics {
         self.queues.add(name)
     }
 
-    /// Counts a request with a client certificate.
+    /// Counts a request with a client certificate that is valid for this time.
     pub fn certified(&self, good_for: Duration) {
         self.certificates.observe(good_for.as_secs());
     }
@@ -299,7 +300,7 @@ impl Metrics {
         }
     }
 
-    /// Lets another part register metrics in the same registry.
+    /// Lets another part of the server register metrics in the same registry.
     pub fn with_registry(&self, put: impl FnOnce(&mut Registry)) {
         put(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -309,7 +310,7 @@ impl Metrics {
         self.decisions.count(judged, took);
     }
 
-    /// Counts a request that is refused because there are too many.
+    /// Counts a request that is refused because there are too many requests.
     pub fn rejected(&self) {
         self.rejected.inc();
         self.terminated(429);
@@ -352,7 +353,7 @@ impl Metrics {
         self.selector_bytes.set(bytes as i64);
     }
 
-    /// The exposition text, including the numbers that are read from the state at this moment.
+    /// The metrics as text, including the numbers that are read from the current state.
     pub fn render(&self, state: &State, log: Option<(Offset, Size)>, reading: u64, mutating: u64) -> String {
         for (id, kind) in state.registry.iter().filter(|(_, kind)| kind.stored) {
             let group = &kind.hub().group;
@@ -360,7 +361,7 @@ impl Metrics {
             self.objects.get_or_create(&ResourceLabels { resource }).set(state.count(id) as i64);
         }
         self.offset.set(state.offset.0 as i64);
-        // A log that returns no size is faulty, which health reports: the last known numbers stay.
+        // A log that returns no size is faulty, which the health checks report. The last known numbers stay.
         if let Some((oldest, size)) = log {
             self.oldest.set(oldest.0 as i64);
             self.log_bytes.set(size.bytes as i64);
@@ -378,7 +379,7 @@ impl Metrics {
     }
 }
 
-/// The label of a user. Few users are counted by name, since clients could otherwise make the table grow.
+/// The label of a user. Only few users are counted by name, because clients could otherwise make the table grow.
 fn counted_as(name: &str) -> &str {
     match name {
         "admin" | "client" | "kube_proxy" | "kubelet" | "system:serviceaccount:kube-system:default" => name,

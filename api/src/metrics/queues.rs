@@ -1,4 +1,4 @@
-//! Metrics of the server's own work queues, under the names that dashboards use for work queues.
+//! Metrics of the server's own work queues, with the names that dashboards use for work queues.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -20,7 +20,8 @@ pub struct Queues {
     worked: Family<Labels, Histogram>,
 }
 
-/// An item in a queue. Work on it begins with a call, and ends when the value that the call returns is dropped.
+/// An item in a queue. Work on the item starts with [`begin`](Self::begin), and ends when the returned value is
+/// dropped.
 pub struct Queued {
     since: Instant,
     depth: Gauge,

@@ -1,8 +1,8 @@
-//! Counts of requests, of their answers by code, and of how long they took. Names and labels are those that dashboards
-//! and alerts for API servers query.
+//! Counts requests, their answers by code, and their durations. Names and labels are those that dashboards and alerts
+//! for API servers query.
 //!
-//! A request finds its row by numbers alone when it arrives. Its answer is counted once, in that row, and all metric
-//! families are made from the rows.
+//! A request finds its row by numbers alone when it arrives. Its answer is counted once, in that row. All metric
+//! families are computed from the rows.
 
 use super::Histogram;
 use foldhash::fast::RandomState;
@@ -32,13 +32,13 @@ pub struct RequestLabels {
     pub version: String,
     pub resource: String,
     pub subresource: String,
-    /// `resource` for one object, `namespace` or `cluster` for many; empty for a path that is no resource.
+    /// `resource` for one object, `namespace` or `cluster` for many objects; empty for a path that is not a resource.
     pub scope: &'static str,
     pub dry_run: bool,
 }
 
-/// The key of a row without text. Several keys may have the same labels, since a kind that is redefined gets a new
-/// number.
+/// The key of a row, which contains no text except constants. Several keys may have the same labels, because a kind
+/// that is redefined gets a new number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RowKey {
     pub verb: &'static str,
@@ -50,7 +50,7 @@ pub struct RowKey {
     pub dry_run: bool,
 }
 
-/// The maximum number of kept keys. A kind gets new keys each time it is redefined.
+/// The maximum number of stored keys. A kind gets new keys each time it is redefined.
 const KEYS_MAX: usize = 1 << 16;
 
 #[derive(Clone, Default)]
@@ -63,7 +63,7 @@ pub struct Requests {
 pub struct Row {
     pub labels: RequestLabels,
     took: Histogram,
-    /// Long-running requests are not timed.
+    /// Whether the requests are timed. Long-running requests are not.
     timed: bool,
     /// The number of answers with each of the most frequent codes.
     usual: [AtomicU64; USUAL.len()],
@@ -100,7 +100,7 @@ impl Row {
 type Codes = Vec<(u16, u64)>;
 
 impl Requests {
-    /// The row of a served kind; `labels` is called only for a new row.
+    /// The row of a served kind. `labels` is called only for a new row.
     pub fn row(&self, key: RowKey, labels: impl FnOnce() -> RequestLabels) -> Arc<Row> {
         if let Some(row) = self.by_key.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return row.clone();
@@ -208,7 +208,7 @@ mod tests {
             dry_run: false,
         };
         requests.row(key(0), || labels.clone()).count(200, Duration::from_millis(300));
-        // The same kind after a redefinition, and a request that was never answered.
+        // The same kind after a redefinition, and a request that was not answered.
         requests.row(key(1), || labels.clone()).count(200, Duration::from_secs(3));
         requests.row_of(&labels).count(429, Duration::from_millis(1));
         requests.row_of(&RequestLabels { verb: "GET", ..labels.clone() });

@@ -31,13 +31,14 @@ impl<'a> Attributes<'a> {
             version: &shown.version,
             resource: &self.kind.resource,
             subresource: self.subresource(),
-            // A namespace's own request has a namespace, although the object is cluster-scoped.
+            // A request for a Namespace object has its own name as its namespace, although the object is
+            // cluster-scoped.
             is_namespaced: !self.namespace().is_empty(),
             name: self.shown_name(),
         }
     }
 
-    /// The object's name as far as it is known; the name of a new object may be generated later.
+    /// The object's name; empty for a new object whose name is generated later.
     pub(super) fn shown_name(&self) -> &str {
         match self.asked_name() {
             "" if self.operation == Operation::Create => self.object["metadata"]["name"].as_str().unwrap_or(""),
@@ -56,15 +57,15 @@ impl<'a> Attributes<'a> {
             return None;
         }
         let own = self.request.target.version;
-        // The body of a subresource is the same in all versions that have the subresource: a Scale can be written
-        // through any.
+        // The body of a subresource, such as a Scale, is the same in all versions that have the subresource. A rule may
+        // therefore match any of these versions.
         let is_served = |version: usize| match self.body {
             Body::Object { .. } => true,
             Body::Part(_) => self.kind.subresource(version, self.subresource()).is_some(),
         };
         let others = (0..self.kind.versions.len()).filter(|version| *version != own && is_served(*version));
         let others: Vec<usize> = others.filter(|_| matching.is_equivalent).collect();
-        // The version of the request has precedence, then the first rule that matches another version.
+        // Rules that match the version of the request have precedence over rules that match another version.
         let first = |rules: &[Rule]| {
             let of = |rule: &Rule, version: usize| rule.matches(&self.asked(version)).then_some(version);
             let another = |rule: &Rule| others.iter().find_map(|version| of(rule, *version));
@@ -76,7 +77,7 @@ impl<'a> Attributes<'a> {
         if matching.rules.is_empty() { Some(own) } else { first(&matching.rules) }
     }
 
-    /// Whether the namespace selector matches. Cluster-scoped objects match always.
+    /// Whether the namespace selector matches. Cluster-scoped objects always match.
     fn is_in(&self, matching: &Matching) -> bool {
         if matching.namespaces.is_everything() {
             return true;
@@ -137,8 +138,8 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// The new object, with the resourceVersion that Kubernetes shows at this point: always in validating admission and
-    /// for a patch, which start from the stored object; otherwise as the client sent it.
+    /// The new object with the resourceVersion that Kubernetes shows. Validating admission and a patch show the stored
+    /// version, because they start from the stored object. Otherwise the client's resourceVersion is shown.
     pub(super) fn shown_object(&self, version: Seen) -> Result<Value, Stop> {
         let shown = self.shown(&self.object, version)?;
         let is_versioned = self.is_validating || self.request.verb == Verb::Patch;
@@ -157,12 +158,14 @@ impl<'a> Attributes<'a> {
         shown
     }
 
-    /// Converts a document back from the version that was shown.
+    /// Converts a document from the version that a webhook or policy got back to the version of the request; for a
+    /// built-in kind, to the hub version.
     pub(super) fn brought_back(&self, document: Value, version: Seen) -> Result<Value, Stop> {
         let Body::Object { version: own } = self.body else { return Ok(document) };
         let mut document = document;
         match &self.kind.custom {
-            // A review is answered in the version in which it was posted.
+            // An object that is not stored (a review such as SubjectAccessReview) stays in the version in which it was
+            // posted.
             None if !self.kind.stored => {
                 crate::kinds::default(crate::kinds::layout(self.kind, version)?, &mut document)?;
                 Ok(document)
@@ -182,8 +185,8 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Replaces the object by the object that a webhook or policy returned. The namespace must stay the same. If the
-    /// new managed fields cannot be parsed, the old ones stay.
+    /// Replaces the object by the object that a webhook or policy returned. A returned object must not change the
+    /// namespace. If its managed fields cannot be parsed, the old ones stay.
     pub(super) fn take_back(&mut self, changed: Value, shown: &Value, version: Seen) -> Result<(), Stop> {
         let mut changed = changed;
         let owners = &shown["metadata"]["managedFields"];
@@ -199,7 +202,7 @@ impl<'a> Attributes<'a> {
         let namespace = shown["metadata"]["namespace"].as_str().unwrap_or_default();
         match changed["metadata"]["namespace"].as_str().unwrap_or_default() {
             same if same == namespace => {}
-            // An object that replaces the whole may leave the namespace out.
+            // A webhook may replace the whole object and omit the namespace.
             "" => changed["metadata"]["namespace"] = namespace.into(),
             _ if namespace.is_empty() => _ = meta::metadata_mut(meta::fields_mut(&mut changed)).remove("namespace"),
             _ => return Err(Refusal::BadRequest(BadRequest::OtherNamespace).into()),
@@ -279,7 +282,7 @@ impl<'a> Attributes<'a> {
     fn show_deletion(&self, document: &mut Value) {
         let delete = &self.request.options.delete;
         let uid = delete.precondition_uid.clone().map(Value::from);
-        // A delete of a kind with its own way of termination has the old object's UID as precondition.
+        // The delete of a kind with a `begin_delete` hook has the UID of the old object as precondition.
         let own = self.kind.hooks.begin_delete.map(|_| self.old["metadata"]["uid"].clone());
         let preconditions =
             [("uid", uid.or(own)), ("resourceVersion", delete.precondition_resource_version.clone().map(Value::from))];
@@ -359,7 +362,7 @@ pub(super) struct Documents {
     pub namespace: Value,
 }
 
-/// A document, and its JSON, which is made when it is first sent.
+/// A document with its JSON. The JSON is made when a webhook first needs it.
 pub(super) struct Document {
     pub value: Value,
     json: OnceCell<Bytes>,
@@ -418,7 +421,7 @@ fn user_document(user: &User) -> Value {
     document
 }
 
-/// The authorizer that expressions can query.
+/// The authorizer that expressions query through the variable `authorizer`.
 struct Roles {
     chain: Arc<Chain>,
     rbac: RbacIndex,

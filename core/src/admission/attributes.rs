@@ -44,11 +44,11 @@ pub struct Attributes<'a> {
     pub object: Value,
     /// The stored object; null if there is none.
     pub old: &'a Value,
-    /// The stored object's version, which its document lacks.
+    /// The version of the stored object; the document `old` does not contain it.
     pub old_version: Option<Offset>,
     pub admitted: Admitted,
     pub reinvocation: Reinvocation,
-    /// The validating half is running.
+    /// Whether the validating half is running.
     pub is_validating: bool,
     /// The cost of expressions so far.
     pub spent: Cell<u64>,
@@ -59,8 +59,9 @@ impl<'a> Attributes<'a> {
         &self.request.user
     }
 
-    /// Whether the server itself made the request. Webhooks and policies do not get such requests. Otherwise a webhook
-    /// that is down could keep a server from starting. The name alone is not enough: other users may impersonate it.
+    /// Whether the server itself made the request. Webhooks and policies do not get such requests: otherwise a webhook
+    /// that is down could keep a server from starting. The user name alone does not prove it, because other users may
+    /// impersonate the name.
     pub fn is_upkeep(&self) -> bool {
         let user = self.user();
         user.name == crate::apiservices::USER && user.is_privileged()
@@ -69,7 +70,7 @@ impl<'a> Attributes<'a> {
     /// The subresource; empty for the object itself.
     pub fn subresource(&self) -> &'a str {
         let named = self.request.target.subresource.as_deref().unwrap_or("");
-        // The rest is the path of a proxy request.
+        // The part after the slash is the path of a proxy request.
         named.split_once('/').map_or(named, |(first, _)| first)
     }
 
@@ -92,7 +93,7 @@ impl<'a> Attributes<'a> {
         self.kind.kind == known.kind && self.kind.hub().group == known.group
     }
 
-    /// The same, without a subresource.
+    /// Whether the path names this kind without a subresource, in any version.
     pub fn is_of(&self, known: Known) -> bool {
         self.is_on(known) && self.request.target.subresource.is_none()
     }
@@ -169,12 +170,12 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Whether the request's user may also do this.
+    /// Whether the request's user also has permission for `verb` on `target`.
     pub fn may(&self, verb: &str, target: ResourceTarget) -> bool {
         self.judged(verb, target).is_allowed()
     }
 
-    /// The same, with the reason.
+    /// The authorizers' decision about `verb` on `target`, with its reason.
     pub fn judged(&self, verb: &str, target: ResourceTarget) -> Judged {
         self.authorizer.authorize(self.user(), &authz::Attributes::resource(verb, target))
     }
@@ -192,7 +193,7 @@ impl<'a> Attributes<'a> {
         self.entry(known, namespace, name).map(|entry| entry.document())
     }
 
-    /// All objects of a kind, or those of one namespace unless it is empty.
+    /// All objects of a kind in `namespace`; in all namespaces if it is empty.
     pub fn all(&self, known: Known, namespace: &str) -> Vec<Value> {
         let Some(id) = self.id_of(known) else { return Vec::new() };
         let prefix = crate::state::prefix(Some(namespace));
@@ -217,7 +218,7 @@ impl<'a> Attributes<'a> {
         self.admitted.besides.iter().any(|write| write.kind == kind && write.expect.is_none())
     }
 
-    /// The objects of a cluster-scoped kind whose stored form contains this text. The others are not parsed.
+    /// The objects of a cluster-scoped kind whose stored form contains this text. Other objects are not parsed.
     pub fn all_with(&self, known: Known, text: &str) -> Vec<Value> {
         let Some(id) = self.id_of(known) else { return Vec::new() };
         let finder = memchr::memmem::Finder::new(text);
@@ -239,7 +240,7 @@ impl<'a> Attributes<'a> {
         Ok(())
     }
 
-    /// The Namespace that the write is in.
+    /// The Namespace object of the request's namespace.
     pub fn namespace_entry(&self) -> Option<&'a Arc<Entry>> {
         self.entry(known::NAMESPACE, "", self.namespace())
     }

@@ -3,19 +3,19 @@
 use bytes::Bytes;
 use holdfast_value::Value;
 
-/// A call of a webhook, which the shell carries out.
+/// A call of a webhook. The engine makes the call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
     pub configuration: String,
     pub webhook: String,
-    /// Whether the validating half calls.
+    /// Whether the webhook is a validating one.
     pub is_validating: bool,
     /// The webhook's `clientConfig`.
     pub client: Value,
     pub timeout_seconds: u64,
     /// The version of the AdmissionReview.
     pub api_version: String,
-    /// The review's `request` without the objects. All webhooks called for one write share the JSON of these.
+    /// The review's `request` without the objects. All webhooks that are called for one write share the objects' JSON.
     pub request: Value,
     pub object: Bytes,
     pub old: Bytes,
@@ -37,15 +37,15 @@ impl Call {
     }
 }
 
-/// A rate limiter from which a write takes a token if it has one.
+/// A rate limiter. The write takes one token from it, and is refused if the limiter has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bucket {
-    /// The index of its configured limit.
+    /// The index of the limit in the plug-in's configuration.
     pub limit: usize,
     pub key: String,
-    /// Tokens per second, and the maximum number of tokens that it holds.
+    /// Tokens that are added per second, and the maximum number of tokens.
     pub per_second: u32,
     pub burst: u32,
-    /// The maximum number of rate limiters of this limit that are kept.
+    /// The maximum number of rate limiters that the engine stores for this limit.
     pub keys_max: usize,
 }

@@ -46,7 +46,8 @@ fn half(attributes: &mut Attributes, work: impl FnOnce(&mut Attributes, u64) -> 
     attributes.timed(None, began, |attributes| work(attributes, began)).map(|_| ())
 }
 
-/// Returns when the last plug-in ended.
+/// Runs this half's step of each plug-in. `began` is the start time of the first; the result is the end time of the
+/// last.
 fn run(
     attributes: &mut Attributes,
     mut began: u64,

@@ -4,7 +4,7 @@ use super::Attributes;
 use super::outcome::{Half, Observation, Timing};
 use crate::pipeline::effect::Stop;
 
-/// The metric label for why an expression failed.
+/// The metric label for the error of an expression.
 pub fn error_type(why: &str) -> &'static str {
     if why.starts_with("compilation") {
         "compile_error"

@@ -57,13 +57,13 @@ pub struct Reinvocation {
     pub policies: Asked,
 }
 
-/// The identifiers of webhooks or policies that ask for reinvocation.
+/// The webhooks or policies that ask for reinvocation, by identifier.
 #[derive(Debug, Default, Clone)]
 pub struct Asked {
     /// The webhooks or policies that were called after the last change.
     before: BTreeSet<String>,
     due: BTreeSet<String>,
-    /// The object as the last call left it.
+    /// The object at the end of the last round.
     left: Option<Value>,
 }
 
@@ -86,13 +86,14 @@ impl Asked {
         self.before.insert(id);
     }
 
-    /// Call it when the object has changed: webhooks and policies that were called before must be called again.
+    /// Called when the object has changed: webhooks and policies that were called before must be called again.
     pub fn changed(&mut self) {
         self.due.append(&mut self.before);
     }
 }
 
-/// Warnings and annotations, sent whether or not the write is admitted.
+/// The reports of admission: warnings and annotations, sent whether or not the write is admitted, and measurements for
+/// metrics.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Told {
     pub warnings: Texts,
@@ -113,8 +114,8 @@ pub struct Annotations(BTreeMap<String, Annotation>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Annotation {
     pub value: String,
-    /// The value contains parts of the object. Only audit events that include the request's object may have it, or it
-    /// would leak what the audit policy leaves out.
+    /// Whether the value contains parts of the object. Only audit events that include the request's object may then
+    /// contain the annotation; in other events it would leak data that the audit policy omits.
     pub shows_object: bool,
 }
 
@@ -124,7 +125,7 @@ impl Annotations {
         self.entry(key.into(), Annotation { value: value.into(), shows_object: false });
     }
 
-    /// The same for a value that contains parts of an object.
+    /// Adds an annotation whose value contains parts of an object. The first value of a key stays.
     pub fn add_of_object(&mut self, key: impl Into<String>, value: impl Into<String>) {
         self.entry(key.into(), Annotation { value: value.into(), shows_object: true });
     }
@@ -179,7 +180,7 @@ pub struct Timing {
     pub nanos: u64,
 }
 
-/// An event that few requests have.
+/// A measurement that only few requests produce.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observation {
     Webhook {
@@ -238,15 +239,15 @@ pub enum End {
     Unusable,
 }
 
-/// The pauses, one for each round of mutating webhooks.
+/// The pauses of a write: at most one for each round of mutating webhooks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pauses(Arc<Mutex<[Option<Pause>; 2]>>);
 
-/// The place at which a round of mutating webhooks was interrupted to call a webhook, with the results of the webhooks
-/// before it.
+/// The point in a round of mutating webhooks at which judging stopped to call a webhook, with the results of the
+/// webhooks before it.
 #[derive(Debug, Clone)]
 pub(super) struct Pause {
-    /// The state's version, and the object as the first webhook saw it. If either differs, the pause is not used.
+    /// The version of the state, and the object at the start of the round. If either differs, the pause is not used.
     pub(super) version: Offset,
     pub(super) begun: Arc<Value>,
     /// The index of the webhook being called.

@@ -1,7 +1,7 @@
 //! The registered webhooks and policies, an index kept up to date with the objects that define them.
 //!
-//! Events update it, as roles update the RBAC index. A request looks up the webhooks and policies for its resource, so
-//! that a write without any costs one look-up.
+//! Events update the index, as roles update the RBAC index. A request looks up the webhooks and policies for its
+//! resource; if there are none, this costs one look-up.
 
 use super::expressions::Expression;
 use super::rules::{Matching, rules};
@@ -11,7 +11,7 @@ use imbl::OrdMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// All registered webhooks and policies. A clone shares all of it.
+/// All registered webhooks and policies. A clone is cheap because it shares the content.
 #[derive(Clone, Default)]
 pub struct Registered {
     pub mutating: Family<Vec<Webhook>>,
@@ -26,7 +26,7 @@ pub struct Registered {
 /// The objects of one kind by name, and by the resources that their rules name.
 pub struct Family<T> {
     by_name: OrdMap<Arc<str>, Arc<T>>,
-    /// `pods`, or `*`.
+    /// The names of the objects by the resource in their rules: `pods`, or `*` for all resources.
     by_resource: OrdMap<Arc<str>, BTreeSet<Arc<str>>>,
 }
 
@@ -83,7 +83,7 @@ impl<T: Concerns> Family<T> {
         names.into_iter().filter_map(|name| Some((name.clone(), self.by_name.get(name)?.clone()))).collect()
     }
 
-    /// All, by name.
+    /// All objects, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<T>)> {
         self.by_name.iter()
     }
@@ -166,7 +166,7 @@ pub struct Binding {
 }
 
 impl Registered {
-    /// Takes in the newest state of an object; `None` if it was deleted.
+    /// Updates the index with the newest state of an object; `None` if the object was deleted.
     pub fn note(&mut self, registers: Registers, name: &Arc<str>, document: Option<&Value>) {
         match registers {
             Registers::MutatingWebhooks => self.mutating.put(name, document.map(webhooks)),
@@ -178,7 +178,7 @@ impl Registered {
         }
     }
 
-    /// Whether any policy may match a resource: judging then may take a second or more.
+    /// Whether any policy may match a resource. If so, judging may take a second or more.
     pub fn has_policies_on(&self, resource: &str) -> bool {
         self.validating_policies.concerns(resource) || self.mutating_policies.concerns(resource)
     }

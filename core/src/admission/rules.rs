@@ -12,7 +12,7 @@ pub struct Rule {
     versions: Vec<String>,
     pub(super) resources: Vec<String>,
     scope: String,
-    /// The names; empty for all names.
+    /// The object names; empty for all names.
     names: Vec<String>,
 }
 

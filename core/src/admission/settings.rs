@@ -25,7 +25,7 @@ pub struct Choice {
     pub disabled: Vec<String>,
     /// If set, exactly these plug-ins are enabled. This is the older option.
     pub only: Option<Vec<String>>,
-    /// Plug-ins that are on by default, and are disabled here unless they are named.
+    /// Default plug-ins that are disabled here unless `enabled` names them.
     pub left_out: &'static [&'static str],
 }
 

@@ -1,6 +1,6 @@
-//! Whether the server behind an APIService is available, as its status shows it.
+//! Determines whether the server behind an APIService is available, as the APIService's status shows it.
 //!
-//! This module judges what the state shows. If the state shows no problem, the caller asks the server and reports the
+//! This module looks only at the state. If the state shows no problem, the caller asks the server and reports the
 //! result.
 
 use super::resolve::{self, Slices};
@@ -12,7 +12,7 @@ use crate::stamp::Stamp;
 use crate::state::State;
 use holdfast_value::{Value, json};
 
-/// The one condition of an APIService.
+/// The only condition of an APIService.
 pub const TYPE: &str = "Available";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Condition {
     pub message: String,
 }
 
-/// The result of checking only the state.
+/// The result of looking only at the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     Known(Condition),
@@ -43,13 +43,13 @@ impl Condition {
         Condition { holds: true, reason: "Passed", message: "all checks passed".into() }
     }
 
-    /// The condition after a discovery request without an answer.
+    /// The condition after a discovery request that got no answer.
     pub fn unanswered(message: String) -> Condition {
         Condition { holds: false, reason: "FailedDiscoveryCheck", message }
     }
 }
 
-/// Judges by the Service and its endpoints.
+/// Checks the Service and its endpoints.
 pub fn check(state: &State, slices: &Slices, service: &ApiService) -> Finding {
     let Some(Backend { namespace, name, port, .. }) = &service.backend else {
         return Finding::Known(Condition::local());
@@ -75,7 +75,7 @@ pub fn check(state: &State, slices: &Slices, service: &ApiService) -> Finding {
     Finding::Ask
 }
 
-/// The step that writes the condition; `None` if the status has it already.
+/// The step that writes the condition; `None` if the status already has it.
 pub fn report(state: &State, name: &str, condition: &Condition, stamp: Stamp) -> Option<Step> {
     let (kind, version) = kind(state)?;
     let Value::Object(mut document) = state.get(kind, name)?.document() else { return None };

@@ -1,8 +1,8 @@
-//! The APIServices of the group versions that this server serves itself: built-in group versions, and group versions
-//! that CustomResourceDefinitions define.
+//! The APIServices of the group versions that this server itself serves: the built-in ones, and those of
+//! CustomResourceDefinitions.
 //!
-//! At the start all APIServices are compared. Later each event leads only to the group versions that it changes, so
-//! that the cost of a definition does not depend on the number of other definitions.
+//! At the start all APIServices are compared. Later each event affects only the group versions that it changes, so that
+//! the cost of a definition does not depend on the number of other definitions.
 
 use super::{GROUP, GroupVersion, kind, write};
 use crate::kinds::{self, known, registry};
@@ -13,16 +13,16 @@ use crate::state::State;
 use holdfast_value::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Marks an APIService as managed by the server: `onstart`, or `true` for always.
+/// The label of an APIService that the server manages: `onstart`, or `true` for always.
 pub const LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
 const ON_START: &str = "onstart";
 const ALWAYS: &str = "true";
-/// Priorities of custom resource groups, which sort behind the built-in ones.
+/// Priorities of custom resource groups. They sort behind the built-in groups.
 const CUSTOM_PRIORITIES: (i64, i64) = (1000, 100);
-/// Priorities of the aggregator's own group: it is always first and has no APIService.
+/// Priorities of the aggregator's own group. It is always first, and has no APIService.
 pub const OWN_PRIORITIES: (i64, i64) = (20_000, 10);
 
-/// The group versions that CustomResourceDefinitions serve, kept up to date by events.
+/// The group versions that CustomResourceDefinitions serve. Events keep this up to date.
 #[derive(Debug, Default)]
 pub struct Custom {
     /// The group versions that each definition serves.
@@ -32,7 +32,8 @@ pub struct Custom {
 }
 
 impl Custom {
-    /// Takes in the newest state of a definition; `None` if it was deleted. Returns the group versions to plan.
+    /// Updates this for the newest state of a definition; `None` if the definition was deleted. Returns the group
+    /// versions for which to plan.
     pub fn note(&mut self, name: &str, definition: Option<&Value>) -> Vec<GroupVersion> {
         let now = definition.map(served_by).unwrap_or_default();
         let before = match now.is_empty() {
@@ -72,7 +73,7 @@ pub fn built_in(served: &GroupVersion) -> Option<(i64, i64)> {
     kinds::priorities(&served.group, &served.version)
 }
 
-/// The priorities of a group version without an APIService that sets others.
+/// The priorities of a group version, unless its APIService sets others.
 pub fn priorities(served: &GroupVersion) -> (i64, i64) {
     if served.group == GROUP {
         return OWN_PRIORITIES;
@@ -89,12 +90,12 @@ pub fn built_in_versions() -> impl Iterator<Item = GroupVersion> {
     all.filter(|served| built_in(served).is_some())
 }
 
-/// Whether clients are offered any resource of a group version.
+/// Whether discovery offers any resource of a group version.
 fn is_offered(state: &State, served: &GroupVersion) -> bool {
     state.registry.group(&served.group).is_some_and(|group| group.versions.contains(&served.version))
 }
 
-/// The steps for all group versions that the server serves now or served before.
+/// The steps for all group versions that the server serves or served before.
 pub fn plan_all(state: &State, custom: &Custom) -> Vec<Step> {
     all(state, custom).iter().filter_map(|served| plan(state, custom, served, true)).collect()
 }
@@ -110,7 +111,7 @@ pub fn all(state: &State, custom: &Custom) -> Vec<GroupVersion> {
 }
 
 /// The step for one group version, if any. Changes to a built-in APIService are undone only when the server starts
-/// (`starting`); a deleted one is created again at once.
+/// (`starting`). A deleted APIService is created again at once.
 pub fn plan(state: &State, custom: &Custom, served: &GroupVersion, starting: bool) -> Option<Step> {
     let (kind, version) = kind(state)?;
     let name = served.name();
@@ -145,7 +146,7 @@ fn wanted(custom: &Custom, served: &GroupVersion) -> Option<Document> {
         "groupPriorityMinimum": group,
         "versionPriority": version,
     });
-    // The core group is stored as an absent field.
+    // The core group has an empty name, which is stored as an absent field.
     if !served.group.is_empty() {
         spec["group"] = served.group.as_str().into();
     }

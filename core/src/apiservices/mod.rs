@@ -1,8 +1,8 @@
-//! Which server serves a group version: reads APIServices, and plans the writes that follow from them.
+//! Determines which server serves a group version: reads APIServices, and plans the writes that follow from them.
 //!
-//! This module only makes plans, as data. `local` keeps the APIServices of this server's own group versions,
-//! `available` judges whether another server is available, `resolve` finds its address, and `trust` publishes the
-//! certificates with which other servers trust this one.
+//! This module only makes plans, as data. `local` maintains the APIServices of this server's own group versions,
+//! `available` determines whether another server is available, `resolve` finds its address, and `trust` publishes the
+//! certificates by which other servers trust this server.
 
 pub mod available;
 pub mod local;
@@ -52,7 +52,7 @@ pub struct Backend {
     pub namespace: String,
     pub name: String,
     pub port: u16,
-    /// PEM certificates of the server's CAs; if empty, the CAs of this machine are used.
+    /// PEM certificates of the CAs that sign the server's certificate; if empty, the CAs of this machine are used.
     pub ca_bundle: Vec<u8>,
     pub insecure: bool,
 }
@@ -68,12 +68,12 @@ impl GroupVersion {
         Some(GroupVersion::new(group, version))
     }
 
-    /// The name of its APIService.
+    /// The name of the group version's APIService.
     pub fn name(&self) -> String {
         format!("{}.{}", self.version, self.group)
     }
 
-    /// The path of its discovery document.
+    /// The path of the group version's discovery document.
     pub fn path(&self) -> String {
         match self.group.as_str() {
             "" => format!("/api/{}", self.version),

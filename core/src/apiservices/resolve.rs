@@ -1,4 +1,4 @@
-//! The address for a reference to a Service: its cluster IP, or one of its endpoints.
+//! Finds the address for a reference to a Service: the cluster IP of the Service, or one of its endpoints.
 
 use crate::kinds::{Known, known};
 use crate::object::meta;
@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How a Service is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Routing {
-    /// By its cluster IP: this machine routes Service traffic.
+    /// The Service's cluster IP is used, because this machine routes Service traffic.
     Service,
-    /// The address is that of a ready endpoint.
+    /// The address of a ready endpoint is used.
     Endpoints,
 }
 
@@ -21,19 +21,20 @@ pub struct Address {
     pub port: u16,
 }
 
-/// The EndpointSlices of each Service, kept up to date by events, so that finding them needs no scan.
+/// The EndpointSlices of each Service. Events keep this up to date, so that finding the slices of a Service needs no
+/// scan.
 #[derive(Debug, Default)]
 pub struct Slices {
     of_service: BTreeMap<String, BTreeSet<String>>,
     service_of: BTreeMap<String, String>,
 }
 
-/// The label on an EndpointSlice with its Service's name.
+/// The label of an EndpointSlice with the name of its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 impl Slices {
-    /// Takes in the newest state of a slice; `None` if it was deleted. Returns the keys of the Services that it belongs
-    /// or belonged to.
+    /// Updates this for the newest state of a slice; `None` if the slice was deleted. Returns the keys of the Services
+    /// that the slice belongs or belonged to.
     pub fn note(&mut self, key: &str, slice: Option<&Entry>) -> BTreeSet<String> {
         let (namespace, _) = meta::split_key(key);
         let service = slice.and_then(|slice| slice.index.label(SERVICE_NAME));
@@ -74,14 +75,14 @@ fn object(state: &State, known: Known, namespace: &str, name: &str) -> Option<Va
     state.get(kind, &meta::key(Some(namespace), name)).map(|entry| entry.document())
 }
 
-/// The name of a Service's port, which may be empty.
+/// The name of a port of the Service. The name may be empty.
 pub fn port_name(service: &Value, port: u16) -> Option<String> {
     let ports = service.pointer("/spec/ports").and_then(Value::as_array);
     let found = ports.into_iter().flatten().find(|found| found["port"] == port)?;
     Some(found["name"].as_str().unwrap_or_default().to_owned())
 }
 
-/// The ready endpoints of a Service's port: from its EndpointSlices, otherwise from its Endpoints object.
+/// The ready endpoints of a Service's port, from its EndpointSlices, or from its Endpoints object if it has no slices.
 pub fn endpoints(state: &State, slices: &Slices, namespace: &str, name: &str, port_name: &str) -> Endpoints {
     let mut found = Endpoints::default();
     if let Some((kind, _)) = state.registry.known(known::ENDPOINT_SLICE) {

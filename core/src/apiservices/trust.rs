@@ -1,4 +1,4 @@
-//! The ConfigMap with which other API servers can trust this one: the CAs of client certificates, and the request
+//! The ConfigMap by which other API servers can trust this server: the CAs of client certificates, and the request
 //! headers in which this server names the user of a forwarded request.
 
 use super::write;
@@ -25,7 +25,7 @@ pub struct Trust {
 pub struct FrontProxy {
     /// PEM certificates of the CAs for proxies' certificates.
     pub authorities: String,
-    /// Allowed common names of proxies; empty: any.
+    /// Allowed common names of proxies; empty: any name.
     pub allowed_names: Vec<String>,
     pub username_headers: Vec<String>,
     pub uid_headers: Vec<String>,
@@ -36,7 +36,7 @@ pub struct FrontProxy {
 const CLIENT_AUTHORITIES: &str = "client-ca-file";
 const PROXY_AUTHORITIES: &str = "requestheader-client-ca-file";
 
-/// The step that writes the ConfigMap; `None` if it is up to date. Certificates that other servers wrote are kept.
+/// The step that writes the ConfigMap; `None` if it is up to date. Certificates that other servers wrote stay.
 pub fn plan(state: &State, trust: &Trust) -> Option<Step> {
     let (kind, version) = state.registry.known(known::CONFIG_MAP)?;
     let target =
@@ -99,7 +99,7 @@ fn joined(old: &str, own: &str) -> String {
     all.iter().map(|certificate| format!("{certificate}\n")).collect()
 }
 
-/// The PEM blocks of a text, without the text between them.
+/// The PEM blocks of a text. Text between them is skipped.
 fn certificates(text: &str) -> impl Iterator<Item = &str> {
     const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
     const END: &str = "-----END CERTIFICATE-----";

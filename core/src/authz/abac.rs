@@ -1,4 +1,4 @@
-//! ABAC: a policy file with one policy a line. A policy allows a user or a group some requests.
+//! ABAC: a policy file with one policy per line. A policy allows some requests to a user or a group.
 
 use super::{Attributes, PolicyRule, Target, User, Verdict};
 use holdfast_value::Value;

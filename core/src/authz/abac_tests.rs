@@ -1,4 +1,4 @@
-//! ABAC policies: one row, one question.
+//! ABAC policies: each row asks one question.
 
 use super::*;
 use crate::authz::ResourceTarget;

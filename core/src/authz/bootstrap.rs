@@ -30,8 +30,8 @@ pub fn bootstrap_policy() -> Vec<Value> {
     documents
 }
 
-/// The update of `existing` that makes it grant at least what `wanted` grants; `None` if it already does, or if its
-/// annotation turns autoupdate off. Additions by users stay.
+/// The update of `existing` that makes it grant at least the permissions of `wanted`; `None` if it already grants them,
+/// or if its annotation turns autoupdate off. Additions by users stay.
 pub fn reconcile(existing: Option<&Value>, wanted: &Value) -> Option<Value> {
     let Some(existing) = existing else { return Some(wanted.clone()) };
     let autoupdate = existing.get("metadata").and_then(|metadata| metadata.get("annotations")?.get(AUTOUPDATE));
@@ -186,7 +186,7 @@ fn role_ref(binding: &Value) -> [&str; 3] {
     ["apiGroup", "kind", "name"].map(|key| text(&binding["roleRef"], key))
 }
 
-/// A user or group without apiGroup has the only group that defines them.
+/// A user or group without an apiGroup has RBAC's group, the only group that defines these subjects.
 fn subject(subject: &Value) -> [&str; 4] {
     let kind = text(subject, "kind");
     let group = match text(subject, "apiGroup") {

@@ -106,7 +106,7 @@ fn documents_have_the_form_of_kubernetes() {
     );
 }
 
-/// Permissions on a new server: one row, one question.
+/// Permissions on a new server; each row asks one question.
 #[test]
 fn a_fresh_server_allows_and_refuses() {
     let mut index = index();

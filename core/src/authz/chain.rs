@@ -90,7 +90,7 @@ impl Way {
     }
 }
 
-/// The authorizers in order.
+/// The authorizers, in the order in which they are asked.
 #[derive(Debug)]
 pub struct Chain {
     ways: Vec<Way>,
@@ -117,7 +117,7 @@ impl Chain {
     }
 }
 
-/// The current chain. A reload of the configuration file replaces it; each judgement reads it once.
+/// The current chain. A reload of the configuration file replaces it; each judgement reads the chain once.
 #[derive(Debug, Clone)]
 pub struct Configured(Arc<RwLock<Arc<Chain>>>);
 
@@ -148,7 +148,7 @@ impl From<Way> for Configured {
 pub struct Authorizer<'a> {
     pub chain: &'a Arc<Chain>,
     pub rbac: &'a RbacIndex,
-    /// Set if the chain has the Node authorizer.
+    /// The graph for the Node authorizer; `None` if the chain has no such authorizer.
     pub nodes: Option<&'a NodeGraph>,
     /// The answers of webhooks so far, and the open questions.
     pub consulted: &'a Consulted,

@@ -20,7 +20,8 @@ fn webhook(name: &str, on_failure: OnFailure, conditions: &[&str]) -> Way {
     Way::Webhook(Webhook { name: name.into(), conditions, on_failure })
 }
 
-/// Authorizes `get /metrics` with webhook answers from `answer`; also returns the users that webhooks were asked about.
+/// Asks the chain about `get /metrics`; webhooks get their answers from `answer`. Also returns the users that webhooks
+/// were asked about.
 fn ask(
     ways: Vec<Way>,
     user: &User,
@@ -119,7 +120,7 @@ fn webhooks_allow_deny_fail_or_have_no_opinion() {
             (errors.iter().map(|e| e.to_string()).collect(), asked.iter().map(|w| w.to_string()).collect::<Vec<_>>())
         );
     }
-    // An error of an authorizer without an opinion is dropped if a later one allows.
+    // An authorizer without an opinion may report an error. The error is dropped if a later authorizer allows.
     let (judged, _) = ask(chain(OnFailure::NoOpinion), &jane, |_| Err("down".into()));
     assert!(judged.is_allowed() && judged.error().is_none(), "{judged:?}");
     assert_eq!(judged.by, Some((Mode::Rbac, "rbac".into())));
@@ -139,7 +140,7 @@ fn conditions_keep_webhooks_from_being_asked() {
     assert_eq!(judged(&["true", "request.user == 'joe'", "'dev' in request.groups"]), (true, 1, vec![]));
     assert_eq!(judged(&["has(request.resourceAttributes)"]), (false, 0, vec![false]));
     assert_eq!(judged(&["request.resourceAttributes.namespace != 'a'"]), (false, 0, vec![true]));
-    // A false condition outweighs a failed one.
+    // A false condition outweighs a condition whose evaluation failed.
     let both = ["request.resourceAttributes.namespace != 'a'", "has(request.resourceAttributes)"];
     assert_eq!(judged(&both), (false, 0, vec![false]));
     let (failed, _) = ask(&both[..1], OnFailure::Deny);

@@ -1,11 +1,12 @@
-//! Whether rules grant everything that other rules grant, in about linear time.
+//! Checks whether some rules grant everything that other rules grant, in about linear time.
 
 use super::rule::{Part, PolicyRule};
 use super::rule_index::RuleIndex;
 use std::ops::ControlFlow;
 
-/// Each rule grants a product of parts. At most this many parts of all rules together are checked, plus `PARTS_A_TEXT`
-/// for each text in the rules; unchecked parts count as not granted.
+/// A rule grants each combination of its verbs, groups, resources and names; one combination is a part. At most this
+/// many parts of all rules together are checked, plus `PARTS_A_TEXT` for each text in the rules. Unchecked parts count
+/// as not granted.
 const PARTS_MIN: usize = 50_000;
 const PARTS_A_TEXT: usize = 4;
 /// The maximum number of missing parts that are reported.

@@ -20,7 +20,7 @@ pub trait Elsewhere {
     fn resource(&self, group: &str, version: &str, kind: &str) -> Option<&str>;
     /// apiVersion and kind of the parameters that a validating policy reads.
     fn validating_parameters(&self, policy: &str) -> Option<(&str, &str)>;
-    /// The same for a mutating policy.
+    /// apiVersion and kind of the parameters that a mutating policy reads.
     fn mutating_parameters(&self, policy: &str) -> Option<(&str, &str)>;
 }
 
@@ -52,7 +52,7 @@ impl Grant<'_> {
         Refusal::Forbidden { subject: self.subject.clone(), why: Forbidden::Author(message.into()) }
     }
 
-    /// The same for a field, as if it violated the kind's rules.
+    /// The refusal of one field, as if the field violated the kind's rules.
     pub fn invalid(&self, field: &str, message: &str) -> Refusal {
         let subject = Subject { resource: self.kind.to_owned(), ..self.subject.clone() };
         Refusal::Invalid { subject, causes: Cause::forbidden(field, message).into() }
@@ -73,8 +73,8 @@ impl Grant<'_> {
         self.authorizer.authorize(self.user, &Attributes::resource(verb, target))
     }
 
-    /// Whether the update changes only fields for garbage collection and finalizers. Any other change may grant
-    /// something: a label can make another role aggregate this one.
+    /// Whether the update changes only finalizers and fields for garbage collection. Any other change may grant
+    /// something: for example, a new label can make another role aggregate this one.
     pub fn only_lets_go(&self) -> bool {
         let essence = |document: &Value| {
             let mut document = document.clone();
@@ -92,8 +92,8 @@ impl Grant<'_> {
 /// Checks the write of a ClusterRole.
 pub fn cluster_role(grant: &Grant<'_>) -> Result<(), Refusal> {
     role(grant, RoleKind::ClusterRole)?;
-    // Aggregation is open-ended: a user that sets it could grant anything, and one that removes it makes the aggregated
-    // rules permanent. An empty aggregationRule aggregates nothing and is refused by validation.
+    // Aggregation is open-ended: a user that sets it could grant anything, and a user that removes it makes the
+    // aggregated rules permanent. An empty aggregationRule aggregates nothing; validation refuses it.
     let gathers = [Some(grant.new), grant.old].into_iter().flatten().any(gathers);
     if gathers && !may_escalate(grant, RoleKind::ClusterRole) && lacks(grant, &all_rules()).is_some() {
         return Err(grant.forbidden("must have cluster-admin privileges to use the aggregationRule"));
@@ -370,7 +370,7 @@ mod tests {
         assert!(refused.len() < LIST_BYTES_MAX + 1_000, "{}", refused.len());
         let last = refused.lines().last().expect("a line");
         assert!(last.starts_with("and more than ") && last.ends_with(" more"), "{last}");
-        // A user bound to the role itself holds it; no rules are compared.
+        // A user bound to the role itself holds all its rules, so no rules are compared.
         let mut index = index(json!([]));
         index.put(RoleKind::Role, "work", "own", &json!({"rules": distinct}));
         let own = binding("Role", "own", "friend");

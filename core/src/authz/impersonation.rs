@@ -21,7 +21,7 @@ pub struct ActingAs {
 }
 
 impl ActingAs {
-    /// The value in the form that Go prints.
+    /// Prints the value as Go prints it.
     pub fn printed(&self) -> String {
         let list = |items: &[String]| {
             let items: Vec<String> = items.iter().map(|item| quoted(item)).collect();
@@ -74,7 +74,7 @@ impl Mode {
         (self != Mode::Legacy).then(|| self.verb())
     }
 
-    /// Whether this mode can impersonate such a user.
+    /// Whether this mode can impersonate the wanted user.
     fn leads_to(self, wanted: &ActingAs, caller: &User) -> bool {
         let (node, account) = (node_of(&wanted.name), service_account_of(&wanted.name));
         match self {
@@ -91,10 +91,10 @@ impl Mode {
     }
 }
 
-/// The extra field in which a service account's token names its pod's node.
+/// The extra field in which a service account's token names the node of its pod.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-/// The extra field that shows authorizers that a caller impersonates its own node. It has the keys of the token's
-/// fields, not their values: a permission for this applies to all nodes or to none.
+/// The extra field that shows authorizers that a caller impersonates its own node. It contains the keys of the token's
+/// fields, not their values, so that one permission applies to all nodes.
 const ASSOCIATED: &str = "authentication.kubernetes.io/associated-node-keys";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 /// If there are at least this many groups or values, permission for `*` is checked first.
@@ -121,8 +121,8 @@ pub fn legacy(authorizer: &Authorizer<'_>, caller: &User, wanted: &ActingAs) -> 
     Ok(asking.user(wanted))
 }
 
-/// The user by the first mode that allows it, and that mode. The mode `last`, which allowed the previous request, is
-/// tried first. If no mode allows it, the refusal is the first mode's.
+/// The impersonated user, and the first mode that allows the impersonation. The mode `last`, which allowed the previous
+/// request, is tried first. If no mode allows it, the refusal is that of the mode tried first.
 pub fn by_modes(
     authorizer: &Authorizer<'_>,
     caller: &User,
@@ -138,7 +138,7 @@ pub fn by_modes(
             Err(refusal) => _ = refused.get_or_insert(refusal),
         }
     }
-    // The last mode applies to all users, so it has refused.
+    // `Mode::Legacy` applies to all users, so at least one mode has refused.
     Err(refused.unwrap_or(Refusal::Unauthorized))
 }
 
@@ -183,7 +183,7 @@ impl Asking<'_> {
         self.mode != Mode::Legacy
     }
 
-    /// The API group of users and groups. It is another one for the constrained verbs.
+    /// The API group of users and groups. The constrained verbs use another group than `impersonate`.
     fn group(&self) -> &'static str {
         if self.is_constrained() { AUTHENTICATION } else { "" }
     }
@@ -282,7 +282,7 @@ impl Asking<'_> {
     }
 }
 
-/// Why the constrained verbs cannot impersonate a user with this value.
+/// The reason why the constrained verbs cannot impersonate a user with this extra field.
 fn unfit(key: &str, values: &[String]) -> Option<String> {
     if key.is_empty() {
         return Some("impersonating the empty string key in extra is not allowed".into());

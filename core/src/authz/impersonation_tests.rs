@@ -67,7 +67,7 @@ fn each_part_is_asked_for() {
         rule("impersonate", "authentication.k8s.io", "userextras/scopes", &["s"]),
         rule("impersonate", "authentication.k8s.io", "uids", &["7"]),
     ];
-    // With each further rule, the next part is refused.
+    // Each further rule allows one more part, so that the next part is refused.
     let cannot = |subject: &str, resource: &str, group: &str| {
         format!(
             "{subject} is forbidden: User \"joe\" cannot impersonate resource \"{resource}\" in API group \"{group}\" at \
@@ -85,7 +85,7 @@ fn each_part_is_asked_for() {
     for (count, expected) in expected.iter().enumerate() {
         assert_eq!(&refused(rules[..count].into(), &all), expected, "{count} rules");
     }
-    // A name that no service account can have is an ordinary user's.
+    // No service account can have this name, so it is an ordinary user's.
     assert_eq!(refused(json!([users]), &wanted("system:serviceaccount:a:b:c", &[])), "");
     let in_namespace = refused(json!([users]), &wanted("system:serviceaccount:a:b", &[]));
     assert!(in_namespace.contains("resource \"serviceaccounts\" in API group \"\" in the namespace \"a\""));

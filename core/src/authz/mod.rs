@@ -65,7 +65,7 @@ pub struct ResourceTarget<'a> {
     /// The namespace; empty for cluster-scoped resources and for all namespaces.
     pub namespace: &'a str,
     pub name: &'a str,
-    /// The selectors of the request. A user may be allowed to see only part of a resource.
+    /// The selectors of the request. A user may be allowed to see only a part of the objects.
     pub selected: Option<&'a Selected>,
 }
 
@@ -142,7 +142,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// An authorizer's decision. If none allows, the request is refused.
+/// An authorizer's decision. A request that no authorizer allows is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Allow { reason: String },
@@ -162,7 +162,7 @@ impl Verdict {
     }
 }
 
-/// The content of a refusal: what `user` may not do.
+/// The content of a refusal: the action that `user` is not allowed.
 pub fn denied(user: &User, attributes: &Attributes<'_>, reason: &str) -> Denied {
     let target = match &attributes.target {
         Target::Path(path) => DeniedTarget::Path((*path).to_owned()),

@@ -1,6 +1,6 @@
 //! Paths that are open to everybody.
 
-/// A path that everybody may request; with `*` at the end, all paths that begin so. Never a resource.
+/// A path that everybody may request. With `*` at the end: all paths with this prefix. Never the path of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenPath {
     text: String,

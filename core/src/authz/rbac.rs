@@ -23,7 +23,7 @@ const ROLES_ASKED: usize = 16;
 pub const RULES_BYTES_MAX: usize = 256 << 10;
 /// The bytes that a role counts in addition to its rules.
 const ROLE_BYTES: usize = 64;
-/// How many subjects of a binding are searched for the subject that a reason names.
+/// The maximum number of a binding's subjects that are searched for the subject that a reason names.
 const SUBJECTS_COMPARED: usize = 16;
 
 /// Every role and binding of the cluster, indexed by subject.
@@ -121,7 +121,7 @@ impl RbacIndex {
         }
     }
 
-    /// A function that returns for a part whether `user` has it in `namespace`.
+    /// Returns a function that says whether `user` has a part in `namespace`.
     pub fn holder<'a>(&'a self, user: &'a User, namespace: &str) -> impl Fn(&Part<'_>) -> bool + use<'a> {
         let (mut few, mut many) = (Vec::new(), Vec::new());
         for scope in self.scopes_of(namespace) {
@@ -281,7 +281,8 @@ impl RbacIndex {
         self.found_grantor(named, scope, &roles.next()?.binding, part)
     }
 
-    /// The same, found through the roles that grant the part; `of` is any binding of the scope.
+    /// Like [`Self::grantor_to`], but searches all roles that grant the part for one that is bound to the subject. `of`
+    /// is any binding of the scope: the search needs only its namespace.
     fn found_grantor<'a>(
         &'a self,
         named: Named<'_>,

@@ -279,7 +279,7 @@ fn role_allows(documents: &Documents, kind: &str, namespace: &str, name: &Value,
         .filter(|(k, ns, n)| *k == kind && *ns == namespace && Some(*n) == name.as_str())
         .map(|(_, _, n)| *n)
         .collect();
-    // Follows aggregation to its end by repetition.
+    // Four repetitions follow aggregation to its end.
     for _ in 0..if kind == "ClusterRole" { 4 } else { 0 } {
         for name in reached.clone() {
             let gathering = &documents[&("ClusterRole", "", name)]["aggregationRule"]["clusterRoleSelectors"];
@@ -368,7 +368,7 @@ proptest! {
     }
 }
 
-/// The number of roles that one question considers, for each scope and subject.
+/// The number of roles that one question reads, for each scope and subject.
 fn looked_at(index: &RbacIndex, user: &User, namespace: &str) -> Vec<usize> {
     let scopes = index.scopes_of(namespace);
     scopes.flat_map(|scope| subjects_of(user).map(|named| scope.roles_of(named).count())).collect()

@@ -58,7 +58,7 @@ impl<'a> Part<'a> {
             return true;
         }
         let Some(subresource) = subresource else { return own == resource };
-        // The subresource may contain slashes, so the split is by its length.
+        // The subresource may contain slashes, so the entry is not split at a slash.
         let head = own.strip_suffix(subresource).and_then(|head| head.strip_suffix('/'));
         head.is_some_and(|head| head == "*" || head == resource)
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Members of this group may do everything. The authorizers are not asked.
 pub const PRIVILEGED_GROUP: &str = "system:masters";
 
-/// An authenticated user. Shared behind an `Arc`, as it lives as long as a connection.
+/// An authenticated user. The requests of a connection share it in an `Arc`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
     pub name: String,
@@ -34,7 +34,7 @@ impl User {
     }
 }
 
-/// `system:serviceaccount:default:builder`.
+/// The user name of a service account: `system:serviceaccount:default:builder`.
 pub fn service_account_user(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }

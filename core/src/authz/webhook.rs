@@ -14,11 +14,11 @@ const CONDITION_COST_MAX: u64 = 1_000_000;
 /// Answers to larger questions are not cached, because users choose the size of their questions.
 const KEPT_BYTES_MAX: usize = 10_000;
 
-/// A webhook in the chain. The shell finds its connection by name.
+/// A webhook in the chain. The engine finds its connection by name.
 #[derive(Debug)]
 pub struct Webhook {
     pub name: String,
-    /// The webhook is asked only if all of them are true.
+    /// The webhook is asked only if all of these conditions are true.
     pub conditions: Vec<Condition>,
     pub on_failure: OnFailure,
 }
@@ -295,7 +295,7 @@ impl Condition {
     }
 }
 
-/// Whether all conditions are true. A false condition outweighs failed ones.
+/// Whether all conditions are true. A false condition outweighs conditions whose evaluation failed.
 fn hold(conditions: &[Condition], spec: &Value) -> Result<bool, String> {
     let spec = filled(spec);
     let mut errors = Vec::new();
@@ -309,7 +309,7 @@ fn hold(conditions: &[Condition], spec: &Value) -> Result<bool, String> {
     if errors.is_empty() { Ok(true) } else { Err(super::rbac::joined_errors(errors)) }
 }
 
-/// Adds empty strings that reviews leave out, so that expressions find every field.
+/// Adds the empty strings that reviews omit, so that expressions find every field.
 fn filled(spec: &Value) -> Value {
     let mut spec = spec.clone();
     let fill = |part: &mut Value, fields: &[&str]| {

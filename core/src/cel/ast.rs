@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub struct Node {
     /// The source position for errors: an offset in bytes.
     pub at: u32,
-    /// The depth of the tree below, limited so that recursive walks cannot exhaust the stack.
+    /// The depth of the tree below this node. It is limited, so that recursive walks cannot exhaust the stack.
     pub depth: u32,
     /// The type of the node, which the checker sets.
     pub ty: Type,
@@ -37,7 +37,7 @@ pub enum Kind {
     Call(Call),
     List(Vec<Item>),
     Map(Vec<Entry>),
-    /// `Name{field: value}`. The checker accepts only names of CEL values.
+    /// `Name{field: value}`. The checker accepts only names of CEL's message types and of mutations.
     Message {
         name: String,
         fields: Vec<MessageField>,
@@ -77,7 +77,7 @@ pub enum Place {
     Unresolved,
     /// The index of a variable of the environment.
     Variable(usize),
-    /// The index of a variable of an enclosing macro, counted from the outermost.
+    /// The index of a variable of an enclosing macro; the outermost variable has index 0.
     Local(usize),
 }
 
@@ -171,7 +171,7 @@ pub enum Literal {
     Duration(Duration),
     Timestamp(Timestamp),
     Type(Type),
-    /// A list or map of literals, read as the node's type.
+    /// A list or map of literals as JSON. Evaluation reads it as a value of the node's type.
     Json(holdfast_value::Value),
 }
 
@@ -181,13 +181,13 @@ pub struct LiteralSet {
     pub null: bool,
     pub bools: BTreeSet<bool>,
     pub wholes: BTreeSet<i128>,
-    /// The bits of other numbers.
+    /// The bits of numbers that are not integers.
     pub fractions: BTreeSet<u64>,
     pub texts: BTreeSet<String>,
 }
 
 impl Kind {
-    /// Whether the node is a path of names and keys, whose cost cel-go counts differently.
+    /// Whether the node is a path of names and keys. cel-go counts the cost of a path differently.
     pub fn is_path(&self) -> bool {
         matches!(
             self,

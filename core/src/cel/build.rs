@@ -4,11 +4,11 @@ use super::ast::*;
 use super::lex::Complaint;
 use super::types::Type;
 
-/// The deepest tree. Long chains of operators are deep too, and walks recurse, so this is what the smallest thread
-/// stack can bear.
+/// The maximum depth of a tree. A long chain of operators is a deep tree, and walks recurse, so the smallest thread
+/// stack must be large enough for this depth.
 pub const MAX_DEPTH: u32 = 300;
 
-/// A node above a tree of depth `below`.
+/// Creates a node above children of depth `below`.
 pub fn node(at: usize, below: u32, kind: Kind) -> Result<Box<Node>, Complaint> {
     let depth = below + 1;
     if depth > MAX_DEPTH {

@@ -26,14 +26,15 @@ pub const BINARY: &[(&str, u8, &str)] = &[
     ("%", 4, "_%_"),
 ];
 
-/// Parsed operands and the operators between them: precedence, function, position.
+/// Parsed operands, and the operators between them: precedence, function, position.
 pub struct Chain {
     pub operands: VecDeque<Box<Node>>,
     pub operators: VecDeque<(u8, &'static str, usize)>,
 }
 
 impl Chain {
-    /// A chain of `||`, or below it of `&&`. Long chains become balanced trees, as in cel-go.
+    /// Takes a chain of `&&` (with `and`) or of `||`, whose operands are chains of `&&`. Long chains become balanced
+    /// trees, as in cel-go.
     pub fn logic(&mut self, and: bool) -> Result<Box<Node>, Complaint> {
         let mut terms = vec![self.term(and)?];
         let mut places = Vec::new();
@@ -65,7 +66,7 @@ impl Chain {
     }
 }
 
-/// Makes the middle operator the root. Takes one term more than positions.
+/// Makes the middle operator the root. There must be one term more than positions of operators.
 fn balance(terms: &mut std::vec::IntoIter<Box<Node>>, places: &[usize], and: bool) -> Result<Box<Node>, Complaint> {
     if places.is_empty() {
         return Ok(terms.next().expect("a term more than operators"));

@@ -48,7 +48,7 @@ impl Checker<'_> {
             Some((receiver, rest)) if member => format!("{receiver}.({})", rest.join(", ")),
             _ => format!("({})", shown.join(", ")),
         };
-        // In errors cel-go names the operator `in` by its function.
+        // cel-go's error names the operator `in` by its function, `@in`.
         self.complain(at, format!("found no matching overload for '{function}' applied to '{signature}'"))
     }
 
@@ -98,7 +98,7 @@ impl Checker<'_> {
             Kind::Fold(fold) => self.fold(at, fold),
             Kind::OptionalMap(map) => self.optional_map(at, map),
             Kind::Bind(bind) => self.bind(bind),
-            // These nodes are made only from checked nodes.
+            // The stages after the checker create these nodes.
             Kind::Among { .. } | Kind::Constant(_) => node.ty.clone(),
         };
     }
@@ -146,7 +146,7 @@ impl Checker<'_> {
             node.kind = Kind::Literal(Literal::Type(ty));
             return;
         }
-        // A variable's name may contain dots; it has precedence over a field path.
+        // A variable's name may contain dots. Such a variable has precedence over a field path.
         if let Some(name) = node.qualified_name()
             && let Some(variable) = self.variables.iter().rposition(|variable| variable.0 == name)
         {
@@ -339,7 +339,7 @@ impl Checker<'_> {
         self.node(&mut fold.body);
         self.scopes.truncate(outer);
         let body = fold.body.ty.clone();
-        // Errors are those for the loop into which cel-go expands the macro.
+        // The errors are those of the loop into which cel-go expands the macro.
         match fold.kind {
             FoldKind::All | FoldKind::Exists => {
                 if !self.unifier.assign(&Type::Bool, &body) {
@@ -413,7 +413,7 @@ impl Checker<'_> {
         made.ty
     }
 
-    /// The type that `name{...}` constructs, if `name` is a type.
+    /// The type that `name{...}` constructs; `None` if `name` is not a message type.
     fn made_by(&self, name: &str) -> Option<message::Made> {
         let known = MESSAGES.iter().find(|message| message.name == name);
         known.map(message::Made::of).or_else(|| message::Made::change(name).filter(|_| self.makes_changes))
@@ -438,7 +438,7 @@ impl Checker<'_> {
         self.conditional(at, &[Type::Bool, body, absent])
     }
 
-    /// Replaces type variables by their types.
+    /// Replaces type variables by the types that they are bound to.
     fn finish(&self, node: &mut Node) {
         node.ty = self.unifier.finish(&node.ty);
         node.each_child(&mut |child| self.finish(child));
@@ -477,14 +477,14 @@ fn named_type(name: &str) -> Option<Type> {
         "optional_type" => Type::optional(Type::Dyn),
         "google.protobuf.Timestamp" => Type::Timestamp,
         "google.protobuf.Duration" => Type::Duration,
-        // Only these two of the types that Kubernetes adds are declared by name.
+        // Kubernetes declares only these two of its additional types by name.
         "net.IP" => Type::Opaque("net.IP"),
         "net.CIDR" => Type::Opaque("net.CIDR"),
         _ => return None,
     })
 }
 
-/// Whether the first type is dynamic wherever the second is.
+/// Whether the first type is dynamic in every part in which the second is.
 fn is_wider(one: &Type, other: &Type) -> bool {
     match (one.plain(), other.plain()) {
         (Type::Dyn | Type::Param(_) | Type::Error, _) => true,
@@ -496,7 +496,7 @@ fn is_wider(one: &Type, other: &Type) -> bool {
     }
 }
 
-/// Maps have no other key types; restricting them keeps nested map types small.
+/// Keys of other types become dynamic. Maps cannot have such keys, and nested map types stay small.
 fn simple_key(key: Type) -> Type {
     match key.plain() {
         Type::Bool | Type::Int | Type::Uint | Type::String | Type::Param(_) => key,
@@ -504,7 +504,7 @@ fn simple_key(key: Type) -> Type {
     }
 }
 
-/// The type with placeholders replaced by type variables.
+/// The type of a signature with its placeholders replaced by type variables.
 fn instantiate(ty: &Type, first: u32) -> Type {
     match ty {
         Type::Param(number) if *number < FIRST_VARIABLE => Type::Param(first + number),

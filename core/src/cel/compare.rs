@@ -6,12 +6,12 @@ use holdfast_value::Value as Json;
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-/// The comparisons inside lists and maps that an evaluation may still make. Values may share parts, so a small value
-/// can take endless time to walk through.
+/// The number of comparisons inside lists and maps that an evaluation may still make. Values may share parts, so that
+/// comparing small values can take endless time.
 pub struct Fuel(pub u64);
 
 impl Fuel {
-    /// The budget for comparisons whose size the call's cost covers.
+    /// The limit for comparisons whose number the cost of the call covers.
     pub const PLENTY: u64 = 1_000_000;
 
     fn burn(&mut self) -> Result<(), EvalError> {
@@ -20,7 +20,7 @@ impl Fuel {
     }
 }
 
-/// Values of different types are unequal, except that numbers are compared by amount.
+/// Values of different types are unequal. Exception: numbers of different types are compared by their numeric value.
 pub fn equal<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, EvalError> {
     fuel.burn()?;
     Ok(match (a, b) {
@@ -40,7 +40,7 @@ pub fn equal<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, 
         (a, b) if a.is_map() && b.is_map() => maps(a, b, fuel)?,
         (Value::Made(a), Value::Made(b)) => made(a, b, fuel)?,
         (_, Value::Null) => false,
-        // Lists and objects of documents equal only other lists and objects.
+        // Lists and objects of documents can be compared only with other lists and objects.
         (Value::Json(..), _) => return Err(EvalError::no_such_overload()),
         (a, b) => numbers(a, b) == Some(Some(Ordering::Equal)),
     })
@@ -50,7 +50,7 @@ fn lists<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, Eval
     if a.list_len() != b.list_len() {
         return Ok(false);
     }
-    // The left list determines the comparison.
+    // The left list's kind determines how the lists are compared.
     let kind = a.list_kind();
     if kind == &ListKind::Atomic {
         for (a, b) in a.items().zip(b.items()) {
@@ -75,7 +75,7 @@ fn lists<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, Eval
         }
         let Some(at) = found else { return Ok(false) };
         rest[at] = None;
-        // Lists in the same order are compared in one pass.
+        // Skips items that were found, so that lists in the same order are compared in one pass.
         while rest.get(start).is_some_and(Option::is_none) {
             start += 1;
         }
@@ -117,7 +117,8 @@ fn maps<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, EvalE
     Ok(true)
 }
 
-/// Compares an object of a document: null fields count as absent, and fields unknown to the type must not contradict.
+/// Compares an object of a document. Null fields count as absent. Fields that the type does not know must be equal if
+/// both objects have them.
 fn objects<'a>(
     (a, fields, object): (&Value<'a>, &holdfast_value::Map, &ObjectType),
     b: &Value<'a>,
@@ -177,7 +178,7 @@ fn whole(value: &Value<'_>) -> Option<i128> {
 
 const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 
-/// As in cel-go, the whole number is converted to the nearest double.
+/// As in cel-go, the integer is converted to the nearest double.
 fn double_and_whole(double: f64, whole: i128) -> Option<Ordering> {
     if double.is_nan() {
         return None;

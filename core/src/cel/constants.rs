@@ -1,15 +1,15 @@
-//! Computes constant subexpressions once. cel-go does this for exactly these expressions, which affects costs:
-//! constants are free.
+//! Computes constant subexpressions at compile time. cel-go does so for exactly these expressions. They are free at run
+//! time, so this affects costs.
 
 use super::ast::*;
 use super::types::Type;
 use super::value::Value;
 use holdfast_value::Value as Json;
 
-/// Functions that are computed for literal arguments.
+/// Functions that are computed if their arguments are literals.
 const CONVERSIONS: &[&str] = &["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "uint"];
 
-/// Computes from the leaves up. A literal that cannot be converted is an error in the expression.
+/// Computes constants from the leaves up. A literal that cannot be converted is an error in the expression.
 pub fn compute(node: &mut Node) -> Result<(), String> {
     let mut outcome = Ok(());
     node.each_child(&mut |child| {
@@ -37,7 +37,7 @@ pub fn compute(node: &mut Node) -> Result<(), String> {
             None => None,
         },
         Kind::Call(call) if call.function == "@in" => membership(call),
-        // Literal patterns are compiled once.
+        // Literal patterns are compiled here to report their errors.
         Kind::Call(Call { function, arguments, .. }) if matches!(function.as_str(), "find" | "findAll") => {
             if let Some(Node { kind: Kind::Literal(Literal::String(pattern)), .. }) = arguments.get(1) {
                 super::functions::pattern_of(pattern).map_err(|error| error.to_string())?;
@@ -57,7 +57,7 @@ fn is_constant(node: &Node) -> bool {
     matches!(node.kind, Kind::Literal(_) | Kind::Constant(_)) && !matches!(node.kind, Kind::Literal(Literal::Type(_)))
 }
 
-/// The node as JSON, if possible; other constants are built at every evaluation.
+/// The node as JSON, if JSON can represent it. Other constants are built at every evaluation.
 fn json(node: &Node, read_as: &Type) -> Option<Json> {
     let Kind::Literal(literal) = &node.kind else { return None };
     let json = match literal {
@@ -70,7 +70,7 @@ fn json(node: &Node, read_as: &Type) -> Option<Json> {
         Literal::Json(json) => json.clone(),
         Literal::Bytes(_) | Literal::Duration(_) | Literal::Timestamp(_) | Literal::Type(_) => return None,
     };
-    // The value must be read back as written; null and dynamic numbers could differ.
+    // The value must be read back as it was written; null and dynamic numbers could differ.
     let faithful = match read_as.plain() {
         Type::Dyn => !matches!(literal, Literal::Uint(_)),
         Type::Null => *literal == Literal::Null,
@@ -90,7 +90,7 @@ fn map(entries: &[Entry], ty: &Type) -> Option<Literal> {
     let mut map = holdfast_value::Map::new();
     for entry in entries {
         let Kind::Literal(Literal::String(key)) = &entry.key.kind else { return None };
-        // If keys are duplicate, the last one counts. JSON cannot express that.
+        // Of duplicate keys the last one counts, which JSON cannot express.
         if entry.optional || map.insert(key.clone(), json(&entry.value, &entry_type.1)?).is_some() {
             return None;
         }
@@ -135,7 +135,7 @@ enum Number {
 }
 
 fn number_of(double: f64) -> Number {
-    // No integer equals a larger double, so its bits identify it.
+    // A double beyond this limit equals no 64-bit integer, so its bits identify it.
     if double.fract() == 0.0 && double.abs() < 1e30 {
         Number::Whole(double as i128)
     } else {

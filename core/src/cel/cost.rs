@@ -76,7 +76,7 @@ pub fn traversal(size: u64) -> u64 {
     scaled(size, STRING_FACTOR)
 }
 
-/// Rounded up; the conversion from float saturates.
+/// The size times the factor, rounded up. The conversion from float saturates.
 pub fn scaled(size: u64, factor: f64) -> u64 {
     (size as f64 * factor).ceil() as u64
 }
@@ -88,8 +88,8 @@ pub struct CallEstimate {
     pub result: Option<Range>,
 }
 
-/// The sizes and types of a call's arguments that are known before evaluation. A member's receiver is the first
-/// argument.
+/// The sizes and types of a call's arguments, as far as they are known before evaluation. The receiver of a member call
+/// is the first argument.
 pub struct Arguments<'a> {
     pub arguments: &'a [Argument<'a>],
 }

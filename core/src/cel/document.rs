@@ -12,7 +12,7 @@ use std::sync::Arc;
 const DYN: &Type = &Type::Dyn;
 
 impl<'a> Value<'a> {
-    /// A document as a value of this type. Objects and arrays are converted only when an expression accesses them.
+    /// A document as a value of this type. Objects and arrays are converted when an expression accesses them.
     pub fn json(json: &'a Json, ty: &'a Type) -> Result<Value<'a>, EvalError> {
         let invalid = |expected: &str| {
             let got = match json {
@@ -88,7 +88,7 @@ impl<'a> Value<'a> {
                 items.get(usize::try_from(index).ok()?).cloned().map(Ok)
             }
             Value::List(List::Joined(joined)) => {
-                // A loop, since chains of concatenations are long and recursion would be deep.
+                // Chains of concatenations are long, so a loop replaces deep recursion.
                 let (mut joined, mut index) = (joined, index);
                 loop {
                     let left = joined.left.list_len()?;
@@ -167,7 +167,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// How the list is compared and concatenated; only lists of documents declare it.
+    /// How the list is compared and concatenated. Only lists of documents declare a kind.
     pub fn list_kind(&self) -> &'a ListKind {
         match self {
             Value::Json(Json::Array(_), ty) => ty.declared().map_or(&ListKind::Atomic, |declared| &declared.list),
@@ -268,7 +268,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The same number as the other integer type.
+    /// The same number as a key of the other integer type. The inner `None`: the other type cannot represent it.
     fn alike(&self) -> Option<Option<Key<'a>>> {
         match self {
             Key::Int(value) => Some(u64::try_from(*value).ok().map(Key::Uint)),

@@ -1,13 +1,13 @@
-//! Estimates costs only from types, as cel-go does. Accessing a value costs one; a loop costs its body times the
-//! longest range; the function tables give the cost of calls.
+//! Estimates costs from types alone, as cel-go does. Accessing a value costs one unit. A loop costs its body times the
+//! maximum length of its range. The function tables give the costs of calls.
 
 use super::ast::*;
 use super::cost::{Argument, Arguments, CallEstimate, Range};
 use super::functions::Compiled;
 use super::types::Type;
 
-/// The estimate for a checked tree before constants are computed. `root` is the environment's type for values found
-/// inside computed ones ([`super::Environment::computed_like`]).
+/// The estimate for a checked tree, before constants are computed. `root` is the type of values inside computed values
+/// (see [`super::Environment::computed_like`]).
 pub fn estimate(node: &Node, variables: &[(String, Type)], root: Option<&Type>) -> Range {
     Estimator { variables, root, locals: Vec::new() }.node(node).cost
 }
@@ -24,8 +24,8 @@ struct Estimate {
     known: Known,
 }
 
-/// The known facts about a value. Its size comes from the expression, or else from its place, or else from its type, or
-/// else from the value that a macro variable is bound to.
+/// The known facts about a value. Its size is the first known size in this order: the size of the expression, of the
+/// place, of the type, of the value to which a macro binds the variable.
 #[derive(Clone, Default)]
 struct Known {
     computed: Option<Range>,
@@ -35,10 +35,10 @@ struct Known {
     entries: Option<Entries>,
 }
 
-/// The place of a value, as cel-go tracks it.
+/// The place of a value in a document, as cel-go tracks it.
 #[derive(Clone, Default)]
 enum Place {
-    /// No place: the value is computed.
+    /// The value is computed, so it has no place.
     #[default]
     Computed,
     /// A path to this type of the schema.
@@ -69,7 +69,7 @@ impl Known {
 }
 
 impl Place {
-    /// Kubernetes declares the size of every value in a schema.
+    /// The size of the value at a place. Kubernetes declares the size of every value in a schema.
     fn size(&self) -> Option<Range> {
         match self {
             Place::At(ty) => declared_size(ty),
@@ -112,7 +112,7 @@ fn key_of(ty: &Type) -> Option<&Type> {
     }
 }
 
-// Each kind of node has its own function, so that deep trees use little stack for common nodes.
+// Each kind of node has its own function, so that common nodes use little stack in deep trees.
 impl Estimator<'_> {
     fn node(&mut self, node: &Node) -> Estimate {
         match &node.kind {
@@ -165,14 +165,14 @@ impl Estimator<'_> {
         Estimate { cost: below.add(Range::exactly(40)), known: Known::default() }
     }
 
-    /// A variable of the environment, or an unknown one.
+    /// A variable of the environment, or a variable of unknown type.
     fn variable(&self, ty: Option<&Type>) -> Known {
         let place = self.root.or(ty).map_or(Place::Unknown, |ty| Place::At(ty.clone()));
         Known::found(place)
     }
 
-    /// The place one step further. From a computed value the step leads to the environment's `root`, because cel-go
-    /// does not keep the beginning of a path.
+    /// The place of a part of a value. From a computed value the path continues at the environment's `root`, because
+    /// cel-go does not store the beginning of a path.
     fn step(&self, from: &Place, of: impl Fn(&Type) -> Option<&Type>) -> Place {
         let to = match from {
             Place::Computed => self.root,
@@ -190,7 +190,7 @@ impl Estimator<'_> {
     fn select(&mut self, operand: &Node, field: &str, mode: Select) -> Estimate {
         let target = self.node(operand);
         match mode {
-            // As configured by Kubernetes, testing presence is free.
+            // As configured by Kubernetes, the test for presence is free.
             Select::Test => Estimate { cost: target.cost, known: Known::default() },
             Select::Optional => Estimate { cost: target.cost.add(Range::ONE), known: Known::default() },
             Select::Value => {
@@ -211,7 +211,7 @@ impl Estimator<'_> {
     fn index(&mut self, operand: &Node, index: &Node, optional: bool) -> Estimate {
         let (target, key) = (self.node(operand), self.node(index));
         let cost = target.cost.add(key.cost).add(Range::ONE);
-        // Indexing an optional gives an optional, which has no place.
+        // Indexing an optional returns an optional, which has no place.
         if optional || matches!(operand.ty.plain(), Type::Optional(_)) {
             return Estimate { cost, known: Known::default() };
         }
@@ -229,7 +229,7 @@ impl Estimator<'_> {
         if call.function == "dyn"
             && let [Estimate { known, .. }] = estimates.as_slice()
         {
-            // `dyn` only hides the type.
+            // `dyn` hides only the type.
             let computed = known.size(&call.arguments[0].ty);
             let known = Known { computed, entries: known.entries, ..Known::default() };
             return Estimate { cost: below.add(Range::ONE), known };
@@ -241,7 +241,7 @@ impl Estimator<'_> {
             .collect();
         let arguments = Arguments { arguments: &arguments };
         let estimate = |overload: &&'static Compiled| overload.cost.estimate(&arguments);
-        // If several overloads are possible, the range covers all.
+        // If several overloads are possible, the range covers the costs of all.
         let all = call.overloads.iter().map(estimate).reduce(|a, b| CallEstimate {
             cost: a.cost.union(b.cost),
             result: match (a.result, b.result) {
@@ -262,7 +262,7 @@ impl Estimator<'_> {
             Type::List(item) => Some(&**item),
             _ => None,
         };
-        // Kubernetes has item sizes of values in the schema, not of computed values.
+        // Kubernetes knows item sizes of values in the schema, but not of computed values.
         let item_size = match &known.place {
             Place::Computed => None,
             place => self.step(place, value_of).size(),
@@ -331,13 +331,13 @@ impl Estimator<'_> {
         let body = self.node(&fold.body);
         let body_size = self.size(&body, &fold.body);
         self.locals.truncate(outer);
-        // A filtered iteration costs the filter, then the step or an access to the accumulator.
+        // A filtered iteration costs the filter, and either the step or one access to the accumulator.
         let filtered = |step: Range, filter: Option<Range>| match filter {
             Some(filter) => filter.add(step.union(Range::ONE)),
             None => step,
         };
         let decide = Range { min: 1, max: body.cost.max.saturating_add(1) };
-        // The costs of the loop's initial value, one iteration, and the result.
+        // The costs of the initial value of the loop, of one iteration, and of the result.
         let (start, round, end) = match fold.kind {
             FoldKind::All => (0, decide.add(Range::exactly(2)), 1),
             FoldKind::Exists => (0, decide.add(Range::exactly(3)), 1),
@@ -376,7 +376,7 @@ impl Estimator<'_> {
         self.locals.push(Known { bound, ..Known::default() });
         let body = self.node(&map.body);
         self.locals.pop();
-        // The variable is bound by a loop over an empty list, which has a cost.
+        // cel-go binds the variable by a loop over an empty list, which has a cost.
         let bound = asked.add(body.cost).add(Range::exactly(10));
         let present = if map.flat { bound } else { bound.add(Range::ONE) };
         let size = type_size(ty).unwrap_or(Range::UNKNOWN);
@@ -395,7 +395,7 @@ impl Estimator<'_> {
         self.locals.push(known);
         let body = self.node(&bind.body);
         self.locals.pop();
-        // A loop over an empty list binds the variable.
+        // cel-go binds the variable by a loop over an empty list.
         let cost = Range::exactly(10).add(value.cost).add(body.cost);
         let known = Known { computed: body.known.size(&bind.body.ty), entries: body.known.entries, ..Known::default() };
         Estimate { cost, known }

@@ -1,7 +1,7 @@
 //! Evaluates a checked tree, counting costs as cel-go does.
 //!
-//! A path (`self.a[i].b`) costs one, plus one for each step; literals are free. cel-go expands macros into loops.
-//! Macros have the same cost as these loops, although they are implemented differently here.
+//! A path (`self.a[i].b`) costs one unit, plus one for each step; literals are free. cel-go expands macros into loops.
+//! Here macros are implemented differently, but cost as much as these loops.
 
 use super::ast::*;
 use super::compare::{Fuel, equal};
@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 const LIST_COST: u64 = 10;
 const MAP_COST: u64 = 30;
 const MESSAGE_COST: u64 = 40;
-/// The number of free comparisons inside lists and maps, and the number of further comparisons per unit of cost.
+/// The number of comparisons inside lists and maps that are free, and the number of further comparisons for one unit of
+/// cost.
 const FREE_STEPS: u64 = 1_000;
 const STEPS_PER_UNIT: u64 = 100;
 
@@ -47,7 +48,8 @@ impl<'a> Machine<'_, 'a> {
         }
     }
 
-    /// Evaluates a whole path. A path that starts with `?:` costs only its steps.
+    /// Evaluates a whole path. The path costs one unit in addition to its steps, unless it starts with a conditional
+    /// (`c ? a : b`).
     fn path(&mut self, node: &'a Node) -> Outcome<'a> {
         if let Kind::Select { operand, field, mode: Select::Test } = &node.kind {
             let value = self.follow_operand(operand)?;
@@ -72,7 +74,7 @@ impl<'a> Machine<'_, 'a> {
         }
     }
 
-    /// Evaluates a path without the unit for the whole.
+    /// Evaluates the steps of a path, without the unit for the whole path.
     fn follow(&mut self, node: &'a Node) -> Outcome<'a> {
         match &node.kind {
             Kind::Name { place: Place::Variable(number), .. } => Ok(self.variables[*number].clone()),
@@ -116,7 +118,7 @@ impl<'a> Machine<'_, 'a> {
             }
             [first, second] => {
                 let first = self.eval(first)?;
-                // The alternative of a present optional is not evaluated, and as in cel-go costs nothing.
+                // If the optional has a value, the alternative is not evaluated. As in cel-go it then costs nothing.
                 if let Value::Optional(value) = &first
                     && let "or" | "orValue" = call.function.as_str()
                 {
@@ -172,7 +174,7 @@ impl<'a> Machine<'_, 'a> {
         Ok(result)
     }
 
-    /// Equality. The cost counts only the outermost size, so deeper comparisons have their own limit.
+    /// Equality. The call's cost counts only the outermost size, so deeper comparisons have their own limit.
     fn equal(&mut self, a: &Value<'a>, b: &Value<'a>) -> Result<bool, EvalError> {
         self.with_fuel(|fuel| equal(a, b, fuel))
     }
@@ -196,7 +198,7 @@ impl<'a> Machine<'_, 'a> {
         Ok(result)
     }
 
-    /// A deciding side absorbs an error of the other.
+    /// If one side decides the result, an error of the other side is ignored.
     fn logic(&mut self, and: bool, operands: &'a [Node; 2]) -> Outcome<'a> {
         let [left, right] = operands;
         let left = self.eval(left);
@@ -254,7 +256,7 @@ impl<'a> Machine<'_, 'a> {
         let result = self.fold_over(fold, &range);
         self.locals.truncate(outer);
         let result = result?;
-        // The accumulator is accessed; `exists_one` also compares it.
+        // cel-go accesses the accumulator; `exists_one` also compares it.
         self.budget.spend(if fold.kind == FoldKind::ExistsOne { 2 } else { 1 })?;
         Ok(result)
     }
@@ -300,7 +302,7 @@ impl<'a> Machine<'_, 'a> {
         }
     }
 
-    /// One iteration of a loop. Returns false if the loop ends early.
+    /// Runs one iteration of a loop. Returns false if the loop ends early.
     fn step(&mut self, fold: &'a Fold, state: &mut State<'a>) -> Result<bool, EvalError> {
         match state {
             State::Decided(so_far) => {
@@ -414,8 +416,8 @@ impl<'a> Machine<'_, 'a> {
         body
     }
 
-    /// cel-go evaluates the target twice, for presence and for the value. Here it is evaluated once and its cost
-    /// counted twice.
+    /// cel-go evaluates the target twice, to test its presence and for the value. Here the target is evaluated once and
+    /// its cost is counted twice.
     fn optional_map(&mut self, map: &'a OptionalMap) -> Outcome<'a> {
         let before = self.budget.left;
         let target = self.eval(&map.target)?;
@@ -439,7 +441,7 @@ impl<'a> Machine<'_, 'a> {
     }
 }
 
-/// Extensions name the types that have no overload.
+/// The error for arguments that fit no overload. Errors of extension functions name the types.
 fn no_overload_of(call: &Call, arguments: &[Value<'_>]) -> EvalError {
     if !call.overloads.iter().any(|overload| overload.is_extension) {
         return EvalError::no_such_overload();

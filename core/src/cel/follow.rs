@@ -14,7 +14,7 @@ fn find<'a>(value: &Value<'a>, field: &str) -> Result<Option<Value<'a>>, EvalErr
     if value.is_map() || matches!(value, Value::Made(_)) { value.field(field) } else { Ok(None) }
 }
 
-/// After passing through an optional, a path stays optional.
+/// Selects a field. After an optional, all further steps of the path result in optionals.
 pub fn select<'a>(value: &Value<'a>, field: &str, optional: bool) -> Outcome<'a> {
     let value = match value {
         Value::Optional(None) => return Ok(Value::Optional(None)),

@@ -26,7 +26,7 @@ pub struct Spanned {
 
 /// A message and its offset in the source.
 pub type Complaint = (String, usize);
-/// The offset of a message that belongs to no place in the source.
+/// The offset of a message that has no position in the source.
 pub const NOWHERE: usize = usize::MAX;
 
 // Two-character signs come first, because the lexer takes the first sign that matches.
@@ -60,7 +60,7 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// Reads a token; `None` if there is none, and then the characters are skipped.
+    /// Reads a token. If no token starts here, skips the characters and returns `None`.
     fn token(&mut self, start: usize, first: char) -> Option<Token> {
         let rest = &self.source[start..];
         if let Some(token) = self.string(start) {
@@ -88,14 +88,15 @@ impl<'s> Lexer<'s> {
             self.at += end + 2;
             return Some(Token::Escaped);
         }
-        // The first character of an incomplete operator: the next character is skipped with it, as in cel-go.
+        // This may be the first character of an incomplete operator. As in cel-go, the next character is then skipped
+        // with it.
         let begins = matches!(first, '=' | '&' | '|');
         let next = rest[first.len_utf8()..].chars().next().filter(|_| begins);
         self.pass_over(start, start + first.len_utf8() + next.map_or(0, char::len_utf8));
         None
     }
 
-    /// Skips characters that are no token, with a complaint.
+    /// Skips characters that belong to no token, and reports them.
     fn pass_over(&mut self, start: usize, end: usize) {
         let text = self.source[start..end].replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t");
         self.complaints.push((format!("Syntax error: token recognition error at: '{text}'"), start));
@@ -160,7 +161,7 @@ impl<'s> Lexer<'s> {
         self.at = end + usize::from(unsigned);
         match (number, unsigned) {
             (Some(number), true) => Token::Uint(number),
-            // One more than the largest integer is accepted, because a minus may precede the literal.
+            // The number may be one larger than the largest integer, because a minus may precede the literal.
             (Some(number), false) if number <= 1 << 63 => Token::Int(number),
             (_, unsigned) => {
                 let what = if unsigned { "uint" } else { "int" };
@@ -186,7 +187,8 @@ impl<'s> Lexer<'s> {
         let body = start + prefix + mark.len();
         let end = match self.closing(body, mark, is_raw) {
             Ok(end) => end,
-            // Without a closing quote, the prefix is an identifier or the first two quotes are an empty string.
+            // Without a closing quote, the prefix is an identifier, and the first two of three quotes are an empty
+            // string.
             Err(_) if prefix > 0 => return None,
             Err(_) if mark.len() == 3 => {
                 self.at = start + 2;
@@ -211,7 +213,7 @@ impl<'s> Lexer<'s> {
         }))
     }
 
-    /// The offset of the closing quotes; the error is the end of the characters to skip.
+    /// The offset of the closing quotes. Without closing quotes, the error is the end of the characters to skip.
     fn closing(&self, body: usize, mark: &str, is_raw: bool) -> Result<usize, usize> {
         let mut at = body;
         loop {
@@ -253,7 +255,8 @@ impl<'s> Lexer<'s> {
     }
 }
 
-/// The bytes of a quoted text. `\x` and octal escapes are bytes in a bytes literal, and characters in a string.
+/// The bytes of a quoted text. Escapes by `\x` or octal digits mean bytes in a bytes literal, and characters in a
+/// string.
 fn unescape(text: &str, is_bytes: bool) -> Result<Vec<u8>, &'static str> {
     let mut out = Vec::with_capacity(text.len());
     let mut characters = text.chars();

@@ -4,7 +4,7 @@ use super::ast::*;
 use super::build::{call, node};
 use super::lex::Complaint;
 
-/// cel-go's names for loop results, which users cannot use.
+/// cel-go's names for the results of loops. Users cannot use these names.
 const ACCUMULATORS: [&str; 2] = ["__result__", "@result"];
 
 pub fn has(at: usize, mut arguments: Vec<Node>) -> Result<Box<Node>, Complaint> {
@@ -17,7 +17,7 @@ pub fn has(at: usize, mut arguments: Vec<Node>) -> Result<Box<Node>, Complaint> 
     }
 }
 
-/// A member call, or a macro in the form of one.
+/// A member call, or a macro that is written like one.
 pub fn member_call(
     at: usize,
     target: Box<Node>,
@@ -25,7 +25,7 @@ pub fn member_call(
     mut arguments: Vec<Node>,
 ) -> Result<Box<Node>, Complaint> {
     use FoldKind::*;
-    // The macro's kind, its number of variables, and whether a filter precedes the last argument.
+    // The kind of the macro, the number of its variables, and whether a filter precedes the last argument.
     let (kind, variables, has_filter) = match (function.as_str(), arguments.len()) {
         ("all", 2) => (All, 1, false),
         ("exists", 2) => (Exists, 1, false),
@@ -74,7 +74,7 @@ fn fold(
 ) -> Result<Box<Node>, Complaint> {
     let body = arguments.pop().expect("macros have arguments");
     let filter = if has_filter { arguments.pop() } else { None };
-    // For macros with one variable cel-go's message differs from that for two.
+    // cel-go's message for macros with one variable differs from the message for macros with two.
     let is_old = variables == 1 && matches!(kind, FoldKind::Map | FoldKind::Filter);
     let mut names: Vec<String> = Vec::with_capacity(variables);
     for argument in arguments {

@@ -37,7 +37,7 @@ pub static MESSAGES: &[Message] = &[
 
 /// The type of a JSON patch operation.
 pub const JSON_PATCH: &str = "JSONPatch";
-/// The type of a partial object for apply. The types of its parts are named by path: `Object.spec`.
+/// The type of a partial object for apply. The types of its parts are named by their paths: `Object.spec`.
 pub const OBJECT: &str = "Object";
 
 /// The type of a constructed message, and the fields that it can have.
@@ -70,7 +70,7 @@ impl Made {
     }
 }
 
-/// The value of a constructed message. The checker has accepted its fields.
+/// The value of a constructed message. The checker has accepted the fields.
 pub fn value_of<'a>(name: &str, fields: Vec<(&str, Value<'a>)>) -> Result<Value<'a>, EvalError> {
     let name = name.strip_prefix('.').unwrap_or(name);
     let Some(message) = MESSAGES.iter().find(|message| message.name == name) else {

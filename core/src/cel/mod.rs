@@ -41,7 +41,7 @@ pub use value::{EvalError, Value};
 use ast::{Kind, Node, Place};
 use std::fmt;
 
-/// The variables that an expression can use, in the order of the values given to [`Program::eval`]. Functions and
+/// The variables that an expression can use, in the order of the values that [`Program::eval`] gets. Functions and
 /// literals are those of Kubernetes.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
@@ -84,7 +84,7 @@ pub struct Program {
     variables: usize,
 }
 
-/// The same limit as in cel-go; each fault repeats a line of the source.
+/// The maximum number of reported faults, as in cel-go. Each fault repeats a line of the source.
 const MAX_FAULTS: usize = 100;
 
 /// Parses and type-checks an expression. All type errors are returned together.
@@ -123,7 +123,8 @@ impl Program {
         self.used.binary_search_by(|used| used.as_str().cmp(variable)).is_ok()
     }
 
-    /// The possible cost of an evaluation. Sizes come from the variables' types ([`types::Declared::max_size`]).
+    /// The range of possible costs of an evaluation. Sizes come from the variables' types
+    /// ([`types::Declared::max_size`]).
     pub fn estimate(&self) -> Range {
         self.cost
     }
@@ -135,8 +136,8 @@ impl Program {
     }
 }
 
-/// An error in an expression and its position: line and column count from 1, the column in characters. `Display`
-/// formats it as cel-go does, with the line and a caret.
+/// An error in an expression and its position. Line and column count from 1; the column counts characters. `Display`
+/// formats the error as cel-go does, with the line and a caret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// The stage that failed. Only compilation has a position.
@@ -165,7 +166,7 @@ impl Fault {
             return Fault { stage: Stage::Compilation, message, line: 0, column: 0, excerpt: String::new() };
         }
         if source.is_empty() {
-            // As in cel-go, an empty source has column 0 and no line.
+            // As in cel-go, an error in an empty source has column 0 and no line.
             return Fault { stage: Stage::Compilation, message, line: 1, column: 0, excerpt: String::new() };
         }
         let before = &source[..at];
@@ -188,7 +189,7 @@ impl fmt::Display for Fault {
         if self.column == 0 {
             return Ok(());
         }
-        // Non-ASCII characters are wide, so wide dots stand below them.
+        // Non-ASCII characters count as wide, so a wide dot is written below each.
         write!(f, "\n | {}\n | ", self.excerpt.replace('\t', " "))?;
         for character in self.excerpt.chars().take(self.column as usize - 1) {
             f.write_str(if character.is_ascii() { "." } else { "．" })?;

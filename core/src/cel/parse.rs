@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 
 /// The maximum length of a source in characters, as in cel-go.
 pub const MAX_SOURCE: usize = 100_000;
-/// Nesting of expressions, as in cel-go.
+/// The maximum nesting of expressions, as in cel-go.
 pub const MAX_NESTING: u32 = 250;
 
-/// Parses a source, or returns all syntax errors in its order. After an extra token or a missing bracket parsing
-/// continues.
+/// Parses a source, or returns all syntax errors in the order of the source. Parsing continues after a superfluous
+/// token or a missing bracket.
 pub fn parse(source: &str) -> Result<Box<Node>, Vec<Complaint>> {
     let size = source.chars().count();
     if size > MAX_SOURCE {
@@ -31,7 +31,7 @@ pub fn parse(source: &str) -> Result<Box<Node>, Vec<Complaint>> {
     match outcome {
         Ok(node) if complaints.is_empty() => return Ok(node),
         Ok(_) => {}
-        // If the depth is exceeded, only that error is reported.
+        // If the nesting is too deep, only that error is reported.
         Err(complaint) if complaint.1 == NOWHERE => return Err(vec![complaint]),
         Err(complaint) => complaints.push(complaint),
     }
@@ -47,7 +47,8 @@ struct Parser<'s> {
     after: Spanned,
     nesting: u32,
     complaints: Vec<Complaint>,
-    /// Set after a complaint until a token fits, so that complaints that result from the first one are suppressed.
+    /// Set after a complaint until a token fits. Meanwhile complaints are suppressed, because they result from the
+    /// first.
     is_lost: bool,
 }
 
@@ -98,8 +99,8 @@ impl<'s> Parser<'s> {
         node(at, depth, Kind::Conditional(Box::new([*condition, *yes, *no])))
     }
 
-    /// Operands and binary operators. All are read before they are combined by precedence, which needs less stack than
-    /// recursion for each operator.
+    /// Reads operands and binary operators. All of them are read before they are combined by precedence, because this
+    /// needs less stack than recursion for each operator.
     fn operators(&mut self) -> Result<Box<Node>, Complaint> {
         let first = self.unary()?;
         let Some(operator) = self.operator() else { return Ok(first) };
@@ -114,7 +115,7 @@ impl<'s> Parser<'s> {
         chain.logic(false)
     }
 
-    /// The precedence of the next binary operator, and its function.
+    /// The precedence and the function of the next binary operator.
     fn operator(&self) -> Option<(u8, &'static str)> {
         let Token::Sign(sign) = self.next.token else { return None };
         BINARY.iter().find(|operator| operator.0 == sign).map(|operator| (operator.1, operator.2))
@@ -160,7 +161,7 @@ impl<'s> Parser<'s> {
                 self.next.start,
             ));
         }
-        // A minus before a number is part of the literal.
+        // A minus before a number belongs to the literal.
         let operand = match self.next.token {
             Token::Int(_) | Token::Double(_) if sign == "-" => {
                 count -= 1;
@@ -206,7 +207,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// The name after a dot. If there is no name, a token that cannot follow an operand is skipped.
+    /// Reads the name after a dot. If there is no name, skips a token that cannot follow an operand.
     #[inline(never)]
     fn field(&mut self, dot: &Spanned) -> Option<String> {
         match self.next.token {
@@ -333,7 +334,7 @@ impl<'s> Parser<'s> {
     fn list(&mut self) -> Result<Box<Node>, Complaint> {
         let at = self.advance().start;
         let mut items = Vec::new();
-        // As in cel-go, a list may consist of a single comma.
+        // As in cel-go, a list may contain nothing but a comma.
         let is_empty = self.at_sign(",") && self.after.token == Token::Sign("]");
         while !is_empty && !self.at_sign("]") {
             let optional = self.accept("?");
@@ -417,7 +418,7 @@ impl<'s> Parser<'s> {
             self.advance();
             return Ok(());
         }
-        // A missing bracket is assumed before a token that may follow it.
+        // If the next token may follow an operand, the missing bracket is reported, and assumed to be here.
         if matches!(sign, ")" | "]") && follows_operand(&self.next.token) {
             self.complain(format!("Syntax error: missing '{sign}' at '{}'", self.spelling()));
             return Ok(());

@@ -28,9 +28,10 @@ pub enum Type {
     TypeOf(Arc<Type>),
     /// A type that only functions can read, with its full name: `kubernetes.Quantity`.
     Opaque(&'static str),
-    /// A placeholder: in a signature the letter's number, in the checker the number of a type variable.
+    /// A placeholder. In a signature the number stands for the letter; in the checker it is the number of a type
+    /// variable.
     Param(u32),
-    /// The type of an expression with a reported error; it fits everywhere.
+    /// The type of an expression with a reported error. It fits everywhere, so that no further errors result.
     Error,
     Declared(Arc<Declared>),
 }
@@ -39,13 +40,13 @@ pub enum Type {
 #[derive(Debug, Clone)]
 pub struct Declared {
     pub ty: Type,
-    /// The maximum number of characters of a string, of bytes, of items or of entries.
+    /// The maximum size: characters of a string, bytes, items of a list or entries of a map.
     pub max_size: Option<u64>,
     pub nullable: bool,
     pub list: ListKind,
 }
 
-/// How two lists compare and add up.
+/// How two lists are compared and concatenated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ListKind {
     #[default]
@@ -74,7 +75,7 @@ pub struct Field {
 }
 
 impl ObjectType {
-    /// If two fields have the same name, the first is kept.
+    /// Creates an object type. If two fields have the same name, the first one stays.
     pub fn new(name: impl Into<String>, mut fields: Vec<Field>) -> Self {
         fields.sort_by(|a, b| a.name.cmp(&b.name));
         fields.dedup_by(|later, earlier| later.name == earlier.name);
@@ -99,7 +100,7 @@ impl ObjectType {
         self.field(name).map(|field| &field.ty).or_else(|| self.open.then_some(DYN))
     }
 
-    /// Finds a field by its name in expressions; words that are reserved only for variables need no escape here.
+    /// Finds a field by its name in expressions. Words that are reserved only for variables need no escape here.
     pub fn field(&self, name: &str) -> Option<&Field> {
         let find = |name: &str| self.fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok();
         let found = find(name).or_else(|| match RESERVED.contains(&name) {
@@ -197,7 +198,7 @@ impl Type {
     }
 }
 
-/// The type as in error messages.
+/// Prints the type as error messages show it.
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.plain() {
@@ -220,7 +221,7 @@ impl fmt::Display for Type {
     }
 }
 
-/// Facts from a schema do not matter for equality; object types are equal by name.
+/// Equality ignores facts from a schema. Object types are equal if their names are.
 impl PartialEq for Type {
     fn eq(&self, other: &Type) -> bool {
         match (self.plain(), other.plain()) {

@@ -2,13 +2,13 @@
 
 use super::types::Type;
 
-/// Lower numbers are placeholders of signatures.
+/// The number of the first type variable. Lower numbers are placeholders of signatures.
 pub const FIRST_VARIABLE: u32 = 100;
 
 #[derive(Default)]
 pub struct Unifier {
     bindings: Vec<Option<Type>>,
-    /// Former values of changed bindings, so that an attempt can be undone.
+    /// The former values of changed bindings, so that changes can be undone.
     trail: Vec<(usize, Option<Type>)>,
 }
 
@@ -21,7 +21,7 @@ impl Unifier {
         Type::Param(self.fresh_many(1))
     }
 
-    /// Creates that many variables and returns the number of the first.
+    /// Creates `count` variables and returns the number of the first.
     pub fn fresh_many(&mut self, count: u32) -> u32 {
         let first = FIRST_VARIABLE + self.bindings.len() as u32;
         self.bindings.extend((0..count).map(|_| None));
@@ -52,7 +52,7 @@ impl Unifier {
         }
     }
 
-    /// The binding of a variable, or the type itself. Variables inside it stay.
+    /// The type that a variable is bound to, or the type itself. Variables inside the type stay.
     pub fn resolve(&self, ty: &Type) -> Type {
         let mut ty = ty;
         while let Some(bound) = self.binding(ty.plain()) {
@@ -61,7 +61,7 @@ impl Unifier {
         ty.clone()
     }
 
-    /// Whether a value of type `actual` can be used as `expected`; binds variables.
+    /// Whether a value of type `actual` can be used as a value of type `expected`. Binds variables.
     pub fn assign(&mut self, expected: &Type, actual: &Type) -> bool {
         let (to, from) = (self.resolve(expected), self.resolve(actual));
         match (to.plain(), from.plain()) {
@@ -80,7 +80,7 @@ impl Unifier {
             }
             (Type::Dyn | Type::Error, _) => true,
             (_, Type::Dyn | Type::Error) => {
-                // A variable that had a type and meets a dynamic value becomes dynamic.
+                // A variable that is bound to a type and meets a dynamic value becomes dynamic.
                 self.widen(expected, Type::Dyn);
                 true
             }
@@ -122,7 +122,7 @@ impl Unifier {
         }
     }
 
-    /// The type with all bound variables inside it replaced.
+    /// The type in which all bound variables are replaced.
     pub fn apply(&self, ty: &Type) -> Type {
         self.rewrite(ty, false)
     }

@@ -16,7 +16,7 @@ pub fn validate(node: &mut Node) -> Vec<Complaint> {
 
 struct Validator {
     complaints: Vec<Complaint>,
-    /// The number of enclosing `format` calls; lists there may have items of different types.
+    /// The number of enclosing `format` calls. Lists inside them may have items of different types.
     below_format: usize,
 }
 
@@ -87,7 +87,7 @@ impl Validator {
     }
 }
 
-/// The fault of a literal template with these arguments, and its position.
+/// Checks a literal template with these arguments. The error is the fault and its position.
 fn template_of(template: &str, items: &[Item], at: u32) -> Result<(), (String, u32)> {
     let asked = text_format::read(
         template,

@@ -1,4 +1,5 @@
-//! Values at run time. Documents are wrapped by reference and read lazily, so that a rule costs only what it reads.
+//! Values at run time. Documents are wrapped by reference and converted lazily, so that a rule pays only for the parts
+//! that it reads.
 
 use super::types::{ListKind, Type};
 use std::any::Any;
@@ -38,7 +39,7 @@ pub trait Opaque: fmt::Debug {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// A value whose computation failed: reading it is an error.
+/// A value whose computation failed. Reading it is an error.
 #[derive(Debug)]
 pub struct Failure(pub String);
 
@@ -63,12 +64,12 @@ pub enum Text<'a> {
     Shared(Rc<str>),
 }
 
-/// A computed list: its items, or a concatenation, which copies no items.
+/// A computed list: its items, or a concatenation that copies no items.
 #[derive(Debug, Clone)]
 pub enum List<'a> {
     Items(Rc<Vec<Value<'a>>>),
     Joined(Rc<Joined<'a>>),
-    /// The union of set or map-like lists of a document. Comparison ignores its order.
+    /// The union of sets or map-like lists of a document. Comparisons ignore the order of its items.
     Keyed(Rc<Vec<Value<'a>>>, &'a ListKind),
 }
 
@@ -89,7 +90,7 @@ pub struct Made<'a> {
 /// A key of a computed map.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key<'a> {
-    /// Only literal maps can have this key.
+    /// A null key, which only literal maps can have.
     Null,
     /// A number with a fraction, as its bits.
     Fraction(u64),
@@ -99,7 +100,7 @@ pub enum Key<'a> {
     String(Text<'a>),
 }
 
-/// Nanoseconds.
+/// A duration in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Duration(pub i64);
 
@@ -109,7 +110,7 @@ pub struct Timestamp {
     /// The seconds since 1970.
     pub seconds: i64,
     pub nanos: u32,
-    /// Seconds east of UTC in the original text. They are shown, but do not matter for comparisons.
+    /// Seconds east of UTC in the original text. They are shown but not compared.
     pub offset_seconds: i32,
 }
 
@@ -160,7 +161,7 @@ impl<'a> Value<'a> {
         Value::Opaque(Rc::new(value))
     }
 
-    /// The failure, if the value represents one.
+    /// The message of the failure, if the value is a [`Failure`].
     pub(super) fn failure(&self) -> Option<&str> {
         self.downcast::<Failure>().map(|failure| failure.0.as_str())
     }

@@ -1,8 +1,9 @@
 //! Work that Kubernetes' costs do not count.
 //!
-//! Some calls cost only a unit or two in Kubernetes, although their work is not bounded: counting the characters of
-//! megabytes, compiling a pattern, building a long text. A loop of them could run for hours within its budget. Here
-//! this work has an additional cost above a free amount, so that ordinary expressions cost the same as in Kubernetes.
+//! Some calls cost only a unit or two in Kubernetes, although their work has no bound: counting the characters of
+//! megabytes, compiling a pattern, building a long text. A loop of such calls could run for hours within its budget.
+//! Here this work has an additional cost above a free amount, so that ordinary expressions cost the same as in
+//! Kubernetes.
 
 use super::ast::Call;
 use super::functions::{self, Compiled, Cost};
@@ -16,7 +17,7 @@ const FREE: u64 = 1_000;
 const FREE_ITEMS: u64 = 100;
 /// The cost of looking up one item in another list.
 const LOOKED_UP: u64 = 5;
-/// The number of counted characters, or of listed keys, for one unit of cost.
+/// The number of counted characters, and of listed keys, for one unit of cost.
 const COUNTED: u64 = 1_000;
 const LISTED: u64 = 10;
 /// The number of written bytes for one unit of cost.
@@ -29,7 +30,7 @@ pub fn before(call: &Call, overload: &Compiled, arguments: &[Value<'_>]) -> u64 
         _ => 0,
     };
     let reading = match (&overload.cost, arguments) {
-        // The global function `matches` costs here as much as the member function.
+        // Here the global function `matches` costs as much as the member function.
         (Cost::One, [Value::String(_), Value::String(_)]) if call.function == "matches" => {
             beyond_free(functions::pattern_cost(arguments, &Value::Null))
         }
@@ -85,16 +86,17 @@ fn key_bytes(key: &Key<'_>) -> u64 {
     }
 }
 
-/// The smaller size of two values, without counting all characters of a longer text.
+/// The smaller size of two values. Of a longer text not all characters are counted.
 pub fn smaller(one: &Value<'_>, other: &Value<'_>) -> u64 {
     let (Value::String(a), Value::String(b)) = (one, other) else { return one.size().min(other.size()) };
     let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
-    // A text with fewer bytes can have more characters, but fewer than four times as many.
+    // A text with fewer bytes may have more characters than the other, but fewer than four times as many.
     let least = short.chars().count();
     least.min(long.chars().take(least).count()) as u64
 }
 
-/// Whether two maps certainly differ because of their sizes. Objects are excluded: only the fields of their type count.
+/// Whether two maps certainly differ because of their sizes. Objects are excluded, because only the fields of their
+/// types count.
 pub fn differ_in_length(one: &Value<'_>, other: &Value<'_>) -> bool {
     let is_object = |value: &Value<'_>| matches!(value, Value::Json(_, ty) if matches!(ty.plain(), Type::Object(_)));
     !is_object(one) && !is_object(other) && one.size() != other.size()

@@ -11,7 +11,7 @@ use holdfast_value::{Map, Value as Json};
 const BYTES_MAX: usize = 3 << 20;
 
 impl Value<'_> {
-    /// The value as JSON; the error names a part that JSON cannot represent.
+    /// The value as JSON. The error names a part that JSON cannot represent.
     pub fn written(&self) -> Result<Json, String> {
         Writer { left: BYTES_MAX, depth: 0 }.value(self)
     }
@@ -118,7 +118,7 @@ fn no_name(key: &Key<'_>) -> String {
 }
 
 impl Made<'_> {
-    /// The constructed objects whose type does not match their place. An example is `Object.spec{a: Object.spec.b{}}`.
+    /// The constructed objects whose type does not match their path, such as `Object.spec{a: Object.spec.b{}}`.
     pub fn misplaced(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let mut left = BYTES_MAX / 64;
@@ -140,7 +140,7 @@ fn misplaced(made: &Made<'_>, path: &str, faults: &mut Vec<String>, left: &mut u
 }
 
 fn below(value: &Value<'_>, path: &str, faults: &mut Vec<String>, left: &mut usize) {
-    // A value too large to be searched is also too large to be written.
+    // A value that is too large for this search is also too large to be written.
     let Some(fewer) = left.checked_sub(1) else { return };
     *left = fewer;
     match value {

@@ -1,17 +1,17 @@
-//! Decodes CBOR, the form of custom resources if an API server was configured to store them in it.
+//! Decodes CBOR. Custom resources have this encoding if an API server was configured to store them in it.
 //!
-//! Kubernetes writes text as byte strings, because it has not checked that it is valid text. Values that have no form
-//! in JSON are refused.
+//! Kubernetes writes text as byte strings, because it has not checked that the text is valid. Values without a JSON
+//! form are refused.
 
 use crate::object::meta::DEPTH_MAX;
 use crate::wire::protobuf;
 use ciborium_ll::{Decoder, Header, simple};
 use holdfast_value::{Map, Value};
 
-/// The tag with which every value in CBOR begins.
+/// The tag at the beginning of every CBOR value in the store.
 pub const MAGIC: [u8; 3] = [0xd9, 0xd9, 0xf7];
 
-/// The limit on values: one byte can encode a value, which takes many times that in memory.
+/// The maximum number of values. One byte can encode a value, which takes many times as much memory.
 const VALUES_MAX: usize = 1_000_000;
 
 /// Decodes the document after the tag.
@@ -55,7 +55,7 @@ impl Reader<'_> {
             Header::Bytes(_) | Header::Text(_) => Ok(self.text(header)?.into()),
             Header::Array(length) => self.nested(|reader| reader.list(length)),
             Header::Map(length) => self.nested(|reader| reader.object(length)),
-            // Tags of big integers, which are out of JSON's range here.
+            // These tags mark big integers, which are out of JSON's range here.
             Header::Tag(2 | 3) => Err(out_of_range()),
             Header::Tag(_) => self.nested(|reader| {
                 let header = reader.pull()?;
@@ -75,7 +75,7 @@ impl Reader<'_> {
         value
     }
 
-    /// The next item of a list or map with `left` items, or, without a count, until the break.
+    /// The next item of a list or map that has `left` further items; without a count, the next item before the break.
     fn next(&mut self, left: &mut Option<usize>) -> Result<Option<Header>, String> {
         match left {
             Some(0) => return Ok(None),

@@ -1,4 +1,4 @@
-//! IPAddress objects. With them API servers on one store record which Service has which address.
+//! IPAddress objects. API servers that share a store record in them which Service has which address.
 
 use super::{Fault, Keys, Media, read, write};
 use crate::kinds::networking::{AddressOwner, given_address, holder};
@@ -51,7 +51,7 @@ pub fn write_address(
     write(kind, key, document, media, release)
 }
 
-/// The Service that holds an address; `None` if something else holds it.
+/// The Service that owns an address; `None` if the address has another owner.
 pub fn read_holder(key: &str, value: &[u8]) -> Result<Option<AddressOwner>, Fault> {
     let kind = kind().ok_or_else(|| Fault::new(key.as_bytes(), "its kind is unknown"))?;
     Ok(holder(&read(kind, key, value)?))

@@ -16,9 +16,9 @@ pub struct Keys {
 pub enum Place<'k> {
     /// An object. Its key within the kind is `namespace/name`, or only the name.
     Object { kind: KindId, key: &'k str },
-    /// A record that servers keep for themselves; the name is empty if there is only one.
+    /// A record that servers store for their own use. The name is empty if there is only one such record.
     Record { record: &'static Record, name: &'k str },
-    /// An object of an unknown kind: its definition may come later, or another server may serve it.
+    /// An object of an unknown kind. Its definition may arrive later, or another server may serve it.
     Strange,
 }
 
@@ -46,12 +46,12 @@ impl Keys {
         &self.root
     }
 
-    /// The prefix of the keys of a kind's objects. It ends with a slash, so that no other kind's keys have it.
+    /// The prefix of the keys of a kind's objects. It ends with a slash, so that no key of another kind begins with it.
     pub fn all_of(&self, kind: &Kind) -> String {
         self.below(&kind.storage, "")
     }
 
-    /// The key of an object, by its key within the kind.
+    /// The key of an object. `key` is the object's key within its kind.
     pub fn of(&self, kind: &Kind, key: &str) -> String {
         self.below(&kind.storage, key)
     }
@@ -65,13 +65,13 @@ impl Keys {
         key
     }
 
-    /// The key of an object, by the storage path of its kind.
+    /// The key of an object of the kind with this storage path.
     pub fn at(&self, storage: &str, key: &str) -> String {
         self.below(storage, key)
     }
 
-    /// Splits the key of a custom kind's object into the storage path of its kind and its own key. The definition is
-    /// not needed.
+    /// Splits the key of a custom kind's object into the storage path of the kind and the object's key within it. This
+    /// does not need the definition.
     pub fn custom<'k>(&self, key: &'k [u8]) -> Option<(&'k str, &'k str)> {
         let path = std::str::from_utf8(key).ok()?.strip_prefix(&self.root)?;
         let (group, rest) = path.split_once('/')?;
@@ -82,15 +82,15 @@ impl Keys {
         is_object.then(|| (&path[..group.len() + 1 + plural.len()], names))
     }
 
-    /// Whether a key begins like a key of a custom kind, with a group that has a dot, even if no object can have the
-    /// key.
+    /// Whether a key begins like a key of a custom kind, that is with a group that contains a dot. No object need have
+    /// the key.
     pub fn is_of_custom_kind(&self, key: &[u8]) -> bool {
         let path = key.strip_prefix(self.root.as_bytes()).unwrap_or_default();
         path.split(|byte| *byte == b'/').next().is_some_and(|group| group.contains(&b'.') && group.len() < path.len())
     }
 
-    /// The kind under whose prefix a key is, and the rest of the key after the prefix, even if no object of the kind
-    /// can have the key.
+    /// The kind under whose prefix a key is, and the rest of the key after the prefix. The key need not be valid for an
+    /// object of the kind.
     pub fn under(&self, registry: &Registry, key: &[u8]) -> Option<(KindId, String)> {
         let text = String::from_utf8_lossy(key);
         let (kind, rest) = kind_of(registry, text.strip_prefix(&self.root)?)?;
@@ -105,7 +105,7 @@ impl Keys {
         found
     }
 
-    /// Finds what a key means.
+    /// Determines what a key means.
     pub fn place<'k>(&self, registry: &Registry, key: &'k [u8]) -> Result<Place<'k>, Fault> {
         let fault = |problem: &str| Fault::new(key, problem);
         let Ok(text) = std::str::from_utf8(key) else { return Err(fault("the key is not valid UTF-8")) };
@@ -177,7 +177,7 @@ mod tests {
             let key = keys.of(kind, own);
             assert_eq!(keys.place(registry, key.as_bytes()), Ok(Place::Object { kind: id, key: own }), "{key}");
             assert!(key.starts_with(&keys.all_of(kind)) && keys.all_of(kind).ends_with('/'));
-            // Keys with one segment too many or too few.
+            // These keys have one segment too many or too few.
             for wrong in [format!("{key}/b"), format!("{}{}", keys.all_of(kind), if own == "a" { "" } else { "a" })] {
                 let fault = keys.place(registry, wrong.as_bytes()).expect_err(&wrong).to_string();
                 assert!(fault.contains(&wrong) && fault.contains(&kind.resource), "{fault}");

@@ -1,11 +1,11 @@
 //! The keys and values of an etcd that Holdfast's servers share with each other and with kube-apiserver.
 //!
 //! [`Keys`] maps objects to keys and back. [`read`] converts a value, in any encoding and version, to a document in the
-//! hub version; [`write()`] converts back. Values are plain here: encrypted values are decrypted before they are read,
-//! and encrypted after they are written.
+//! hub version; [`write()`] converts back. Values here are not encrypted: they are decrypted before they are read, and
+//! encrypted after they are written.
 //!
-//! Any program may have written to the store. A value that cannot be read is a [`Fault`] that names its key; finding it
-//! takes work in proportion to the value's size.
+//! Any program may have written to the store. A value that cannot be read is a [`Fault`] that names its key. Detecting
+//! the fault takes time in proportion to the value's size.
 
 mod cbor;
 mod claimed;

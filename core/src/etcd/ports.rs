@@ -10,7 +10,7 @@ use holdfast_value::json;
 pub struct Ports {
     first: u16,
     last: u16,
-    /// Eight ports a byte, the lowest port in the lowest bit of the first byte.
+    /// Each byte stands for eight ports. The lowest port is the lowest bit of the first byte.
     bits: Vec<u8>,
 }
 
@@ -21,7 +21,7 @@ impl Ports {
         Ports { first, last, bits: vec![0; count.div_ceil(8)] }
     }
 
-    /// Reads the bitmap of a range. A bitmap of another range means that servers have different
+    /// Reads the bitmap of a range. A bitmap of another range is a fault: servers have different
     /// `--service-node-port-range`.
     pub fn read(key: &str, value: &[u8], range: (u16, u16)) -> Result<Ports, Fault> {
         let fault = |problem: &str| Fault::new(key.as_bytes(), problem);
@@ -97,7 +97,7 @@ mod tests {
 
     const RANGE: (u16, u16) = (30000, 32767);
 
-    /// Written by kube-apiserver 1.36, for a smaller range with the ports 30001, 30010 and 30015.
+    /// kube-apiserver 1.36 wrote this value, for a smaller range with the ports 30001, 30010 and 30015 allocated.
     const STORED: &[u8] =
         b"k8s\0\n\x15\n\x02v1\x12\x0fRangeAllocation\x12#\n\x10\n\0\x12\0\x1a\0\"\0*\x002\08\0B\0\x12\x0b\
         30000-30019\x1a\x02\x84\x02\x1a\0\"\0";

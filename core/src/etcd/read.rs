@@ -37,7 +37,7 @@ pub fn read(kind: &Kind, key: &str, value: &[u8]) -> Result<Value, Fault> {
     finished(document).map_err(fault)
 }
 
-/// An object of a custom kind, as it is stored; the definition is not needed.
+/// Reads an object of a custom kind in the version in which it is stored. This does not need the definition.
 pub(super) fn read_custom(key: &str, value: &[u8]) -> Result<Value, Fault> {
     let fault = |problem: String| Fault::new(key.as_bytes(), &problem);
     let document = plain(value, true).map_err(fault)?;
@@ -47,7 +47,7 @@ pub(super) fn read_custom(key: &str, value: &[u8]) -> Result<Value, Fault> {
     finished(document).map_err(fault)
 }
 
-/// Removes the metadata that follows from the key and the revision.
+/// Removes the metadata that servers derive from the key and the revision.
 fn finished(mut document: Value) -> Result<Value, String> {
     let metadata = meta::metadata_mut(meta::fields_mut(&mut document));
     metadata.remove("resourceVersion");
@@ -58,7 +58,7 @@ fn finished(mut document: Value) -> Result<Value, String> {
     }
 }
 
-/// A record that servers keep in addition to objects, as a document of its kind.
+/// Reads a record that servers store in addition to objects, as a document of its kind.
 pub fn read_record(record: &Record, key: &str, value: &[u8]) -> Result<Value, Fault> {
     let fault = |problem: String| Fault::new(key.as_bytes(), &problem);
     let mut document = plain(value, false).map_err(fault)?;
@@ -81,7 +81,7 @@ fn to_hub(kind: &Kind, version: usize, document: &mut Value) -> Result<(), Refus
 /// The document in a value, not validated.
 fn plain(value: &[u8], is_custom: bool) -> Result<Value, String> {
     let document = match formed(value, is_custom) {
-        // The oldest servers stored only text, and all other values as base64.
+        // The oldest servers stored only text. They encoded other values as base64.
         Err(problem) if !is_custom => match STANDARD.decode(value.trim_ascii()) {
             Ok(decoded) if !decoded.is_empty() => formed(&decoded, is_custom)?,
             _ => return Err(problem),
@@ -111,7 +111,7 @@ fn formed(value: &[u8], is_custom: bool) -> Result<Value, String> {
 
 fn json(value: &[u8]) -> Result<Value, String> {
     let mut document = decode::json(value).map_err(|error| error.to_string())?.value;
-    // Go encodes a negative zero as `-0`, and Kubernetes reads that as the integer 0.
+    // Go encodes a negative zero as `-0`, and Kubernetes reads it as the integer 0.
     if memchr::memmem::find(value, b"-0").is_some() {
         drop_signs_of_zeros(&mut document);
     }
@@ -127,7 +127,7 @@ fn drop_signs_of_zeros(value: &mut Value) {
     }
 }
 
-/// The prefix of an encrypted value names the provider and the key, and is not secret.
+/// The start of an encrypted value, for messages. It names the provider and the key, and is not secret.
 fn encrypted(value: &[u8]) -> String {
     let end = value.iter().enumerate().filter(|(_, byte)| **byte == b':').map(|(at, _)| at).nth(ENCRYPTED_PARTS - 1);
     let prefix = String::from_utf8_lossy(&value[..end.unwrap_or(ENCRYPTED.len() - 1).min(ENCRYPTED_PREFIX_MAX)]);
@@ -186,7 +186,7 @@ mod tests {
             "spec":{"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}"#;
         let document = read(kind, "k", old).expect("a deployment");
         assert_eq!(document["apiVersion"], "apps/v1");
-        // A default that only the old version has.
+        // Only the old version has this default.
         assert_eq!(document["spec"]["selector"], json!({"matchLabels": {"a": "b"}}));
         assert_eq!(document["spec"]["template"]["spec"]["containers"][0]["imagePullPolicy"], "Always");
         let written = write(kind, "k", document.clone(), Media::Json, NEWEST).expect("JSON");

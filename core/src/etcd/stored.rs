@@ -1,5 +1,5 @@
-//! Converts between the values of a store and the objects of events. An event holds an object as canonical JSON in its
-//! kind's hub version.
+//! Converts between the values of a store and the objects of events. An event contains its object as canonical JSON in
+//! the kind's hub version.
 
 use super::{Fault, Media, read, read::read_custom, write, write::write_custom};
 use crate::event::Offset;
@@ -8,7 +8,7 @@ use crate::object::{Draft, meta, stored};
 use bytes::Bytes;
 use holdfast_value::{Value, json};
 
-/// The value of an event's object. `kind` is `None` for custom kinds.
+/// The value for an event's object. `kind` is `None` for custom kinds.
 pub fn write_event(kind: Option<&Kind>, key: &str, json: &[u8], media: Media, release: u32) -> Result<Vec<u8>, Fault> {
     let document = document(json).map_err(|problem| Fault::new(key.as_bytes(), &problem))?;
     match kind {
@@ -17,7 +17,7 @@ pub fn write_event(kind: Option<&Kind>, key: &str, json: &[u8], media: Media, re
     }
 }
 
-/// The event's object for a value, at this version, and the object's last author.
+/// The event's object for a value, with this version as its resourceVersion, and the object's last author.
 pub fn read_event(kind: Option<&Kind>, key: &str, value: &[u8], version: Offset) -> Result<(Bytes, Author), Fault> {
     let document = match kind {
         Some(kind) => read(kind, key, value)?,
@@ -32,14 +32,14 @@ pub fn read_event(kind: Option<&Kind>, key: &str, value: &[u8], version: Offset)
     Ok((draft.seal(version), author))
 }
 
-/// An event's object with another version.
+/// The JSON of an event's object with another resourceVersion.
 pub fn renumbered(key: &str, json: &[u8], version: Offset) -> Result<Bytes, Fault> {
     let document = document(json).map_err(|problem| Fault::new(key.as_bytes(), &problem))?;
     let fields = meta::fields(&document);
     Ok(Draft::new(meta::text(fields, "apiVersion"), meta::text(fields, "kind"), fields).seal(version))
 }
 
-/// An object that has only its names, from its key within the kind.
+/// An object that has nothing but its names, taken from its key within the kind.
 pub fn nothing_but(api_version: &str, kind: &str, key: &str, version: Offset) -> Bytes {
     let (namespace, name) = meta::split_key(key);
     let metadata = match namespace {
@@ -63,7 +63,7 @@ impl Author {
         let metadata = &document["metadata"];
         let text = |entry: &Value, field: &str| entry[field].as_str().unwrap_or_default().to_owned();
         let entries = metadata["managedFields"].as_array().into_iter().flatten();
-        // Times in the same format sort like their texts.
+        // Times in one format sort like their texts.
         match entries.max_by_key(|entry| entry["time"].as_str().unwrap_or_default()) {
             Some(entry) => Author { manager: text(entry, "manager"), time: text(entry, "time") },
             None => Author { manager: String::new(), time: text(metadata, "creationTimestamp") },

@@ -1,4 +1,4 @@
-//! Converts documents of the hub version to values.
+//! Converts documents in the hub version to values.
 
 use super::Fault;
 use crate::kinds::Kind;
@@ -31,8 +31,8 @@ impl Media {
     }
 }
 
-/// The value of an object, given as a document of the kind's hub version. It is written in the version in which servers
-/// of the minor release `release` store it.
+/// The value of an object; `document` is in the kind's hub version. The object is written in the version in which
+/// servers of the minor release `release` store it.
 pub fn write(kind: &Kind, key: &str, document: Value, media: Media, release: u32) -> Result<Vec<u8>, Fault> {
     let mut document = document;
     let fields = meta::fields_mut(&mut document);
@@ -40,7 +40,7 @@ pub fn write(kind: &Kind, key: &str, document: Value, media: Media, release: u32
     if kind.custom.is_none() {
         kind.from_hub(version, fields);
     }
-    // Both fields follow from the key and the revision, so they are not stored.
+    // Servers derive both fields from the key and the revision, so the fields are not stored.
     let metadata = meta::metadata_mut(fields);
     metadata.remove("resourceVersion");
     metadata.remove("selfLink");
@@ -48,7 +48,7 @@ pub fn write(kind: &Kind, key: &str, document: Value, media: Media, release: u32
     value(&document, &kind.versions[version].message, media).map_err(|problem| Fault::new(key.as_bytes(), &problem))
 }
 
-/// The value of a custom kind's object, given in the version in which it is stored.
+/// The value of a custom kind's object; `document` is in the version in which the object is stored.
 pub(super) fn write_custom(mut document: Value) -> Vec<u8> {
     let fields = meta::fields_mut(&mut document);
     let metadata = meta::metadata_mut(fields);
@@ -57,7 +57,7 @@ pub(super) fn write_custom(mut document: Value) -> Vec<u8> {
     encode::document(fields)
 }
 
-/// The value of a record that servers keep in addition to objects.
+/// The value of a record that servers store in addition to objects.
 pub fn write_record(record: &Record, key: &str, document: &Value, media: Media) -> Result<Vec<u8>, Fault> {
     value(document, record.message, media).map_err(|problem| Fault::new(key.as_bytes(), &problem))
 }

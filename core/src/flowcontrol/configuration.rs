@@ -1,4 +1,4 @@
-//! The configuration that follows from FlowSchemas and PriorityLevelConfigurations.
+//! The configuration that FlowSchemas and PriorityLevelConfigurations define.
 
 use super::queues::Queuing;
 use super::schemas::{CATCH_ALL, EXEMPT, Metadata, Schema, Schemas};
@@ -24,15 +24,15 @@ pub struct Level {
     pub exempt: bool,
     pub shares: u32,
     pub lendable_percent: u32,
-    /// The limit of borrowed seats in percent; `None` for as many seats as other levels lend.
+    /// The maximum number of borrowed seats, in percent; `None`: the level may borrow all seats that other levels lend.
     pub borrowing_percent: Option<u32>,
-    /// The queuing; `None` if a request without a free seat is refused.
+    /// How the level queues requests; `None` if it refuses requests that find no free seat.
     pub queuing: Option<Queuing>,
 }
 
 impl Configuration {
-    /// The configuration from the objects in the state. Mandatory objects are always added; a server that has no
-    /// objects yet uses those that it is about to create.
+    /// The configuration from the objects in the state. Mandatory objects are always added. A server that has no such
+    /// objects yet uses the built-in ones, which it is about to create.
     pub fn of(state: &State) -> Configuration {
         let none = |(kind, _): (KindId, usize)| state.count(kind) == 0;
         if state.registry.known(known::FLOW_SCHEMA).is_none_or(none) {
@@ -142,7 +142,7 @@ struct QueuingSpec {
     queue_length_limit: Number,
 }
 
-/// A number that validation keeps non-negative.
+/// A number. Validation refuses negative values.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 struct Number(i64);
 

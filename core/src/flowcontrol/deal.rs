@@ -1,12 +1,12 @@
 //! Shuffle sharding: each flow gets a hand of a level's queues, and two flows rarely get the same hand.
 //!
-//! So a flow that fills its queues fills few queues of any other flow. A hash of the flow determines its hand, so that
-//! nothing is stored per flow.
+//! A flow that fills its queues therefore fills few queues of any other flow. A hash of the flow determines its hand,
+//! so that nothing is stored per flow.
 
 use sha2::{Digest, Sha256};
 
-/// An upper bound for `handSize`. Validation demands that queues^handSize fits into 60 bits and that handSize does not
-/// exceed queues, so a valid hand has at most 15 queues.
+/// An upper bound for `handSize`. Validation requires that queues^handSize fits into 60 bits and that handSize is at
+/// most the number of queues, so a valid hand has at most 15 queues.
 const HAND_MAX: usize = 16;
 
 /// Identifies a flow within its level: the hash of schema name and distinguisher.
@@ -19,7 +19,7 @@ pub fn flow(schema: &str, distinguisher: &str) -> u64 {
     digest[..8].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// The queues of a flow, each once.
+/// The queues of a flow; each queue occurs once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hand {
     queues: [u32; HAND_MAX],
@@ -27,7 +27,7 @@ pub struct Hand {
 }
 
 impl Hand {
-    /// Deals `size` of `deck` queues.
+    /// Deals a hand of `size` queues out of `deck` queues.
     pub fn deal(flow: u64, deck: u32, size: u32) -> Hand {
         let size = size.clamp(1, deck.max(1)) as usize;
         let mut hand = Hand { queues: [0; HAND_MAX], size: size.min(HAND_MAX) };
@@ -63,7 +63,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest! {
-        /// Compares with a simple implementation, which takes cards out of a list one after another.
+        /// Compares with a simple implementation, which removes cards from a list one after another.
         #[test]
         fn hands_are_dealt_from_a_deck(seed: u64, deck in 1_u32..200, size in 1_u32..12) {
             let hand = Hand::deal(seed, deck, size);

@@ -1,10 +1,10 @@
 //! One priority level: its seats, and the queues in which requests wait for them.
 //!
-//! Fair queuing by virtual time. The level's progress is the seat time, in nanoseconds of one seat, that each queue in
-//! use has been due since the start. A queue's next request virtually begins at the queue's own progress, and ends
-//! after the seat time that the request takes. The request with the earliest virtual end starts first. A request's
-//! duration is unknown until it ends. Until then a short duration is assumed, and the difference is charged to the
-//! queue afterwards.
+//! Fair queuing by virtual time. The level's progress is the seat time, in nanoseconds of one seat, to which each queue
+//! in use has been entitled since the start. A queue's next request virtually begins at the queue's own progress, and
+//! virtually ends after the seat time that the request takes. The request with the earliest virtual end starts first. A
+//! request's duration is unknown until it ends. Until then a short duration is assumed, and the difference is charged
+//! to the queue afterwards.
 //!
 //! A queue without waiting or running requests is dropped, so that memory grows with the requests in progress, not with
 //! the configuration or the number of flows.
@@ -14,7 +14,7 @@ use super::seats::Demand;
 use super::{Moment, Work};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How the queues of a level are configured.
+/// The configuration of a level's queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queuing {
     pub queues: u32,
@@ -28,7 +28,7 @@ pub struct Queuing {
 pub struct Shape {
     /// The number of seats; `None` if every request starts at once.
     pub seats: Option<u32>,
-    /// The queuing; `None` if a request without a free seat is refused.
+    /// How the level queues requests; `None` if it refuses requests that find no free seat.
     pub queuing: Option<Queuing>,
 }
 
@@ -87,7 +87,7 @@ pub struct Queues<T> {
     /// Finished requests that still hold seats for a while, with the number of these seats.
     lingering: BTreeMap<Ticket, u32>,
     started: Vec<Ticket>,
-    /// The virtual time: progress of every queue in use since the start, up to `last`.
+    /// The virtual time: the progress of each queue in use, from the start to `last`.
     progress: i128,
     last: Moment,
     next_number: u64,
@@ -117,7 +117,7 @@ struct Queue<T> {
 pub struct Request<T> {
     pub work: Work,
     pub came: Moment,
-    /// The same as `came` while it waits.
+    /// The time at which the request started. While the request waits, this is the same as `came`.
     pub began: Moment,
     progress: i128,
     pub about: T,
@@ -143,7 +143,8 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Changes the configuration. Queues beyond the new number receive no requests and drain in their turn.
+    /// Changes the configuration. Queues beyond the new number receive no further requests; their waiting requests
+    /// still start in order.
     pub fn reshape(&mut self, now: Moment, shape: Shape) {
         self.pass(now);
         self.shape = shape;
@@ -154,7 +155,7 @@ impl<T> Queues<T> {
         self.shape
     }
 
-    /// A request arrives.
+    /// Adds a request: it starts, waits or is refused.
     pub fn arrive(&mut self, now: Moment, flow: u64, work: Work, about: T) -> Arrival {
         self.pass(now);
         let request = Request { work, came: now, began: now, progress: self.progress, about };
@@ -172,8 +173,8 @@ impl<T> Queues<T> {
         };
         let index = self.choose(flow, queuing, number);
         let length = self.queues.get(&index).map_or(0, |queue| queue.waiting.len());
-        // If a request waits in the queue, there is no room for this request either. A wide request at the front may
-        // leave seats free; later requests do not overtake it.
+        // A full queue refuses the request even if seats are free: the first waiting request may need more seats than
+        // are free, and later requests do not overtake it.
         if length >= queuing.length_max.max(1) as usize {
             self.counts.rejected += 1;
             return Arrival::Refused(Full::Queue);
@@ -198,7 +199,8 @@ impl<T> Queues<T> {
         }
     }
 
-    /// A request leaves its queue. Returns false if it has started in the meantime; then the caller must end it.
+    /// Removes a waiting request from its queue. Returns false if the request has started in the meantime; the caller
+    /// must then end it.
     pub fn leave(&mut self, now: Moment, ticket: Ticket, why: Leave) -> bool {
         self.pass(now);
         let Some(index) = ticket.queue else { return false };
@@ -218,8 +220,8 @@ impl<T> Queues<T> {
         true
     }
 
-    /// A request has been executed. If it keeps some seats, returns for how long; the caller then
-    /// [releases](Self::release) them.
+    /// Ends an executed request. If the request keeps some seats, returns for how long; the caller must
+    /// [release](Self::release) them afterwards.
     pub fn end(&mut self, now: Moment, ticket: Ticket) -> Option<Moment> {
         self.pass(now);
         let request = self.running.remove(&ticket)?;
@@ -246,7 +248,7 @@ impl<T> Queues<T> {
         self.note_demand(now);
     }
 
-    /// Requests that waited and have now started.
+    /// Returns the tickets of waiting requests that have started since the last call.
     pub fn take_started(&mut self) -> Vec<Ticket> {
         std::mem::take(&mut self.started)
     }
@@ -259,11 +261,12 @@ impl<T> Queues<T> {
         self.queues.get_mut(&ticket.queue?)?.waiting.get_mut(&ticket.number)
     }
 
-    /// The flow's queue with the least expected work.
+    /// The queue with the least expected work in the flow's hand.
     fn choose(&self, flow: u64, queuing: Queuing, number: u64) -> u32 {
         let hand = Hand::deal(flow, queuing.queues, queuing.hand_size);
         let hand = hand.queues();
-        // The start rotates, so that ties do not always fall on the same queue where hands overlap.
+        // The first queue that is compared rotates, so that flows with overlapping hands do not always choose the same
+        // one of several equal queues.
         let first = (number % hand.len() as u64) as usize;
         let turned = hand[first..].iter().chain(&hand[..first]);
         let work = |index: &u32| self.queues.get(index).map_or(0, |queue| queue.work);
@@ -292,7 +295,7 @@ impl<T> Queues<T> {
         self.seats_taken + u64::from(wanted) <= seats.into() || (self.seats_taken == 0 && seats > 0)
     }
 
-    /// Starts the requests whose turn it is while there are free seats.
+    /// Starts waiting requests, in the order of their virtual ends, while seats are free.
     fn dispatch(&mut self, now: Moment) {
         while let Some((_, number, index)) = self.order.first().copied() {
             let Some(queue) = self.queues.get(&index) else { break };
@@ -324,7 +327,7 @@ impl<T> Queues<T> {
         self.running.insert(ticket, request);
     }
 
-    /// Takes seats back from a request; `over`: it holds none any more.
+    /// Frees seats of a request. With `over`, the request holds no more seats.
     fn free(&mut self, ticket: Ticket, seats: u32, over: bool) {
         self.seats_taken -= u64::from(seats);
         let Some(index) = ticket.queue else { return };
@@ -334,7 +337,7 @@ impl<T> Queues<T> {
         self.place(index);
     }
 
-    /// Updates a queue's entry in the order, or drops a queue without requests.
+    /// Updates the queue's entry in `order`. Drops the queue if it has no requests.
     fn place(&mut self, index: u32) {
         let Some(queue) = self.queues.get_mut(&index) else { return };
         if let Some((end, number)) = queue.place.take() {

@@ -1,19 +1,19 @@
-//! The Retry-After of refused requests: it grows while many are refused.
+//! The Retry-After of refused requests. It grows while many requests are refused.
 
 use super::Moment;
 
 const SECOND: Moment = 1_000_000_000;
 const SECONDS_MAX: u32 = 32;
-/// The time doubles if the refusals per second are at least this many times its seconds.
+/// Retry-After doubles if the number of refusals per second is at least this many times its seconds.
 const MANY: u32 = 3;
 
 /// The Retry-After of one priority level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryAfter {
     seconds: u32,
-    /// The moment of the last adjustment.
+    /// The time of the last adjustment.
     since: Moment,
-    /// The number of refusals since then.
+    /// The number of refusals since the last adjustment.
     refused: u32,
 }
 
@@ -27,7 +27,7 @@ impl RetryAfter {
     /// Counts a refusal, and returns the seconds after which the request may be repeated.
     pub fn refuse(&mut self, now: Moment) -> u32 {
         let passed = now.saturating_sub(self.since) / SECOND;
-        // Adjusts only after enough time for the clients with an earlier Retry-After to come back.
+        // Adjusts only after the clients that got the current Retry-After have had time to retry.
         if passed >= u64::from(self.seconds) {
             let a_second = u64::from(self.refused) / passed;
             if a_second >= u64::from(MANY * self.seconds) {

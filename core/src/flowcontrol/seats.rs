@@ -1,4 +1,4 @@
-//! How many seats each priority level has: its share of the total, and the seats that levels lend each other.
+//! The number of seats of each priority level: its share of the total, and the seats that levels lend each other.
 
 use super::{Level, Moment};
 use std::collections::BTreeMap;
@@ -57,15 +57,15 @@ impl Claim {
     }
 }
 
-/// Gives every level the same part of its target, within its bounds, so that the sum is `total`. Returns the seats and
-/// that part. Lower bounds are kept even if their sum exceeds `total`.
+/// Gives every level the same part of its target, but no less than its lower bound and no more than its upper bound, so
+/// that the sum is `total`. Returns the seats and the part. Lower bounds apply even if their sum exceeds `total`.
 pub fn allot(total: f64, claims: &[Claim]) -> (Vec<f64>, f64) {
     let given = |part: f64| claims.iter().map(|claim| claim.at(part)).sum::<f64>();
     // With this part or a larger one, every level is at its upper bound.
     let most = claims.iter().map(|claim| claim.upper / claim.target.max(TARGET_MIN)).fold(0.0, f64::max);
     let (mut low, mut high) = (0.0, most);
-    // The sum grows with the part, so a binary search finds it. A number can be halved about this often and still
-    // change.
+    // The sum grows with the part, so a binary search finds the part. After about this many halvings a floating-point
+    // number no longer changes.
     for _ in 0..100 {
         let middle = low + (high - low) / 2.0;
         if given(middle) < total { low = middle } else { high = middle }
@@ -100,7 +100,7 @@ impl Demand {
         self.max = self.max.max(seats);
     }
 
-    /// The demand of the period that follows, beginning with the current one.
+    /// The demand of the following period, which begins with the current number of seats.
     pub fn next(&self, now: Moment) -> Demand {
         Demand { seats: self.seats, max: self.seats, ..Demand::new(now) }
     }
@@ -123,14 +123,14 @@ impl Demand {
     }
 }
 
-/// The smoothed demand: it rises with a peak at once and decays slowly.
+/// The smoothed demand. It rises at once with a peak, and then decays slowly.
 pub fn smoothed(before: f64, demand: &Demand) -> f64 {
     let envelope = demand.average() + demand.deviation();
     envelope.max(DECAY * before + (1.0 - DECAY) * envelope)
 }
 
-/// The seats of each level until the next adjustment, in the order of `levels`, and the part of their targets that the
-/// levels get. Exempt levels keep the seats that they use; the other levels share the rest.
+/// Computes the seats of each level until the next adjustment, in the order of `levels`, and the part of their targets
+/// that the levels get. Exempt levels keep the seats that they use; the other levels share the rest.
 pub fn adjust(levels: &[(Bounds, Wish)]) -> (Vec<u32>, f64) {
     let all: f64 = levels.iter().map(|(bounds, _)| f64::from(bounds.nominal)).sum();
     let exempt = |(bounds, wish): &(Bounds, Wish)| match wish {
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(seats, [10, 50, 40]);
         let (seats, _) = adjust(&[busy, busy, idle(40, 0)]);
         assert_eq!(seats[..2], [40, 40]);
-        // Exempt seats are taken off before the rest is shared.
+        // Seats of exempt levels are subtracted before the rest is shared.
         let exempt = (Bounds { nominal: 0, lower: 0, upper: 100 }, Wish::Exempt { peak: 30 });
         let (seats, _) = adjust(&[exempt, busy, idle(40, 0), idle(40, 0)]);
         assert_eq!((seats[0], seats[1]), (30, 70));
@@ -234,7 +234,7 @@ mod tests {
             prop_assert!((given.iter().sum::<f64>() - total.clamp(least, most)).abs() < 1e-3);
             for (claim, given) in claims.iter().zip(&given) {
                 prop_assert!(*given >= claim.lower && *given <= claim.upper);
-                // Every level that is not at a bound has the same part.
+                // Every level that is not at a bound gets the same part of its target.
                 if *given > claim.lower && *given < claim.upper {
                     prop_assert!((given / claim.target.max(TARGET_MIN) - part).abs() < 1e-6);
                 }

@@ -21,7 +21,7 @@ enum Event {
         initial: u32,
         last: u32,
     },
-    /// Ends, leaves or releases the request with this index among the running, waiting or lingering requests.
+    /// Ends, removes or releases the request with this index among the running, waiting or lingering requests.
     End(usize),
     Leave(usize),
     Release(usize),
@@ -116,7 +116,7 @@ impl SimulatedLevel {
         }
     }
 
-    /// Takes the requests that waited and have started.
+    /// Moves waiting requests that have started to the running ones.
     fn settle(&mut self) {
         for ticket in self.level.take_started() {
             let place = self.waiting.iter().position(|(waiting, _)| *waiting == ticket).expect("it waits");
@@ -129,7 +129,8 @@ impl SimulatedLevel {
         running.chain(self.lingering.iter().map(|(_, work)| work.final_seats)).sum()
     }
 
-    /// Checks the invariants; `limit` is the largest number of seats since all were last free.
+    /// Checks the invariants. `limit` is the largest number of seats that the level had since all its seats were last
+    /// free.
     fn check(&self, limit: u32) {
         let level = &self.level;
         assert_eq!(level.seats_taken(), u64::from(self.seats_of_all()));
@@ -140,7 +141,8 @@ impl SimulatedLevel {
         assert_eq!((counts.dispatched, counts.rejected), (self.ended + self.running.len() as u64, self.refused));
         let shown: usize = level.in_use().map(|(_, queue)| queue.waiting().len() + queue.executing().count()).sum();
         assert_eq!(shown + level.unqueued().count(), self.waiting.len() + self.running.len());
-        // Seats never exceed the limit, except that a request wider than the level may hold all seats alone.
+        // The seats in use never exceed the limit. Only a request that is wider than the level may exceed it, and then
+        // it runs alone.
         let alone = self.running.len() + self.lingering.len() <= 1;
         assert!(self.seats_of_all() <= limit || alone, "{} seats of {limit}", self.seats_of_all());
     }
@@ -169,7 +171,8 @@ proptest! {
     }
 }
 
-/// A user that always wants more: it keeps `outstanding` requests in the level, each of which takes `duration`.
+/// A user that always has further requests: it keeps `outstanding` requests in the level, each of which takes
+/// `duration`.
 struct User {
     flow: u64,
     outstanding: usize,
@@ -244,7 +247,7 @@ fn who_floods_hurts_nobody_else() {
     // The quiet user waits for a seat, not for a queue: at most for the duration of one request.
     assert!(quiet.longest_wait <= 10 * MS, "{quiet:?}");
     assert!(quiet.count * 2 >= alone.count, "{quiet:?} beside {flood:?}, {alone:?} alone");
-    // The flood gets the rest, as far as its queues hold it.
+    // The flood gets the rest of the seats, as far as its queues have room for its requests.
     assert!(flood.refused > 0 && flood.count > 8 * quiet.count, "{flood:?}");
 }
 
@@ -268,8 +271,7 @@ fn equal_wants_get_equal_seats() {
     }
 }
 
-/// Compares with a simple implementation that gives seats to the users in turn, one request each, for requests of equal
-/// duration.
+/// Compares with a simple implementation, for requests of equal duration: users get seats in turn, one request each.
 #[test]
 fn one_after_the_other_in_turn() {
     for count in 2..8 {
@@ -349,7 +351,7 @@ fn a_long_request_earns_no_credit_while_it_runs() {
         world.happen(Event::Pass(10 * MS));
         world.happen(Event::End(1));
     }
-    // Now both flows want more seats than there are, and take turns with the remaining seat.
+    // Now both flows want more seats than there are, and share the remaining seat alternately.
     (0..20).for_each(|_| world.happen(arrive(long)));
     (0..20).for_each(|_| world.happen(arrive(other)));
     let mut turns = 0;

@@ -1,9 +1,9 @@
-//! Keeps the objects of `flowcontrol.apiserver.k8s.io`: creates and updates the built-in objects, and sets on each
+//! Maintains the objects of `flowcontrol.apiserver.k8s.io`: creates and updates the built-in objects, and sets on each
 //! FlowSchema whether its priority level exists.
 //!
-//! Mandatory objects are always restored. Other built-in objects are kept up to date if their annotation is `true`, or
-//! if it is absent and no user has changed them. Objects of an older release that this release no longer has are
-//! deleted.
+//! Mandatory objects are always restored. Other built-in objects are updated if their annotation is `true`, or if they
+//! have no annotation and no user has changed them. Built-in objects of an older release that this release no longer
+//! has are deleted.
 
 use super::schemas::{CATCH_ALL, EXEMPT};
 use crate::authz::bootstrap_objects::{AUTO_UPDATE, flow_control_objects};
@@ -20,12 +20,12 @@ use std::sync::Arc;
 
 /// The user as which the server writes.
 const USER: &str = "system:apiserver";
-/// The field managers of the objects and of their status.
+/// The field manager of the objects, and the field manager of their status.
 const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
 const KINDS: [Known; 2] = [known::PRIORITY_LEVEL_CONFIGURATION, known::FLOW_SCHEMA];
 
-/// The steps to take now; none after they have been carried out.
+/// The steps to take now. After they have been carried out, the plan is empty.
 pub fn plan(state: &State, stamp: Stamp) -> Vec<Step> {
     let wanted = flow_control_objects();
     let mut steps: Vec<Step> = wanted.iter().filter_map(|object| keep(state, object)).collect();
@@ -54,7 +54,7 @@ fn keep(state: &State, wanted: &Value) -> Option<Step> {
     let is_annotated = changed["metadata"]["annotations"][AUTO_UPDATE] == annotation;
     let mut spec = wanted["spec"].clone();
     if known == known::PRIORITY_LEVEL_CONFIGURATION && name == EXEMPT {
-        // The administrator chooses how much the level lends.
+        // This field belongs to the administrator, who chooses how much the level lends.
         spec["exempt"] = changed["spec"]["exempt"].clone();
     }
     if is_annotated && (!auto || same(&changed["spec"], &spec)) {
@@ -67,8 +67,8 @@ fn keep(state: &State, wanted: &Value) -> Option<Step> {
     Some(write(Verb::Update, target(Some(name.to_owned())), &changed, PRODUCER))
 }
 
-/// Whether the server keeps an object up to date: the value of its annotation, or without one, whether no user has
-/// changed it.
+/// Whether the server updates an object: the value of its annotation. Without an annotation, whether no user has
+/// changed the object.
 fn is_auto(object: &Value) -> bool {
     match object["metadata"]["annotations"][AUTO_UPDATE].as_str() {
         Some(text) => text == "true",
@@ -76,7 +76,7 @@ fn is_auto(object: &Value) -> bool {
     }
 }
 
-/// Deletes objects that the server keeps up to date and this release no longer has.
+/// Deletes objects that the server updates and that this release no longer has.
 fn outdated<'a>(state: &'a State, known: Known, wanted: &'a [Value]) -> impl Iterator<Item = Step> + use<'a> {
     let found = state.registry.known(known).into_iter();
     found.flat_map(move |(kind, version)| {
@@ -95,7 +95,7 @@ fn outdated<'a>(state: &'a State, known: Known, wanted: &'a [Value]) -> impl Ite
     })
 }
 
-/// Sets on each FlowSchema whether its priority level exists.
+/// Sets the condition `Dangling` of each FlowSchema: whether its priority level is missing.
 fn status(state: &State, stamp: Stamp) -> Vec<Step> {
     let (Some(schemas), Some((levels, _))) =
         (state.registry.known(known::FLOW_SCHEMA), state.registry.known(known::PRIORITY_LEVEL_CONFIGURATION))

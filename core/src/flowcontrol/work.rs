@@ -1,10 +1,11 @@
-//! The seats that one request takes: while it is executed, and for a while afterwards.
+//! The seats that one request takes while it is executed, and for a while afterwards.
 
 use super::Moment;
 
-/// How many listed objects count as one seat.
+/// The number of listed objects that count as one seat.
 const OBJECTS_A_SEAT: usize = 100;
-/// How many watchers notified of a write count as one seat, and how long that seat is held, in nanoseconds.
+/// The number of notified watchers that count as one seat after a write, and how long that seat is held, in
+/// nanoseconds.
 const WATCHERS_A_SEAT: usize = 10;
 const TELLING: Moment = 5_000_000;
 /// The maximum number of seats of one request.
@@ -29,14 +30,14 @@ impl Work {
     /// The seats of most requests.
     pub const LEAST: Work = Work { initial_seats: 1, final_seats: 0, lingering: 0 };
 
-    /// A list of `objects` objects, or a watch that begins with them.
+    /// The seats of a list of `objects` objects, or of a watch that begins with them.
     pub fn list(objects: usize, seats_max: u32) -> Work {
         let seats = u32::try_from(objects.div_ceil(OBJECTS_A_SEAT)).unwrap_or(u32::MAX);
         Work { initial_seats: seats.clamp(1, bounded(seats_max)), ..Work::LEAST }
     }
 
-    /// A write that `watchers` watchers are notified of. If it would need more seats than allowed, it holds them
-    /// longer.
+    /// The seats of a write that `watchers` watchers are notified of. If the write needs more seats than it may take,
+    /// it holds its seats for a longer time.
     pub fn write(watchers: usize, seats_max: u32) -> Work {
         if watchers < WATCHERS_A_SEAT {
             return Work::LEAST;

@@ -1,4 +1,4 @@
-//! Which version last set each field of an object.
+//! Finds the version that last set each field of an object.
 
 use super::difference::{Shape, leaves};
 use super::path::{Path, Step};
@@ -17,11 +17,12 @@ pub struct Set {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     pub version: usize,
-    /// Whether the field may be older, because this version is the oldest in the log and replaced a forgotten version.
+    /// Whether the field may be older. This is so for the oldest version in the log, if a version that the log has
+    /// removed preceded it.
     pub or_before: bool,
 }
 
-/// The origin of each field, updated version by version.
+/// Follows the versions of an object, and records the origin of each field.
 pub struct Blame<'s> {
     shape: Shape<'s>,
     is_whole: bool,
@@ -30,12 +31,12 @@ pub struct Blame<'s> {
 }
 
 impl<'s> Blame<'s> {
-    /// `is_whole`: no version existed before the first that will be passed.
+    /// `is_whole`: no version existed before the first version that [`next`](Self::next) gets.
     pub fn new(shape: Shape<'s>, is_whole: bool) -> Self {
         Blame { shape, is_whole, versions: 0, known: BTreeMap::new() }
     }
 
-    /// Takes the next version; `None` for a deletion, after which no earlier origin counts.
+    /// Adds the next version; `None` for a deletion. After a deletion, earlier origins no longer count.
     pub fn next(&mut self, document: Option<&Value>) {
         let here = Origin { version: self.versions, or_before: self.versions == 0 && !self.is_whole };
         self.versions += 1;
@@ -49,7 +50,7 @@ impl<'s> Blame<'s> {
     }
 
     /// Each field of the newest version, with the version since which it has had its value without interruption. Empty
-    /// for a deleted object.
+    /// if the object is deleted.
     pub fn fields(self) -> Vec<Set> {
         self.known.into_iter().map(|(path, (value, origin))| Set { path, value, origin }).collect()
     }
@@ -161,7 +162,7 @@ mod tests {
                 ],
                 vec!["metadata.labels.a \"1\" 2", "metadata.labels.b \"1\" 0"],
             ),
-            // The object was deleted and created again.
+            // The object was deleted, and then created again.
             (
                 vec![labels(json!({"a": "1"})), Value::Null, labels(json!({"a": "1"}))],
                 vec!["metadata.labels.a \"1\" 2"],

@@ -24,7 +24,7 @@ pub enum What {
         old: Value,
         new: Value,
     },
-    /// A keyed list has its remaining elements in another order.
+    /// The remaining elements of a keyed list are in another order.
     Reordered {
         old: Vec<String>,
         new: Vec<String>,
@@ -49,7 +49,7 @@ impl<'s> Shape<'s> {
         Some(self.0?.element_node(node?))
     }
 
-    /// The keys of a list's elements in order; `None` if an element has no key or keys repeat.
+    /// The keys of a list's elements, in order; `None` if an element has no key or if two elements have the same key.
     pub(super) fn keys(self, node: Option<Node<'s>>, items: &[Value]) -> Option<Vec<String>> {
         let (typed, node) = (self.0?, node?);
         if !node.is_list() {
@@ -62,7 +62,7 @@ impl<'s> Shape<'s> {
 }
 
 impl FieldChange {
-    /// The number of changed fields; the fields of an added or removed part count one by one.
+    /// The number of changed fields. Each field of an added or removed part counts.
     pub fn fields(&self) -> usize {
         match &self.what {
             What::Added(value) | What::Removed(value) => leaf_count(value),
@@ -90,7 +90,7 @@ pub fn difference(shape: Shape, old: &Value, new: &Value) -> Vec<FieldChange> {
     changes
 }
 
-/// The document without its resourceVersion and managed fields, which every write changes and no user sets.
+/// The document without its resourceVersion and managed fields: every write changes them, and no user sets them.
 pub fn without_bookkeeping(mut document: Value) -> Value {
     if let Some(Value::Object(metadata)) = document.get_mut("metadata") {
         metadata.remove("managedFields");
@@ -99,7 +99,7 @@ pub fn without_bookkeeping(mut document: Value) -> Value {
     document
 }
 
-/// Each leaf field with its value: scalars, and empty maps and lists.
+/// Each leaf field with its value. Leaves are scalars, empty maps and empty lists.
 pub fn leaves<'v>(shape: Shape, document: &'v Value) -> BTreeMap<Path, &'v Value> {
     let mut found = BTreeMap::new();
     collect(shape, shape.root(), Path::default(), document, &mut found);
@@ -257,8 +257,8 @@ pub(super) mod tests {
             (json!({"a": null}), json!({}), vec!["- a null"]),
             (json!({}), json!({"a": {"b": 1, "c": 2}}), vec!["+ a {\"b\":1,\"c\":2}"]),
             (json!({"a": {"b": 1}}), json!({"a": [1]}), vec!["~ a {\"b\":1} [1]"]),
-            // Elements are compared by key: another order is one change, and an inserted element moves no other
-            // element.
+            // Elements are compared by key: another order is one change, and an inserted element does not move other
+            // elements.
             (
                 containers(json!([a, b])),
                 containers(json!([b, a])),
@@ -284,7 +284,7 @@ pub(super) mod tests {
                 containers(json!([{"image": "y"}])),
                 vec!["~ spec.containers[name=].image \"x\" \"y\""],
             ),
-            // A set, by value; an atomic list, by position.
+            // The items of a set are compared by value; the items of an atomic list are compared by position.
             (
                 json!({"metadata": {"finalizers": ["a/b", "c/d"]}}),
                 json!({"metadata": {"finalizers": ["c/d"]}}),

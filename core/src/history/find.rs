@@ -25,7 +25,7 @@ impl fmt::Display for UnknownKind {
 
 impl std::error::Error for UnknownKind {}
 
-/// The kind with this name. If several groups have such a kind, the first in discovery order.
+/// The kind with this name. If several groups have such a kind, the first one in discovery order.
 pub fn find(registry: &Registry, asked: &str) -> Result<KindId, UnknownKind> {
     let lower = asked.to_lowercase();
     let (name, suffix) = match lower.split_once('.') {
@@ -74,7 +74,7 @@ fn similar(registry: &Registry, asked: &str) -> Vec<String> {
     for (_, kind) in registry.iter().filter(|(_, kind)| kind.stored) {
         let lower = kind.kind.to_lowercase();
         let names = [&kind.resource, &kind.singular, &lower].into_iter().chain(&kind.short_names);
-        // Names of two letters are similar to everything.
+        // A name of two letters is similar to every other name.
         let distance = names.filter(|name| name.len() > 2).filter_map(|name| distance(asked, name, far)).min();
         found.extend(distance.map(|distance| (distance, kind.resource.clone())));
     }

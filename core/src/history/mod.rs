@@ -1,4 +1,4 @@
-//! The log shown to people: how objects differ, who set which field, and which version a time means.
+//! The log as people look at it: how objects differ, who set which field, and which version a time means.
 //!
 //! [`difference()`] compares two documents by the kind's schema, [`Blame`] follows an object's versions, [`revert()`]
 //! undoes one change, [`moment`] finds versions by time, [`find`] finds kinds by the names that kubectl accepts, and

@@ -1,10 +1,10 @@
-//! Finds the version that a time stands for.
+//! Finds the version that a time means.
 //!
-//! A time stands for a version: find the first event that is later than this time; the version just before that event
-//! is meant. An event's time is when its request was judged, and the log is in commit order. So times may go back a
-//! little between events, and clocks may be reset. The rule depends on the log's order: all events after the first
-//! later event count as later, even if their own time is not. [`version_at`] finds a later event by binary search, and
-//! then searches the events within [`DISORDER_MS`] before it for one whose time is also later.
+//! A time means the version just before the first event that is later than the time. An event's time is the time at
+//! which its request was judged, but the log is in commit order. So times may go back a little between events, and
+//! clocks may be reset. The rule follows the order of the log: all events after the first later event count as later,
+//! even if their own times are not. [`version_at`] finds a later event by binary search. Then it searches the events
+//! within [`DISORDER_MS`] before that event for one that is also later.
 
 use crate::event::Offset;
 use jiff::{SignedDuration, Timestamp};
@@ -13,7 +13,7 @@ use std::fmt;
 /// The result is exact if times within the log go back by at most this much.
 pub const DISORDER_MS: i64 = 60_000;
 
-/// A moment as a user names it.
+/// A moment as a user writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     Version(Offset),
@@ -60,7 +60,7 @@ pub fn parse(text: &str, now: Timestamp) -> Result<Moment, Unclear> {
         let time = ago.and_then(|ago| now.checked_sub(ago).ok());
         return time.map(Moment::Time).ok_or_else(|| Unclear::TooLarge(text.to_owned()));
     }
-    // A date alone is refused: it could mean its beginning or end, in any time zone.
+    // A date without a time is refused: it could mean the beginning or the end of the day, in any time zone.
     let time: Timestamp = text.parse().map_err(|_| malformed())?;
     if time > now {
         return Err(Unclear::Future(time));
@@ -68,7 +68,7 @@ pub fn parse(text: &str, now: Timestamp) -> Result<Moment, Unclear> {
     Ok(Moment::Time(time))
 }
 
-/// `1h30m` in seconds; `None` if the text is not a duration, `Some(None)` if it is too long.
+/// Parses `1h30m`; returns seconds. `None` if the text is not a duration, `Some(None)` if the duration is too long.
 fn seconds(text: &str) -> Option<Option<i64>> {
     let mut sum = Some(0i64);
     let mut rest = text;
@@ -98,8 +98,8 @@ fn seconds(text: &str) -> Option<Option<i64>> {
 
 /// The version that a time means, by the rule in the module's comment.
 ///
-/// `event_from` returns the first event at or after an offset, with its time in milliseconds: the log has gaps where
-/// events were let go. `last` is the log's newest event.
+/// `event_from` returns the first event at or after an offset, with its time in milliseconds. The log has gaps where
+/// events were removed. `last` is the log's newest event.
 pub fn version_at<E>(
     time_ms: i64,
     last: Offset,
@@ -121,7 +121,8 @@ pub fn version_at<E>(
     Ok(Offset(end.0 - 1))
 }
 
-/// An offset whose event is later than the time, although the event before it is not; or the offset after the end.
+/// The offset of an event that is later than the time, while the event before it is not; without such an event, the
+/// offset after the last event.
 fn first_later<E>(
     time_ms: i64,
     last: Offset,
@@ -135,7 +136,7 @@ fn first_later<E>(
             _ => high = middle,
         }
     }
-    // In a gap, the version just before the next existing event is meant.
+    // If the offset is in a gap, the next existing event is the later one.
     Ok(match event_from(Offset(low))? {
         Some((found, _)) if low <= last.0 => found,
         _ => last.next(),
@@ -230,7 +231,7 @@ mod tests {
             (&dense, 50 * MINUTE, 5),
             (&dense, i64::MAX, 5),
             (&dense, i64::MIN, 0),
-            // Up to the event after the gap: the dropped events are in none of these versions.
+            // The result is the version just before the event after the gap: no version shows the removed events.
             (&gaps, 0, 2),
             (&gaps, 15 * MINUTE, 6),
             (&gaps, 20 * MINUTE, 7),

@@ -23,7 +23,7 @@ impl Path {
         Path(steps)
     }
 
-    /// The path without its last step, and that step; `None` for the root.
+    /// The path without its last step, and the last step; `None` for the root.
     pub fn split(&self) -> Option<(Path, &Step)> {
         let (last, before) = self.0.split_last()?;
         Some((Path(before.to_vec()), last))
@@ -52,7 +52,7 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'$'))
 }
 
-/// `k:{"name":"web"}` as `name=web`, `v:"x"` as `"x"`.
+/// Shows `k:{"name":"web"}` as `name=web`, and `v:"x"` as `"x"`.
 fn shown(key: &str) -> String {
     if let Some(value) = key.strip_prefix("v:") {
         return value.to_owned();

@@ -1,11 +1,11 @@
-//! Prints differences like a unified diff, with a hunk for each place in the document.
+//! Prints differences like a unified diff, with one hunk for each changed part of the document.
 
 use super::difference::{FieldChange, What};
 use super::path::{Path, Step};
 use crate::visible;
 use holdfast_value::{Map, Value};
 
-/// The number of unchanged lines that are shown around changed lines of a long text.
+/// The number of unchanged lines that are shown around the changed lines of a long text.
 const CONTEXT_LINES: usize = 3;
 
 /// Whether text is coloured with terminal escapes.
@@ -25,7 +25,7 @@ pub enum Colour {
 const CODES: [&str; 6] = ["\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[36m", "\x1b[0m"];
 
 impl Paint {
-    /// Paints a text of one line.
+    /// Colours a text of one line.
     pub fn paint(self, colour: Colour, text: &str) -> String {
         let text = visible::line(text);
         if self.0 { format!("{}{text}{}", CODES[colour as usize], CODES[5]) } else { text.into_owned() }
@@ -97,7 +97,7 @@ fn yaml(value: &Value) -> String {
     serde_yaml_ng::to_string(value).unwrap_or_else(|never| format!("{never}\n"))
 }
 
-/// The value below its field's name, or as a list item.
+/// Wraps the value in its field's name, or in a list if it is a list item.
 fn below(step: Option<&Step>, value: &Value) -> Value {
     match step {
         None => value.clone(),
@@ -110,7 +110,7 @@ fn is_long(text: &str) -> bool {
     text.contains('\n')
 }
 
-/// Prints the changed lines of a long text, with a few around them.
+/// Prints the changed lines of a long text, with a few unchanged lines around them.
 fn lines(out: &mut String, paint: Paint, path: &Path, old: &str, new: &str) {
     let (olds, news): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
     let same = olds.iter().zip(&news).take_while(|(old, new)| old == new).count();

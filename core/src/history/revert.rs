@@ -1,9 +1,9 @@
-//! Undoes one change: computes the object as it would be with all later changes and without this one.
+//! Undoes one change: computes the object with all later changes and without this change.
 //!
-//! A three-way merge, field by field: the change from `before` to `after` is removed from `now`. Fields that the change
-//! did not touch stay. A touched field gets its value from `before` if it still has its value from `after`. Otherwise
-//! it was set later, which is a conflict. List elements are matched by their keys in the kind's schema; a list without
-//! keys is one field.
+//! The algorithm is a three-way merge, field by field: it removes the change from `before` to `after` from `now`.
+//! Fields that the change did not touch stay. A touched field gets its value from `before` if its value is still the
+//! one from `after`. Otherwise the field was set later, and this is a conflict. List elements are matched by their keys
+//! in the kind's schema. A list without keys is one field.
 
 use super::difference::Shape;
 use super::path::{Path, Step};
@@ -12,14 +12,14 @@ use crate::object::export::SERVER_METADATA;
 use holdfast_value::{CompactString, Map, Value};
 use std::collections::BTreeSet;
 
-/// The document without the change, as if there were no conflicts, and the conflicts.
+/// The document without the change, computed as if there were no conflicts, and the conflicts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reverted {
     pub document: Value,
     pub conflicts: Vec<Conflict>,
 }
 
-/// A field that was set since the change; `None` where it is absent.
+/// A field that was set after the change. Each value is `None` if the field is absent in that document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conflict {
     pub path: Path,
@@ -69,7 +69,7 @@ impl<'s> Merge<'s> {
         if now == after {
             return before.cloned();
         }
-        // An absent value counts as an empty map: a map that the change added may have more fields by now.
+        // An absent value counts as an empty map: a map that the change added may have other fields now.
         let empty = Map::new();
         if let Some([before, after, now]) = three.each(|value| value.map_or(Some(&empty), Value::as_object)) {
             let merged = self.map(node, &path, before, after, now);
@@ -108,7 +108,7 @@ impl<'s> Merge<'s> {
 
     fn keyed(&mut self, node: Option<Node<'s>>, path: &Path, before: Keyed, after: Keyed, now: Keyed) -> Vec<Value> {
         let mut merged: Vec<(String, Value)> = Vec::new();
-        // Existing elements keep their order. Restored elements go behind the element that they followed.
+        // Existing elements keep their order. A restored element goes behind the element that it followed before.
         for (key, _) in &now {
             merged.extend(self.element(node, path, key, [&before, &after, &now]).map(|value| (key.clone(), value)));
         }
@@ -128,7 +128,7 @@ impl<'s> Merge<'s> {
         let three = Three { before, after, now };
         let path = path.then(Step::Key(key.to_owned()));
         let is_settled = before == after || now == before || now == after;
-        // A part of an element alone would lack the element's key, so the conflict covers the whole element.
+        // A single part of an element would lack the element's key, so the conflict covers the whole element.
         if !is_settled && three.each(|value| value).is_none() {
             self.conflict(path, three);
             return before.cloned();
@@ -165,7 +165,7 @@ impl<'v> Three<'v> {
         Some([take(self.before)?, take(self.after)?, take(self.now)?])
     }
 
-    /// A part that becomes empty is kept if it was there before and is there now.
+    /// A part that becomes empty stays if both `before` and `now` contain the part.
     fn unless_empty(self, is_empty: bool, value: Value) -> Option<Value> {
         let is_there = self.before.is_some() && self.now.is_some();
         (!is_empty || is_there).then_some(value)
@@ -201,17 +201,17 @@ mod tests {
         let image = "spec.containers[name=a].image";
         // Columns: before, after, now, expected, conflicts.
         for (before, after, now, expected, conflicts) in [
-            // The field is unchanged after the change; another field was changed later; the change is already undone.
+            // The field is unchanged since the change; another field was changed later; the change is already undone.
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 2}), json!({"x": 1}), &[][..]),
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 2, "y": 3}), json!({"x": 1, "y": 3}), &[]),
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 1, "y": 3}), json!({"x": 1, "y": 3}), &[]),
-            // The field was set later: only force restores the old value.
+            // The field was set later, so only force restores the old value.
             (json!({"x": 1}), json!({"x": 2}), json!({"x": 3}), json!({"x": 1}), &["x"]),
             (json!({"x": 1}), json!({"x": 2}), json!({}), json!({"x": 1}), &["x"]),
             (json!({}), json!({"x": 2}), json!({"x": 3}), json!({}), &["x"]),
             (json!({"x": 1}), json!({}), json!({"x": 3}), json!({"x": 1}), &["x"]),
             (json!({"x": {"y": 1}}), json!({"x": 2}), json!({"x": {"z": 1}}), json!({"x": {"y": 1}}), &["x"]),
-            // A map that the change added is removed, unless it contains other fields by now.
+            // A map that the change added is removed, unless it contains other fields now.
             (
                 json!({"metadata": {}}),
                 labels(json!({"a": "1"})),
@@ -271,7 +271,7 @@ mod tests {
                 containers(std::slice::from_ref(&b)),
                 &["spec.containers[name=a]"],
             ),
-            // Another order.
+            // The change reordered elements.
             (
                 containers(&[a.clone(), b.clone()]),
                 containers(&[b.clone(), a.clone()]),
@@ -295,7 +295,7 @@ mod tests {
                 args(json!(["x", "y"])),
                 &["spec.containers[name=a].args"],
             ),
-            // A set, by value.
+            // Items of a set are compared by value.
             (
                 json!({"metadata": {"finalizers": ["a/b"]}}),
                 json!({"metadata": {"finalizers": ["a/b", "c/d"]}}),

@@ -52,7 +52,7 @@ pub(super) fn part(
     completed_update(context, body, operation, document, old, |_| Ok(()))
 }
 
-/// The same for a new document that `complete` checks and completes between the halves.
+/// Like [`part`], for a new document that `complete` checks and completes between the halves.
 pub(super) fn completed_part(
     context: &Context,
     body: Known,
@@ -62,7 +62,7 @@ pub(super) fn completed_part(
     completed_update(context, body, Operation::Create, document, &Value::Null, complete)
 }
 
-/// The same for a document that replaces another.
+/// Like [`part`], for a document that replaces another one.
 pub(super) fn completed_update(
     context: &Context,
     body: Known,

@@ -64,7 +64,7 @@ impl Given<'_> {
                 let kind = state.registry.known(known::IP_ADDRESS).map(|(kind, _)| kind);
                 let Some(given) = kind.and_then(|kind| state.get(kind, address)) else { return false };
                 let (namespace, name) = meta::split_key(self.key);
-                // The address may have been recorded for this very object by an earlier attempt whose write failed.
+                // An earlier attempt may have recorded the address for this same object before its write failed.
                 holder(&given.document()).is_none_or(|AddressOwner { namespace: of, name: whose }| {
                     (of.as_str(), whose.as_str()) != (namespace.unwrap_or_default(), name)
                 })

@@ -1,5 +1,5 @@
 //! Requests without a write: posted reviews, and connections to nodes. Admission judges them like other requests; other
-//! code decides their result.
+//! code computes their result.
 
 use super::candidate::Made;
 use super::decision::{Answer, Decision};

@@ -46,8 +46,8 @@ pub(super) fn creating(context: &Context, document: Value) -> Result<Candidate, 
     }
     let mut document = document;
     let meta = metadata_mut(meta::fields_mut(&mut document));
-    // As in Kubernetes, a dry run does not refuse the version: Kubernetes' store does so, and a dry run does not reach
-    // the store.
+    // Kubernetes refuses the resourceVersion only in its store, which a dry run does not reach. Therefore a dry run
+    // accepts it.
     if !matches!(text(meta, "resourceVersion"), "" | "0") && !context.request.options.dry_run {
         return Err(Refusal::BadRequest(BadRequest::VersionOnCreate));
     }
@@ -72,8 +72,8 @@ pub fn named_version(request: &Request) -> Option<String> {
     document["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty()).map(str::to_owned)
 }
 
-/// Fills in the path's namespace, or checks that the body has the same. Removes the namespace of a cluster-scoped
-/// object.
+/// Fills in the path's namespace, or checks that the body has the same namespace. Removes the namespace of a
+/// cluster-scoped object.
 pub(super) fn match_namespace(context: &Context, meta: &mut Document) -> Result<(), Refusal> {
     match context.request.namespace() {
         Some(namespace) => {
@@ -88,7 +88,7 @@ pub(super) fn match_namespace(context: &Context, meta: &mut Document) -> Result<
     Ok(())
 }
 
-/// Checks that the body has the name in the path.
+/// Checks that the name in the body is the name in the path.
 pub(super) fn match_name(context: &Context, meta: &Document) -> Result<(), Refusal> {
     let (found, path) = (text(meta, "name"), context.request.name());
     if found.is_empty() {

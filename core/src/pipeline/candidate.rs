@@ -29,11 +29,11 @@ pub(super) struct Candidate {
     pub new: Value,
     /// Whether this write removes the object, because no finalizer or grace period is left.
     pub removed: bool,
-    /// The client named the version that it changes.
+    /// Whether the client named the resourceVersion of the object that it changes.
     pub fixed: bool,
     /// Whether managed fields are already up to date: apply and scale set them while they merge.
     pub tracked: bool,
-    /// Admission has already seen what the client sent, which is not an object of this kind: a Scale, a Binding.
+    /// Whether admission has already run, on a body that is not an object of this kind: a Scale, a Binding.
     pub admitted: bool,
     /// Writes of other objects that must be made together with this one, such as the PodDisruptionBudget of an
     /// eviction.
@@ -110,7 +110,7 @@ impl Context<'_> {
         }
     }
 
-    /// Finds an object that may not exist. It is read once for all stages.
+    /// Finds the stored object; `None` if there is none. It is read once; all stages use this result.
     pub fn find(&self) -> Result<Option<Old>, Stop> {
         let Some(entry) = self.state.get(self.request.target.kind, &self.request.key()) else { return Ok(None) };
         let document = match self.kind.custom {
@@ -124,14 +124,14 @@ impl Context<'_> {
         Ok(Some(Old { entry: entry.clone(), document }))
     }
 
-    /// `new` with each quantity that equals its old value spelled as in `old`; `None` if there are none. The result is
-    /// used only for comparisons; the client's spelling is stored.
+    /// `new`, in which each quantity that equals its old value is spelled as in `old`; `None` if no spelling differs.
+    /// The result is used only for comparisons; the client's spelling is stored.
     pub fn respelled(&self, new: &Value, old: &Value) -> Option<Value> {
         let message = self.kind.custom.is_none().then(|| self.kind.message(0).ok())??;
         spelling::respelled(message, new, old)
     }
 
-    /// The object in the path's version with its resourceVersion, for a patch to be applied to.
+    /// The object in the version of the request's path, with its resourceVersion. Patches are applied to this document.
     pub fn shown(&self, old: &Old) -> Value {
         let mut live = old.document.clone();
         let document = meta::fields_mut(&mut live);

@@ -18,7 +18,8 @@ pub struct Decision {
     /// object.
     pub expects: Vec<Expectation>,
     pub answer: Answer,
-    /// The client named the version: a stale decision is a conflict for the client, and is not judged again.
+    /// Whether the client named the object's resourceVersion. If so, a stale decision is a conflict for the client;
+    /// otherwise the request is judged again.
     pub fixed: bool,
     pub warnings: Texts,
     /// Changes made by admission, recorded in the event.

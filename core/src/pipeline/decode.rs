@@ -47,8 +47,8 @@ pub fn parsed(body: &Body) -> Option<Value> {
     Some(decoded.ok()?.value)
 }
 
-/// The object in a body, with the defaults of its version and without unknown fields. `None` if the body is not such an
-/// object; other code refuses it.
+/// The object in a body, with the defaults of its version and without unknown fields. `None` if the body is not an
+/// object of this kind and version; other code refuses the body.
 pub fn requested(kind: &Kind, version: usize, body: &Body) -> Option<Value> {
     if !matches!(body.format, Format::Json | Format::Yaml | Format::Protobuf) {
         return None;
@@ -76,7 +76,7 @@ impl Context<'_> {
         self.decode_as(&version.group, &version.version, &self.kind.kind, self.layout()?)
     }
 
-    /// The same for a body of another kind than the path's (`Scale`, `Eviction`).
+    /// Like [`decode`](Self::decode), for a body of another kind than the path's (`Scale`, `Eviction`).
     pub(super) fn decode_as(&self, group: &str, version: &str, kind: &str, layout: Layout) -> Result<Value, Refusal> {
         let body = &self.request.body;
         let decoded = match body.format {
@@ -117,7 +117,8 @@ impl Context<'_> {
         }
         let unknown = layout.check(&mut value).map_err(|error| unfit(Unfit::Layout(error.to_string())))?;
         let complaints = match body.format {
-            // For a custom resource they are sorted alphabetically instead.
+            // Kubernetes reports these fields in the order of the JSON. For a custom resource it sorts them
+            // alphabetically instead.
             Format::Json if unknown.len() + repeated.len() > 1 && matches!(layout, Layout::Table(..)) => {
                 let in_order = decode::order::complaints(&body.content.bytes(), &unknown, &repeated);
                 let mut complaints = Texts::from_iter(in_order);
@@ -178,7 +179,8 @@ pub(super) fn complaints(duplicates: Texts, unknown: Texts) -> Texts {
     complaints
 }
 
-/// The same refusal for a custom kind, as which any object can be decoded.
+/// The refusal of an object of another kind or version than the path's custom kind. Any object can be decoded as a
+/// custom kind, so Kubernetes words this refusal differently.
 fn wrong_custom(value: &Value, (version, kind): &(String, String), expected: &str, wanted: &str) -> Refusal {
     if version != expected {
         let (found, expected) = (version.clone(), expected.to_owned());

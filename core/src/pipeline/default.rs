@@ -17,10 +17,10 @@ pub(super) fn show_zeros(context: &Context, endpoint: &Endpoint, object: &mut Ca
     Ok(())
 }
 
-/// Sets the defaults of the path's version, converts to the hub version, and sets that version's defaults.
+/// Sets the defaults of the path's version, converts to the hub version, and sets the defaults of the hub version.
 ///
-/// A deletion and a binding change no field with a default. An object stored before a default existed may stay without
-/// it.
+/// A deletion and a binding change no field with a default, so an object that was stored before a default existed may
+/// stay without it.
 pub(super) fn to_hub(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
     let stored = object.old.as_ref().map(|old| &old.document);
     match endpoint.part {

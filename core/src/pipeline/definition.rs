@@ -22,8 +22,8 @@ const STEPS_MAX: usize = 512;
 /// The maximum number of objects that are read in one round.
 const LOOKS_MAX: usize = 8192;
 
-/// The progress of this work, kept from round to round. Definitions are read when a definition has changed. The objects
-/// of a terminating definition are walked once. If finalizers hold them, they are walked again after a pause.
+/// The progress of this work, stored between rounds. The definitions are read again when one has changed. The objects
+/// of a terminating definition are walked once; if finalizers keep objects, the walk is repeated after a pause.
 #[derive(Debug, Default)]
 pub struct Clearing {
     /// Walks for the terminating definitions.
@@ -92,8 +92,8 @@ impl Clearing {
 }
 
 impl Walk {
-    /// Deletes the objects, then removes the finalizer. Returns the time to continue, unless something is written
-    /// earlier.
+    /// Deletes the objects, then removes the finalizer. Returns the time of the next round, which comes earlier if
+    /// something is written before.
     fn go_on(
         &mut self,
         state: &State,
@@ -138,7 +138,7 @@ impl Walk {
             let definition = document(state, definitions, name);
             steps.extend(definition.and_then(|definition| progress(definitions, name, definition)));
         }
-        // Objects whose deletion was requested twice, or that finalizers hold, are left alone for a while.
+        // Objects whose deletion was requested twice, or whose finalizers keep them, are skipped for a while.
         let until_ms = rest(now_ms, self.seen);
         self.rests_until_ms = Some(until_ms);
         Some(until_ms)

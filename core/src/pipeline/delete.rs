@@ -48,7 +48,7 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
         let grace_period = context.kind.hooks.grace_period;
         mark(context, marked, grace_period.map_or(0, |period| period(old.fields(), options.grace_period_seconds)));
         if let Some(begin_delete) = context.kind.hooks.begin_delete {
-            // A kind of this sort terminates its objects in its own way, without a grace period.
+            // A kind with `begin_delete` terminates its objects by that function, without a grace period.
             metadata_mut(marked).remove("deletionGracePeriodSeconds");
             begin_delete(marked, &context.stamp.rfc3339());
         }
@@ -56,7 +56,8 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
         shorten(marked, not_negative(grace));
     }
     let removed = encode::is_released(context, marked);
-    // Without a second phase no client sees the marked object. Kinds with a grace period always have the second phase.
+    // If the object is removed at once, no client sees it marked, so the unmarked document is used. Kinds with a grace
+    // period are never removed at once.
     let last = released.filter(|_| removed && !already).unwrap_or(new);
     Ok(Candidate { removed, fixed, tracked: true, ..Candidate::replacing(context, old, last) })
 }
@@ -102,7 +103,7 @@ pub fn validate_options(options: &DeleteOptions, dry_run: bool) -> Result<(), Re
     Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", "DeleteOptions", ""), causes })
 }
 
-/// Refuses an option that is for single objects.
+/// Refuses an option that only the delete of a single object may have.
 pub fn validate_options_of_many(options: &DeleteOptions, dry_run: bool) -> Result<(), Refusal> {
     validate_options(options, dry_run)?;
     if !options.ignores_read_errors {
@@ -117,7 +118,7 @@ pub fn validate_options_of_many(options: &DeleteOptions, dry_run: bool) -> Resul
 fn preconditions(context: &Context, options: &DeleteOptions, old: &Old) -> Result<bool, Refusal> {
     let name = context.request.name();
     let conflict = |why: Conflict| match context.kind.hooks.begin_delete {
-        // For these kinds Kubernetes has separate code with another message.
+        // For kinds with `begin_delete`, Kubernetes has separate code with another message.
         Some(_) => Refusal::Conflict { subject: context.subject(name), why: Conflict::Precondition(Box::new(why)) },
         None => Refusal::Conflict { subject: context.kind_subject(name), why },
     };

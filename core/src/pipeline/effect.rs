@@ -15,7 +15,7 @@ use crate::object::meta::Document;
 use crate::refusal::Refusal;
 use holdfast_value::Value;
 
-/// Work that only the shell can do.
+/// Work that only the engine can do.
 #[derive(Debug, Clone)]
 pub enum Effect {
     /// Converts an object into another version by webhook.
@@ -33,7 +33,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// The description of the effect in the fault that no implementation can carry it out.
+    /// The description of the effect in the fault of an engine that cannot carry it out.
     pub fn what(&self) -> &'static str {
         match self {
             Self::Authorize(_) => "call authorization webhooks",
@@ -72,7 +72,7 @@ pub struct Answers {
     limits: Vec<(Vec<Bucket>, Vec<usize>)>,
     images: Vec<(Value, Result<Value, String>)>,
     outdated: Option<Offset>,
-    /// The places at which mutating webhooks were interrupted.
+    /// The points at which judging stopped to call mutating webhooks.
     pub(crate) pauses: Pauses,
     /// Answers of authorization webhooks.
     pub consulted: Consulted,
@@ -98,8 +98,8 @@ impl Answers {
         self.images.iter().find(|(known, _)| known == wanted).map(|(_, answer)| answer)
     }
 
-    /// Records that the log would now store this version in another form: then a write is made even if it changes
-    /// nothing.
+    /// Records that the log would now store this version of the object in another form. A write is then made even if it
+    /// changes nothing.
     pub fn outdated(&mut self, version: Offset) {
         self.outdated = Some(version);
     }
@@ -108,7 +108,7 @@ impl Answers {
         self.outdated == Some(version)
     }
 
-    /// Adds which of the rate limiters had no token.
+    /// Adds the result of taking tokens: `empty` has the indexes of the rate limiters that had none.
     pub fn counted(&mut self, buckets: Vec<Bucket>, empty: Vec<usize>) {
         self.limits.push((buckets, empty));
     }

@@ -26,11 +26,11 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     let gone = removed || (old.is_some() && meta::is_deleting(fields) && is_released(context, fields));
     let uid = meta::uid(fields).to_owned();
     let expect = old.as_ref().map(|old| old.entry.offset);
-    // Kinds with a grace period always have two phases: a watcher gets the beginning of the deletion before the removal
-    // of the object.
+    // The deletion of a kind with a grace period always has two phases, so that a watcher receives the beginning of the
+    // deletion before the removal of the object.
     let begins = gone && context.kind.hooks.grace_period.is_some();
     let begins = begins && old.as_ref().is_some_and(|old| !meta::is_deleting(old.fields()));
-    // An object that is removed unchanged needs no conversion webhook to be stored.
+    // If an object is removed unchanged, its last state is written without calling the kind's conversion webhook.
     let goes = old.as_ref().filter(|old| gone && context.kind.converts_elsewhere() && old.document == new);
     let (last, version) = match goes {
         Some(old) => (context.in_version(&old.entry, 0)?, 0),

@@ -1,6 +1,6 @@
-//! Privilege escalation checks: some writes need more than the verb on the object. Only users that hold a role's rules
-//! may grant the role, and only users that may approve for a signer may approve its certificate requests. The
-//! definition of each kind has its checks.
+//! Privilege escalation checks: some writes require more permissions than the verb on the object. Only users that hold
+//! a role's rules may grant the role, and only users that may approve for a signer may approve its certificate
+//! requests. The definition of each kind contains its checks.
 
 use super::Context;
 use super::candidate::Candidate;

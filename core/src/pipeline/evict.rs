@@ -49,7 +49,7 @@ fn posted(context: &Context) -> Result<Value, Refusal> {
     Ok(eviction)
 }
 
-/// Sets the pod's condition DisruptionTarget. It shows the pod's owner that this is an eviction and no failure.
+/// Sets the pod's condition DisruptionTarget. It shows the pod's owner that the pod was evicted and did not fail.
 fn tell_pod(context: &Context, pod: &mut Document) {
     let condition = json!({
         "type": "DisruptionTarget",

@@ -19,8 +19,8 @@ pub(super) fn count(context: &Context, endpoint: &Endpoint, object: &mut Candida
             // The server assigns the node; this is not a change of the desired state.
             let is_told = endpoint.part == Part::Assignment;
             let is_counted = if begins_deletion {
-                // If the kind has its own `begin_delete`, that change is the only effect of the delete, and does not
-                // count.
+                // For a kind with `begin_delete`, that function's change is the only effect of the delete. Kubernetes
+                // does not count it.
                 number > 0 && context.kind.hooks.begin_delete.is_none()
             } else {
                 !is_told && is_changed(context, endpoint, new, old) && !is_respelled(context, endpoint, new, old)

@@ -1,4 +1,4 @@
-//! An object's identity: name, UID and creation time are set once and kept.
+//! An object's identity: name, UID and creation time are set once and never change.
 
 use super::candidate::Candidate;
 use super::endpoint::Part;
@@ -28,7 +28,7 @@ pub(super) fn identify(context: &Context, endpoint: &Endpoint, object: &mut Cand
         _ if endpoint.part == Part::Deletion => {}
         Some(old) => keep(meta::fields_mut(&mut object.new), old.metadata()),
         None => {
-            // Mutating admission may have set them again.
+            // Mutating admission may have set these fields again.
             wipe(object);
             let name = give(context, object.fields_mut());
             object.key = meta::key(context.request.namespace(), &name).into();
@@ -69,8 +69,8 @@ fn generate(context: &Context, base: &str) -> String {
     (0..GENERATED_NAME_TRIES).map(candidate).find(|name| !taken(name)).unwrap_or_else(|| candidate(0))
 }
 
-/// Restores server-set metadata from the old object and ignores that of the body, so that an exported object can be
-/// written over a newer version. Validation judges fields that the body sets and the old object lacks.
+/// Restores server-set metadata from the old object and ignores such metadata in the body, so that a client may write
+/// an exported object over a newer version. Validation judges fields that the body sets and the old object lacks.
 fn keep(new: &mut Document, old_meta: &Document) {
     let meta = metadata_mut(new);
     meta.remove("resourceVersion");

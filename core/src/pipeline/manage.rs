@@ -54,7 +54,7 @@ pub(super) fn note_new(context: &Context, document: &mut Value) -> Result<(), Re
     }
 }
 
-/// Restores the times of managers if nothing else changed, so that the write changes nothing.
+/// Restores the timestamps of managers if nothing else changed, so that the write changes nothing.
 pub(super) fn keep_times(object: &mut Candidate) {
     if let Some(old) = &object.old {
         managed::keep_times(old.fields(), meta::fields_mut(&mut object.new));

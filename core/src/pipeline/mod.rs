@@ -80,7 +80,7 @@ pub fn judge(state: &State, settings: &Settings, request: &Request, stamp: Stamp
     let chain = settings.authorization.now();
     let context = Context { state, settings, chain, request, stamp, kind, answers, admitted: RefCell::default() };
     let decided = stages(&context);
-    // An authorization webhook has not been asked yet, so the result is not final.
+    // An authorization webhook has not answered yet, so the result is not final.
     let open = answers.consulted.take_open();
     if !open.is_empty() {
         return Judgement::Need(Effect::Authorize(open));
@@ -180,13 +180,13 @@ impl Context<'_> {
         self.admitted.borrow_mut().told.annotations.add(key, value);
     }
 
-    /// The authorizer for checks of more than the request's own verb. It uses earlier answers of webhooks.
+    /// The authorizer for permissions beyond the request's own verb. It uses the webhooks' answers so far.
     fn authorizer(&self) -> Authorizer<'_> {
         self.state.authorizer(&self.chain, &self.answers.consulted)
     }
 
-    /// Checks that the kind is served and can be written. Kinds that are only posted (reviews) have no writes, but
-    /// questions. The target was resolved against this snapshot's registry.
+    /// Checks that the kind is served and can be written. For kinds that are never stored (reviews), the endpoint must
+    /// be a question. The target was resolved with this snapshot's registry.
     fn check_stored(&self) -> Result<(), Refusal> {
         if !self.state.registry.serves(self.request.target.kind) {
             return Err(Refusal::NoSuchPath);

@@ -27,7 +27,7 @@ pub(super) fn patch(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     Ok(Candidate { fixed, ..Candidate::replacing(context, old, new) }.into())
 }
 
-/// Whether the patch in a body sets the resourceVersion: then a lost race is a conflict for the client.
+/// Whether the patch in a body sets the resourceVersion. If so, a lost race is a conflict for the client.
 pub(super) fn names_version(body: &Body) -> bool {
     match body.format {
         Format::ApplyPatch => body.content.yaml().is_ok_and(|patch| sets_version(&patch.value)),
@@ -35,7 +35,8 @@ pub(super) fn names_version(body: &Body) -> bool {
     }
 }
 
-/// The same for a parsed patch. A `resourceVersion` inside data or annotations is not the object's.
+/// Whether a parsed patch sets the object's resourceVersion. A `resourceVersion` inside data or annotations does not
+/// count.
 fn sets_version(patch: &Value) -> bool {
     let is_version = |value: &Value| value.as_str().is_some_and(|version| !version.is_empty());
     match patch {
@@ -116,7 +117,8 @@ impl<'a> Patched<'a> {
         }
     }
 
-    /// For this format Kubernetes converts the result into a Go struct; for other formats it decodes the result's JSON.
+    /// For this format Kubernetes converts the result into a Go struct; for the other formats it decodes the JSON of
+    /// the result.
     fn is_strategic(&self) -> bool {
         self.context.request.body.format == Format::StrategicMergePatch
     }
@@ -216,7 +218,7 @@ fn checked(context: &Context, patched: Patched) -> Result<Value, Stop> {
             .filter(|_| kind == context.kind.kind)
             .ok_or_else(|| patched.fault(&context.kind_fault(&api_version, &kind).to_string()))?;
     }
-    // The stored object was checked before, in the form that its version shows.
+    // The stored object was checked before in this version, so the parts that the result shares with it are skipped.
     let checked = (version == own).then_some(patched.live);
     patched.check(documents::layout(context.kind, version)?, checked)?;
     if !patched.document.is_object() {
@@ -225,7 +227,8 @@ fn checked(context: &Context, patched: Patched) -> Result<Value, Stop> {
     context.converted(patched.document, version, own)
 }
 
-/// A custom object must name a kind and version, of any value: its validation rules refuse a changed type.
+/// A custom object must name a kind and a version. They may be wrong at this point: the validation rules below refuse a
+/// changed type.
 fn check_custom_type(context: &Context, patched: &Patched, document: &meta::Document) -> Result<(), Refusal> {
     let (found_version, found_kind) = (text(document, "apiVersion"), text(document, "kind"));
     if found_kind.is_empty() {

@@ -1,5 +1,5 @@
-//! A document as Go prints it after a patch: structs in field order; subtrees that the patch went through are maps, in
-//! key order.
+//! A document as Go prints it after a patch: structs in field order; a subtree that the patch changed is a map, in key
+//! order.
 
 use crate::kinds::structures::in_order;
 use crate::schema::{Message, Schema, Shape, Type};

@@ -30,7 +30,7 @@ pub(super) fn narrow_to_part(context: &Context, endpoint: &Endpoint, object: &mu
         Part::Resize => narrow(new, old, &[&["spec", "containers"], &["spec", "initContainers"]]),
         // Defaults may have filled in the status. Finalize may change everything but the status.
         Part::Replicas | Part::Finalize => put(meta::fields_mut(new), "status", old.get("status").cloned()),
-        // Main resets the status in `prepare`. The candidates of the other two change nothing else.
+        // `prepare` resets the status for Main. The candidates of Assignment and Deletion change nothing else.
         Part::Main | Part::Assignment | Part::Deletion => {}
     }
 }
@@ -89,7 +89,7 @@ fn narrow_to_status(kept: FieldPaths, new: &mut Value, old: &Value) {
 }
 
 impl Context<'_> {
-    /// The fields that the path's endpoint resets; a write there does not become their owner.
+    /// The fields that the path's endpoint resets. A write through the endpoint does not become owner of these fields.
     pub(super) fn reset_fields(&self) -> FieldPaths {
         match self.request.target.subresource.as_deref() {
             None => match self.kind.reset_fields {
@@ -104,7 +104,7 @@ impl Context<'_> {
     }
 }
 
-/// The old document with the named fields of the new document, and the new managed fields.
+/// Replaces `new` by the old document with the named fields of the new document, and with the new managed fields.
 fn narrow(new: &mut Value, old: &Value, fields: &[&[&str; 2]]) {
     let mut wanted = std::mem::replace(new, old.clone());
     let new = meta::fields_mut(new);

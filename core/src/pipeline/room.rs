@@ -1,5 +1,5 @@
-//! The writes that are accepted while the log's disk is nearly full: writes that free room, and writes that keep the
-//! cluster running. The existing objects bound their number, so that they cannot fill the reserve.
+//! The writes that are accepted while the log's disk is nearly full: writes that free disk space, and writes that keep
+//! the cluster running. Only existing objects can be written, and each rarely, so these writes cannot fill the reserve.
 
 use super::Write;
 use crate::event::Actor;

@@ -239,7 +239,7 @@ fn check_scale(context: &Context, old: &Old, wanted: &Value) -> Result<bool, Ref
         return Err(body::modified(context));
     }
     let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
-    // For a custom resource, validation of the whole object judges this.
+    // Validation of the whole object checks this for a custom resource.
     if replicas < 0 && context.kind.custom.is_none() {
         let cause = Cause::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
         return Err(Refusal::Invalid { subject: Subject::new("autoscaling", "Scale", name), causes: cause.into() });

@@ -24,7 +24,7 @@ pub struct Settings {
     pub token_key: TokenKey,
     /// How long Events are kept after their last change; `None`: forever.
     pub event_ttl: Option<Duration>,
-    /// How long the server leaves the content of a deleted namespace for the client to remove.
+    /// How long the server waits for the client to remove the content of a deleted namespace.
     pub namespace_grace: Duration,
     /// The audiences of service account tokens whose request names none; empty: the signer's default.
     pub api_audiences: Vec<String>,
@@ -41,7 +41,8 @@ pub struct Settings {
     pub deletions_max: usize,
     /// The maximum number of bytes of a namespace's objects, unless a quota in it sets a limit; `None` for no maximum.
     pub namespace_bytes: Option<u64>,
-    /// Whether objects that cannot be read from the store may be deleted unseen, by an option of the request.
+    /// Whether requests may delete objects that cannot be read from the store, with the option
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`.
     pub unsafe_deletion: bool,
     /// The disabled feature gates on which fields of objects depend.
     pub gates_off: BTreeSet<&'static str>,
@@ -71,9 +72,9 @@ impl fmt::Debug for PortsElsewhere {
     }
 }
 
-/// The number is large enough that the deletions of a collection share few fsyncs.
+/// The number is large enough that deleting a collection needs few fsyncs.
 const DELETIONS_MAX: usize = 256;
-/// As in Kubernetes.
+/// The feature gates that are off by default in Kubernetes.
 const GATES_OFF: [&str; 13] = [
     "CRDObservedGenerationTracking",
     "ClusterTrustBundleProjection",
@@ -89,7 +90,7 @@ const GATES_OFF: [&str; 13] = [
     "RelaxedServiceNameValidation",
     "UserNamespacesHostNetworkSupport",
 ];
-/// As in Kubernetes.
+/// Kubernetes' default for `--event-ttl`.
 const EVENT_TTL: Duration = Duration::from_secs(3600);
 
 impl Default for Settings {

@@ -19,14 +19,14 @@ use jiff::SignedDuration;
 const SECONDS: i64 = 3600;
 const SECONDS_MIN: i64 = 600;
 const SECONDS_MAX: i64 = 1 << 32;
-/// The lifetime that nodes request for a pod's token that should be extended.
+/// The lifetime that a kubelet requests for a pod's token whose lifetime the server may extend.
 const EXTENDED: i64 = 3607;
 
 pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let layout = decode::layout_of("io.k8s.api.authentication.v1.TokenRequest")?;
     let mut body = context.decode_as("authentication.k8s.io", "v1", "TokenRequest", layout)?;
     body::match_namespace(context, meta::metadata_mut(meta::fields_mut(&mut body)))?;
-    // An empty list was still set by the client.
+    // A client that sends an empty list sets the field, too.
     let names_audiences = body["spec"]["audiences"].is_array();
     let mut account = None;
     let mut body = admit::completed_part(context, TOKEN_REQUEST, body, |body| {
@@ -50,7 +50,7 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
         // Fields that the server set have no owner.
         spec.remove("audiences");
     }
-    // The same annotation is on requests made with the token, so that the audit log leads from them to the token's
+    // Requests made with the token have the same annotation, so that the audit log leads from them to the token's
     // creation.
     context.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={}", claims.id));
     let document = answer(context, layout, body, seconds, signed);
@@ -170,7 +170,7 @@ fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenCl
                 return Err(Refusal::BadRequest(BadRequest::OtherAccount { account: account.into() }));
             }
             let node = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty());
-            // A node that does not exist is named without a UID.
+            // If the node does not exist, the token names the node without a UID.
             let node = node.map(|name| match find(context, known::NODE, None, name) {
                 Some(node) => bound_to(&node),
                 None => BoundTo { name: name.to_owned(), uid: String::new() },
@@ -216,7 +216,7 @@ fn bound_to(object: &Value) -> BoundTo {
     BoundTo { name: meta::name(fields).to_owned(), uid: meta::uid(fields).to_owned() }
 }
 
-/// The request as granted, with the token.
+/// The TokenRequest as granted, with the token.
 fn answer(context: &Context, layout: Layout, body: Value, seconds: i64, signed: &SignedToken) -> Value {
     let stamp = context.stamp;
     let expires = stamp.time.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(stamp.time);

@@ -78,7 +78,7 @@ fn in_namespace(context: &Context, object: &Candidate) -> Causes {
     rules(&object.new, &labels)
 }
 
-/// Shows values in causes as Go prints them; until here they are JSON.
+/// Shows values in causes as Go prints them; before this call they are JSON.
 fn show_structures(kind: &Kind, causes: &mut Causes) {
     // A custom resource has no Go struct, but its metadata has.
     let message = if kind.custom.is_some() { PARTIAL_METADATA } else { kind.hub().message.as_str() };

@@ -1,4 +1,4 @@
-//! How much of each quota resource one object of a kind uses.
+//! Measures how much of each quota resource one object of a kind uses.
 
 use super::{Selector, Usage};
 use crate::schema::amount::Amount;
@@ -11,17 +11,17 @@ pub struct Measure {
     pub alias: Option<&'static str>,
     /// Whether the kind uses this resource name, in addition to the count.
     pub answers: fn(&str) -> bool,
-    /// How much of these resources one object uses at a given time; `None` if quotas only count objects.
+    /// Returns how much of these resources one object uses at a given time; `None` if quotas only count the objects.
     pub usage: Option<fn(&Value, &str) -> Usage>,
-    /// Whether an object is within a scope.
+    /// Returns whether an object is within a scope.
     pub within: fn(&Value, &Selector) -> bool,
-    /// The message for an object that does not set values which a quota on these resources requires.
+    /// Returns the message for an object that does not set the values which a quota on these resources requires.
     pub missing: fn(&Value, &[&str]) -> Option<String>,
     /// Subresources through which an update may raise the object's usage; "" is the object itself.
     pub grows_through: &'static [&'static str],
 }
 
-/// For most kinds: quotas count the objects, and no scope selects them.
+/// The measure of most kinds: quotas count the objects, and no scope selects them.
 pub const NOTHING_BUT_ITS_NUMBER: Measure = Measure {
     alias: None,
     answers: |_| false,
@@ -31,7 +31,7 @@ pub const NOTHING_BUT_ITS_NUMBER: Measure = Measure {
     grows_through: &[],
 };
 
-/// The properties of a kind that quotas use.
+/// A kind as quotas see it.
 #[derive(Debug, Clone)]
 pub struct Counted {
     name: std::borrow::Cow<'static, str>,
@@ -51,7 +51,7 @@ impl Counted {
         Counted { name: std::borrow::Cow::Borrowed(plural), group: std::borrow::Cow::Borrowed(group), measure }
     }
 
-    /// A kind by plural name and group; the core group is empty.
+    /// The properties of a kind, by its plural name and group; the core group is empty.
     pub fn named(plural: &str, group: &str, measure: &'static Measure) -> Counted {
         Counted { name: plural.to_owned().into(), group: group.to_owned().into(), measure }
     }

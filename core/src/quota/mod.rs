@@ -1,8 +1,8 @@
 //! ResourceQuota: how much of the limited resources a namespace uses.
 //!
 //! Each kind's [`Measure`] computes how much one of its objects uses. A [`Quota`] limits amounts by resource name, for
-//! the objects within its scopes. Sums of [`Usage`] are shown in a quota's status, and admission judges new objects by
-//! them.
+//! the objects within its scopes. The controller writes sums of [`Usage`] into a quota's status, and admission compares
+//! new objects with them.
 
 mod measure;
 mod room;
@@ -28,7 +28,7 @@ pub struct Quota {
 }
 
 impl Usage {
-    /// Reads amounts from a document. Amounts that cannot be computed with are left out.
+    /// Reads amounts from a document. Amounts that cannot be used in computations are skipped.
     pub fn of(amounts: &Value) -> Usage {
         let amounts = amounts.as_object().into_iter().flatten();
         Usage(amounts.filter_map(|(name, amount)| Some((name.to_string(), Amount::of(amount)?))).collect())
@@ -56,7 +56,7 @@ impl Usage {
         }
     }
 
-    /// Keeps the larger amount for each name.
+    /// Raises each amount to the amount in `other`, if that is larger.
     pub fn raise(&mut self, other: &Usage) {
         for (name, amount) in &other.0 {
             let most = self.0.entry(name.clone()).or_insert(*amount);
@@ -64,7 +64,7 @@ impl Usage {
         }
     }
 
-    /// Keeps only the names for which `keeps` is true.
+    /// Retains only the names for which `keeps` is true.
     pub fn only(mut self, keeps: impl Fn(&str) -> bool) -> Usage {
         self.0.retain(|name, _| keeps(name));
         self
@@ -104,7 +104,7 @@ impl Quota {
         usage
     }
 
-    /// The limited names that objects of any of these kinds use, each with an amount of zero.
+    /// The limited names that objects of these kinds use, each with an amount of zero.
     pub fn unused<'a>(&self, kinds: impl Iterator<Item = &'a Counted> + Clone) -> Usage {
         let counts = |name: &&String| kinds.clone().any(|counted| counted.answers(name));
         Usage(self.hard.0.keys().filter(counts).map(|name| (name.clone(), Amount::ZERO)).collect())

@@ -1,4 +1,4 @@
-//! Bytes stored in namespaces, and the quotas that limit them.
+//! The bytes stored in namespaces, and the quotas that limit them.
 
 use crate::object::meta;
 use crate::schema::quantity;
@@ -17,12 +17,12 @@ pub struct Room {
     stored: OrdMap<Arc<str>, u64>,
     /// Limits, by the key of the quota that sets them.
     limits: OrdMap<Arc<str>, u64>,
-    /// Total sizes of a namespace's objects in other logs.
+    /// The total sizes of each namespace's objects in other logs.
     apart: Vec<OrdMap<Arc<str>, u64>>,
 }
 
 impl Room {
-    /// Takes in the change of an object's size; `None` if the object does not exist.
+    /// Updates the sum for a change of an object's size; `None` if the object does not exist.
     pub(crate) fn note(&mut self, key: &str, before: Option<usize>, after: Option<usize>) {
         let (Some(namespace), true) = (meta::split_key(key).0, before != after) else { return };
         let (less, more) = (before.unwrap_or(0) as u64, after.unwrap_or(0) as u64);
@@ -35,7 +35,7 @@ impl Room {
         }
     }
 
-    /// Takes in the newest state of a quota; `None` if it was deleted.
+    /// Updates the limit for the newest state of a quota; `None` if the quota was deleted.
     pub(crate) fn note_quota(&mut self, key: &Arc<str>, document: Option<&Value>) {
         let limit = document.and_then(|document| quantity::whole(document["spec"]["hard"][BYTES].as_str()?));
         match limit {
@@ -44,7 +44,7 @@ impl Room {
         }
     }
 
-    /// Counts the objects of another log, too.
+    /// Adds the objects of another log to the sums.
     pub(crate) fn join(&mut self, other: &Room) {
         self.apart.push(other.stored.clone());
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 /// One scope of a quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
-    /// `BestEffort`, `PriorityClass` …
+    /// The name of the scope, such as `BestEffort` or `PriorityClass`.
     pub scope: String,
     pub operator: Operator,
     pub values: BTreeSet<String>,
@@ -47,7 +47,8 @@ impl Selector {
         }
     }
 
-    /// Whether the selector matches an object with this value of the scope, or an object without a value.
+    /// Whether the selector matches an object whose value of the scope is `value`; `None` for an object without a
+    /// value.
     pub fn selects(&self, value: Option<&str>) -> bool {
         match self.operator {
             Operator::Exists => value.is_some(),

@@ -1,36 +1,36 @@
 //! A persistent ordered map that can count the keys before any point quickly.
 //!
-//! A B+ tree of shared nodes. A clone copies a pointer; a change copies those nodes on its path that others share. Each
-//! branch counts the entries below each child, so that counting a range costs only as much as finding its two ends.
-//! `imbl::OrdMap` would have to walk over them.
+//! A B+ tree of shared nodes. A clone copies a pointer. A change copies only those nodes on its path that other maps
+//! share. Each branch counts the entries below each child, so that counting a range costs only as much as finding its
+//! two ends. (`imbl::OrdMap` would have to visit each entry of the range.)
 
 use std::borrow::Borrow;
 use std::iter::FusedIterator;
 use std::sync::Arc;
 
 /// The maximum number of entries in a leaf, and of children in a branch. A write copies one leaf and touches every
-/// value of its entries, so the width must not be large. Each level of a read is a cache miss, so the width must not be
-/// small.
+/// value in it, so nodes must not be wide. Each level of a read is a cache miss, so nodes must not be narrow.
 const WIDTH: usize = 24;
-/// By how many entries the capacity of a full node grows. Doubling would leave half of it empty.
+/// The number of entries by which the capacity of a full node grows. Doubling it would leave half of the node empty.
 const ROOM: usize = 4;
 
-/// Keys in order, each with a value. Cloning shares everything.
+/// Keys in order, each with a value. A clone shares all nodes.
 pub struct RankedMap<K, V, const WIDE: usize = WIDTH> {
     /// Invariant: a root that is a branch has two children or more.
     root: Arc<Node<K, V, WIDE>>,
 }
 
-/// Invariant: no node but the root is empty, and none is wider than `WIDE`.
+/// Invariant: only the root may be empty, and no node is wider than `WIDE`.
 enum Node<K, V, const WIDE: usize> {
     Leaf(Vec<(K, V)>),
     Branch(Vec<Child<K, V, WIDE>>),
 }
 
 struct Child<K, V, const WIDE: usize> {
-    /// Invariant: no key in this child is lower, and every key in the previous child is lower.
+    /// Invariant: every key in this child is at least `lowest`, and every key in the previous child is lower than
+    /// `lowest`.
     lowest: K,
-    /// The number of entries below.
+    /// The number of entries below this child.
     count: usize,
     node: Arc<Node<K, V, WIDE>>,
 }
@@ -89,8 +89,8 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
         before
     }
 
-    /// The number of keys for which `before` is true. `before` must be true for the first keys in key order, up to some
-    /// key, and false for all others.
+    /// The number of keys for which `before` is true. In key order, `before` must be true up to some key, and false
+    /// from then on.
     pub fn rank(&self, before: impl Fn(&K) -> bool) -> usize {
         let (mut node, mut rank) = (&self.root, 0);
         loop {
@@ -98,7 +98,7 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
                 Node::Leaf(entries) => return rank + entries.partition_point(|(key, _)| before(key)),
                 Node::Branch(children) => {
                     let below = children.partition_point(|child| before(&child.lowest));
-                    // The point lies in the last child whose lowest key is before it.
+                    // The point is in the last child whose lowest key is before it.
                     let Some((last, whole)) = children[..below].split_last() else { return rank };
                     rank += whole.iter().map(|child| child.count).sum::<usize>();
                     node = &last.node;
@@ -113,7 +113,7 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
     }
 
     /// The entries in key order, beginning with the first key for which `before` is false. `before` must be true up to
-    /// some key, and false for all others.
+    /// some key, and false from then on.
     pub fn iter_from(&self, before: impl Fn(&K) -> bool) -> Entries<'_, K, V, WIDE> {
         let (mut node, mut branches) = (&self.root, Vec::new());
         loop {
@@ -136,7 +136,7 @@ impl<K: Ord + Clone, V: Clone, const WIDE: usize> RankedMap<K, V, WIDE> {
 
 /// The entries after some point, in key order.
 pub struct Entries<'a, K, V, const WIDE: usize = WIDTH> {
-    /// The children still to visit, for each branch on the path to the leaf.
+    /// For each branch on the path to the leaf, the children that are still to be visited.
     branches: Vec<std::slice::Iter<'a, Child<K, V, WIDE>>>,
     leaf: std::slice::Iter<'a, (K, V)>,
 }
@@ -180,7 +180,7 @@ impl<K, V, const WIDE: usize> Node<K, V, WIDE> {
 }
 
 impl<K: Clone, V, const WIDE: usize> Child<K, V, WIDE> {
-    /// `None` for an empty node.
+    /// Returns `None` for an empty node.
     fn of(node: Arc<Node<K, V, WIDE>>) -> Option<Self> {
         let lowest = match &*node {
             Node::Leaf(entries) => entries.first()?.0.clone(),
@@ -195,8 +195,8 @@ fn place<K: Borrow<Q>, V, Q: Ord + ?Sized, const WIDE: usize>(children: &[Child<
     children.partition_point(|child| child.lowest.borrow() <= key).saturating_sub(1)
 }
 
-/// Inserts below this node. Returns the replaced value, and the right half of the node if it was split. `rightmost`: no
-/// node of the map lies to the right of this one.
+/// Inserts a key below this node. Returns the replaced value, and the right half of the node if it was split.
+/// `rightmost`: no node of the map is to the right of this node.
 fn insert<K: Ord + Clone, V: Clone, const WIDE: usize>(
     node: &mut Arc<Node<K, V, WIDE>>,
     key: K,
@@ -237,7 +237,7 @@ fn widen<T>(items: &mut Vec<T>, at: usize, item: T, wide: usize, rightmost: bool
         items.insert(at, item);
         return None;
     }
-    // Appending at the end of the map leaves full nodes, not half-full ones.
+    // At the end of the map a full node is not split in half: the new item begins a new node.
     let middle = if rightmost && at == wide { wide } else { wide / 2 };
     let mut right = Vec::with_capacity((items.len() - middle + ROOM).min(wide));
     right.extend(items.drain(middle..));
@@ -250,7 +250,7 @@ fn widen<T>(items: &mut Vec<T>, at: usize, item: T, wide: usize, rightmost: bool
     Some(right)
 }
 
-/// Removes a key that is below this node.
+/// Removes a key, which must be below this node.
 fn remove<K: Ord + Clone + Borrow<Q>, V: Clone, Q: Ord + ?Sized, const WIDE: usize>(
     node: &mut Arc<Node<K, V, WIDE>>,
     key: &Q,

@@ -1,4 +1,4 @@
-//! The map against `BTreeMap`, with nodes so narrow that a few keys make a deep tree.
+//! Compares the map with `BTreeMap`. Its nodes are so narrow that a few keys make a deep tree.
 
 use super::*;
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ enum Step {
     Remove(u16),
     /// Removes this many keys in order, beginning with the first number.
     Clear(u16, u8),
-    /// Keeps a clone, which later operations must not change.
+    /// Stores a clone, which later operations must not change.
     Keep,
 }
 
@@ -59,7 +59,7 @@ fn check(map: &Map, twin: &Twin) {
     sound(&map.root, true);
 }
 
-/// Checks the invariants that the types' comments state. Returns the depth and the lowest and highest key.
+/// Checks the invariants in the comments on the types. Returns the depth, and the lowest and the highest key.
 fn sound(node: &Node<u16, u32, 4>, root: bool) -> (usize, Option<(u16, u16)>) {
     assert!(node.width() <= 4 && (root || node.width() > 0));
     match node {

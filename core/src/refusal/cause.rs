@@ -136,7 +136,7 @@ impl Cause {
         self.value.as_deref()
     }
 
-    /// Takes the change whose difference the message must end with.
+    /// Takes the old and the new value whose difference must end the message.
     pub fn take_change(&mut self) -> Option<Box<(Value, Value)>> {
         self.change.take()
     }
@@ -152,7 +152,7 @@ impl Cause {
         let shown = Cut::json(value, SHOWN_BYTES_MAX);
         let message = detailed(&format!("{head}: {}", shown.text), detail);
         let is_plain = value.is_string() || value.is_number() || value.is_boolean();
-        // A value that is cut as JSON would be cut in Go's form too.
+        // A value that was cut as JSON would also be cut in Go's form.
         let value = (!is_plain && !shown.is_cut).then(|| Box::new(value.clone()));
         Self { value, ..Self::told(reason, field, message) }
     }

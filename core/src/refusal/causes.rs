@@ -1,4 +1,4 @@
-//! Bounded lists of causes and of texts. They count the entries that they leave out.
+//! Bounded lists of causes and of texts. They count the entries beyond the bound.
 
 use super::cause::{Cause, MESSAGE_BYTES_MAX};
 use super::cut::{cut, json_bytes};
@@ -16,7 +16,7 @@ pub type Texts = Told<String>;
 
 /// A list of at most 100 entries and 20 KiB, and the number of further entries.
 ///
-/// A body of 3 MB can violate a rule a million times, so an entry beyond the bound is not even built: `push` takes a
+/// A body of 3 MB can violate a rule a million times, so entries beyond the bound are not even built: `push` takes a
 /// value that is converted only if there is room.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told<T> {
@@ -71,7 +71,7 @@ impl<T: Tell> Told<T> {
         self.told.push(one);
     }
 
-    /// Appends another list and its count of further entries.
+    /// Appends another list, and adds its count of further entries.
     pub fn append(&mut self, others: Told<T>) {
         self.extend(others.told);
         self.more += others.more;
@@ -91,12 +91,12 @@ impl<T: Tell> Told<T> {
         self.more
     }
 
-    /// Counts further entries that are left out.
+    /// Counts further entries that are not listed.
     pub fn add_more(&mut self, count: usize) {
         self.more += count;
     }
 
-    /// Keeps the listed entries for which `keep` returns true.
+    /// Retains the listed entries for which `keep` returns true.
     pub fn retain(&mut self, keep: impl FnMut(&T) -> bool) {
         let before = self.told.len();
         self.told.retain(keep);
@@ -105,7 +105,7 @@ impl<T: Tell> Told<T> {
         }
     }
 
-    /// Applies the bounds again, after entries have grown by showing values in another form.
+    /// Applies the bounds again. Entries may have grown since, because their values are shown in another form.
     pub fn fit(&mut self) {
         let others = std::mem::take(self);
         self.append(others);
@@ -129,7 +129,7 @@ impl Texts {
         Texts { told: self.told.into_iter().map(reword).collect(), ..self }
     }
 
-    /// The texts. If some were left out, a last text has their number.
+    /// The listed texts. If there are further ones, a last text gives their number.
     pub fn into_vec(self) -> Vec<String> {
         let mut told = self.told;
         told.extend(and_more(self.more));

@@ -26,7 +26,7 @@ impl Refusal {
         }
     }
 
-    /// The `reason` of its `Status`; empty if Kubernetes sets none.
+    /// The `reason` of the refusal's `Status`; empty if Kubernetes sets none.
     pub fn reason(&self) -> &str {
         match self {
             Refusal::BadRequest(_) => "BadRequest",

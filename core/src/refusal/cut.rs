@@ -1,4 +1,4 @@
-//! Shortened texts: a body of megabytes could otherwise be repeated for each of its faults.
+//! Shortens texts. Otherwise a body of megabytes could be repeated for each of its faults.
 
 use holdfast_value::Value;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ impl Cut {
         Cut { text: String::new(), bytes_max, is_cut: false }
     }
 
-    /// A value as JSON. Writing stops at the limit, so a huge value costs no more than is shown.
+    /// A value as JSON. Writing stops at the limit, so that a huge value costs no more than the shown part.
     pub fn json(value: &Value, bytes_max: usize) -> Cut {
         let mut cut = Cut::at(bytes_max);
         // Reaching the limit is an error for the writer.
@@ -23,7 +23,7 @@ impl Cut {
         cut
     }
 
-    /// Appends a text as far as there is room; returns false if there is no room left.
+    /// Appends a text, or the part for which there is room. Returns false if no room is left.
     pub fn add(&mut self, text: &str) -> bool {
         if self.is_cut {
             return false;

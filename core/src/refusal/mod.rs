@@ -1,7 +1,7 @@
 //! Refusals: expected negative answers, in Kubernetes' terms.
 //!
-//! The core returns refusals as data. Clients distinguish the variants of [`Refusal`]; [`reasons`] has the causes with
-//! their values. Only `words` makes messages of them, and only the transport makes a `Status`.
+//! The core returns refusals as data. Clients distinguish the variants of [`Refusal`]; [`reasons`] has their details.
+//! Only `words` turns them into messages, and only the transport turns them into a `Status`.
 
 mod cause;
 mod causes;
@@ -30,7 +30,7 @@ pub struct Subject {
 }
 
 impl fmt::Display for Subject {
-    /// `deployments.apps "web"`, as Kubernetes writes it.
+    /// Formats the subject as Kubernetes does: `deployments.apps "web"`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} \"{}\"", self.qualified(), self.name)
     }
@@ -90,13 +90,13 @@ pub enum Refusal {
         accepted: &'static str,
     },
     TooLarge(TooLarge),
-    /// The requested version is no longer served.
+    /// The requested version is no longer available.
     Expired(Expired),
     TooManyRequests {
         what: Plenty,
         retry_after_seconds: u32,
     },
-    /// The pod's disruption budget forbids the eviction now. Zero seconds: the time of a retry is unknown.
+    /// The PodDisruptionBudget forbids the eviction now. Zero seconds: the time for a retry is unknown.
     DisruptionBudget {
         budget: String,
         why: Withheld,
@@ -114,17 +114,17 @@ pub enum Refusal {
     },
     /// The refusal of a webhook or a policy, with its own code and message.
     Ruled(Box<Ruling>),
-    /// The log's disk is full: reads continue, writes wait for room. The text is the log's.
+    /// The log's disk is full. Reads continue; writes are refused until there is room. The text is the log's message.
     InsufficientStorage(String),
 }
 
 impl Refusal {
-    /// The write or deletion is based on an older version than the newest.
+    /// The refusal of a write or deletion that is based on a version older than the newest.
     pub fn modified(subject: Subject) -> Refusal {
         Refusal::Conflict { subject, why: Conflict::Modified }
     }
 
-    /// A fault of a lower layer, with its own message.
+    /// The refusal for a fault of a lower layer, with its own message.
     pub fn fault(fault: impl fmt::Display) -> Refusal {
         Refusal::Internal(Internal::Fault(fault.to_string()))
     }

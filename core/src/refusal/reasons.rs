@@ -1,4 +1,4 @@
-//! The details of refusals: which request, rule or state, and the values concerned.
+//! The details of refusals: the request, rule or state that caused them, and its values.
 //!
 //! A text inside a variant comes from a lower layer: a parser, the log, the network, or a kind's own rule.
 
@@ -62,7 +62,7 @@ pub enum BadRequest {
     UnselectableField {
         field: String,
         only_metadata: bool,
-        /// Set for kinds whose name Kubernetes puts into the message.
+        /// The kind, if Kubernetes puts its name into the message.
         kind: Option<String>,
     },
     Continue(ContinueFault),
@@ -144,7 +144,7 @@ pub enum BadRequest {
     Fork(ForkFault),
 }
 
-/// A JSON value of another type than Go expects. With an empty `field` it is the whole document.
+/// A JSON value of another type than Go expects. If `field` is empty, the value is the whole document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unmarshal {
     pub found: &'static str,
@@ -224,7 +224,7 @@ pub enum ContinueFault {
     /// The parser's message.
     NotJson(String),
     OtherRelease,
-    /// The token's format is of an unknown version.
+    /// The token's format has an unknown version.
     UnknownApi(String),
     NoVersion,
     NoStart,
@@ -316,7 +316,7 @@ pub enum MethodNotAllowed {
     },
 }
 
-/// Why the object is not as the request requires (409). The refusal's subject names the object.
+/// Why the object does not meet the request's conditions (409). The refusal's subject names the object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Conflict {
     Modified,
@@ -388,9 +388,9 @@ pub enum TooLarge {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expired {
-    /// A version for which lists are not possible.
+    /// A version that lists cannot show.
     List(Offset),
-    /// The log has let go of this version.
+    /// The log has removed the events of this version.
     LetGo { asked: Offset, oldest: Offset },
     /// The version is older than the present namespace.
     BeforeNamespace { asked: Offset, namespace: String, start: Offset },
@@ -398,11 +398,11 @@ pub enum Expired {
     ForeignContinue,
     /// The version at which a list began is no longer available. The token continues at the newest version.
     Inconsistent { continue_token: String },
-    /// The message of the log, or of the search for a moment, about a version that the log has let go of.
+    /// The message of the log, or of the search for a moment, about a version whose events the log has removed.
     Forgotten(String),
 }
 
-/// The resource of which a user, or all users together, have too much (429).
+/// A resource that is used too much, by one user or by all users together (429).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plenty {
     Requests,
@@ -412,7 +412,7 @@ pub enum Plenty {
         held: u64,
         max: u64,
     },
-    /// Memory that reads hold, in bytes: the limit, the total, and this user's part.
+    /// Memory in use by reads, in bytes: the limit, the total, and this user's part.
     Memory {
         bytes_max: u64,
         bytes: u64,
@@ -493,7 +493,7 @@ pub enum Internal {
     NoDecision {
         verb: &'static str,
     },
-    /// A decision needs an answer from outside, and nothing is configured that can give it.
+    /// A decision needs an answer from outside, but no configured component can give it.
     NobodyToAsk {
         what: &'static str,
     },
@@ -504,7 +504,7 @@ pub enum Internal {
     },
     NoSigningKey,
     NothingConverted,
-    /// A decision on an old state was not repeated. A bug in this server.
+    /// A decision on an old state was not judged again. This is a bug in this server.
     StaleDecision,
     UnknownBuiltIn {
         name: String,
@@ -565,7 +565,7 @@ pub enum Unreasoned {
     Merge(Merging),
     /// The pod to evict has several budgets.
     SeveralBudgets,
-    /// Causes of an invalid document, in a place where Kubernetes does not make an Invalid refusal of them.
+    /// Causes of an invalid document for which Kubernetes makes no Invalid refusal.
     Causes(Causes),
 }
 

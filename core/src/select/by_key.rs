@@ -1,4 +1,4 @@
-//! The requirements of a long selector combined into one test for each key, so that each label is looked up once.
+//! Combines the requirements of a long selector into one test for each key, so that each label is looked up once.
 
 use super::requirement::{Operator, Requirement, find_label};
 
@@ -26,11 +26,11 @@ struct Test {
     below: Option<i64>,
 }
 
-/// The place of a value: the index of its requirement, and its index in the requirement.
+/// The position of a value: the index of its requirement, and its index in the requirement.
 type Place = (u32, u32);
 
 impl ByKey {
-    /// `requirements` are sorted.
+    /// `requirements` must be sorted.
     pub fn new(requirements: &[Requirement]) -> ByKey {
         let mut tests = Vec::new();
         let mut first = 0;
@@ -45,7 +45,7 @@ impl ByKey {
         self.tests.iter().all(|test| test.holds(all, label(test.key(all))))
     }
 
-    /// `labels` are sorted by key.
+    /// `labels` must be sorted by key.
     pub fn match_sorted(&self, all: &[Requirement], labels: &[(Box<str>, Box<str>)]) -> bool {
         if self.needed > labels.len() {
             return false;
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Ten thousand requirements of any kind and few labels take few look-ups.
+    /// Ten thousand requirements of any kind take few look-ups for an object with few labels.
     #[test]
     fn a_label_is_looked_at_once() {
         let rows = [

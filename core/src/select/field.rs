@@ -21,12 +21,12 @@ pub struct FieldRequirement {
 }
 
 impl FieldSelector {
-    /// Parses a `fieldSelector` parameter. The error is Kubernetes' message. Whether the kind supports the fields is
-    /// checked elsewhere.
+    /// Parses a `fieldSelector` parameter. The error is Kubernetes' message. Other code checks whether the kind
+    /// supports the fields.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut requirements = Vec::new();
         let mut terms = terms(text);
-        // As in Kubernetes, terms are sorted before parsing. That decides which error is reported first.
+        // As in Kubernetes, terms are sorted before parsing. The order decides which error is reported first.
         terms.sort_unstable();
         for term in terms.into_iter().filter(|term| !term.is_empty()) {
             let Some((field, equal, value)) = split(term) else {
@@ -34,7 +34,7 @@ impl FieldSelector {
             };
             requirements.push(FieldRequirement { field: field.to_owned(), value: unescape(value)?, equal });
         }
-        // Of the requirements on one field, `=` comes first.
+        // Among the requirements on one field, those with `=` come first.
         requirements.sort_by(|one: &FieldRequirement, other| {
             let by_value = || (other.equal, &one.value).cmp(&(one.equal, &other.value));
             one.field.cmp(&other.field).then_with(by_value)
@@ -52,9 +52,9 @@ impl FieldSelector {
         self.requirements.is_empty()
     }
 
-    /// Whether an object matches; `read` gives a field's value, empty if the object lacks it.
+    /// Whether an object matches. `read` returns the value of a field; empty if the object lacks the field.
     pub fn matches<S: AsRef<str>>(&self, read: impl Fn(&str) -> S) -> bool {
-        // Each field is read once, and few of its requirements are compared.
+        // Each field is read once, and only few of its requirements are compared.
         let mut rest = &self.requirements[..];
         while let Some(first) = rest.first() {
             let is_alone = rest.get(1).is_none_or(|next| next.field != first.field);
@@ -109,7 +109,7 @@ fn terms(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// Splits at the first operator; field names contain no escapes.
+/// Splits at the first operator. Field names contain no escapes.
 fn split(term: &str) -> Option<(&str, bool, &str)> {
     let at = term.find('=')?;
     if let Some(field) = term[..at].strip_suffix('!') {

@@ -18,9 +18,9 @@ const REQUIREMENTS_WALKED: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LabelSelector {
     requirements: Arc<[Requirement]>,
-    /// Set for an absent selector object, which matches nothing. An empty selector object matches everything.
+    /// Set for an absent selector object, which matches nothing. (An empty selector object matches everything.)
     nothing: bool,
-    /// Set if there are many requirements.
+    /// Set only if there are many requirements.
     by_key: Option<Arc<ByKey>>,
 }
 
@@ -67,7 +67,8 @@ impl LabelSelector {
         Ok(Self::from_requirements(requirements))
     }
 
-    /// Requires each of these labels, as a Service's `spec.selector` does. The labels are not validated.
+    /// The selector that requires each of these labels, as a Service's `spec.selector` does. The labels are not
+    /// validated.
     pub fn from_labels(labels: &Map) -> Self {
         let requirement = |(key, value): (&CompactString, &Value)| Requirement {
             key: key.to_string(),
@@ -107,7 +108,8 @@ impl LabelSelector {
             }
     }
 
-    /// The same for labels sorted by key. The cost grows with the smaller number of labels and requirements.
+    /// Like [`Self::matches`], for labels sorted by key. The cost grows with the number of labels or of requirements,
+    /// whichever is smaller.
     pub fn matches_sorted(&self, labels: &[(Box<str>, Box<str>)]) -> bool {
         match &self.by_key {
             Some(by_key) => !self.nothing && by_key.match_sorted(&self.requirements, labels),
@@ -120,7 +122,7 @@ impl LabelSelector {
         self.requirements.len().min(labels + REQUIREMENTS_WALKED)
     }
 
-    /// A label that must have one of a few values, if there is one.
+    /// A label that must have one of a few values, with these values; `None` if the selector has no such requirement.
     pub fn names(&self) -> Option<(&str, &[String])> {
         const VALUES_MAX: usize = 16;
         let naming = self.requirements.iter().filter(|one| matches!(one.operator, Operator::Equals | Operator::In));
@@ -220,7 +222,7 @@ impl<'a> Parser<'a> {
         Requirement::new(key, operator, values)
     }
 
-    /// `(x,y)`: values may be empty; `()` is one empty value.
+    /// Parses `(x,y)`. Values may be empty; `()` is one empty value.
     fn values(&mut self) -> Result<Vec<String>, String> {
         match self.next() {
             Token::Symbol("(") => {}
@@ -232,7 +234,7 @@ impl<'a> Parser<'a> {
         }
         let mut values = Vec::new();
         loop {
-            // A value: a word, or empty if the next separator follows.
+            // A value is a word, or empty if the next separator follows.
             match self.peek() {
                 Token::Word(value) => {
                     self.next();

@@ -1,6 +1,6 @@
 //! Label and field selectors: parsing, matching, and a canonical text.
 //!
-//! A selector is parsed once a request and matched against every object. Equal texts mean equal selectors, so that
+//! A selector is parsed once per request and compared with every object. Equal texts mean equal selectors, so that
 //! watchers with the same selector can share results. Errors have Kubernetes' messages.
 
 mod by_key;

@@ -13,7 +13,7 @@ pub struct Requirement {
     pub values: Vec<String>,
 }
 
-/// `==` is parsed as `=`.
+/// The operators. `==` is parsed as `=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operator {
     Equals,
@@ -111,7 +111,7 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// The value of a label among labels in the order of their keys.
+/// The value of a label. `labels` must be sorted by key.
 pub fn find_label<'a>(labels: &'a [(Box<str>, Box<str>)], key: &str) -> Option<&'a str> {
     let at = labels.binary_search_by(|(own, _)| (**own).cmp(key)).ok()?;
     Some(&labels[at].1)

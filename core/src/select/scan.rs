@@ -19,7 +19,7 @@ impl<'a> Token<'a> {
     }
 }
 
-/// The tokens of a text. The last one is the only [`Token::End`].
+/// The tokens of a text. The last token, and no other, is [`Token::End`].
 pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
     let bytes = text.as_bytes();
     let mut tokens = Vec::new();
@@ -28,7 +28,7 @@ pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
         while at < bytes.len() && is_blank(bytes[at]) {
             at += 1;
         }
-        // A NUL ends the text for Kubernetes' reader, wherever a token could begin.
+        // Kubernetes' reader takes a NUL as the end of the text wherever a token could begin.
         if at >= bytes.len() || bytes[at] == 0 {
             tokens.push(Token::End);
             return tokens;
@@ -42,7 +42,7 @@ pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
                 at += 1;
             }
             tokens.push(Token::Word(&text[start..at]));
-            // Inside a word a NUL only separates.
+            // A NUL that ends a word only separates tokens.
             if bytes.get(at) == Some(&0) {
                 at += 1;
             }

@@ -23,7 +23,7 @@ use imbl::{OrdMap, OrdSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// The whole state of the server at one offset. A clone shares all of it.
+/// The whole state of the server at one offset. A clone is cheap because it shares the content.
 #[derive(Clone)]
 pub struct State {
     /// The offset of the last event that was folded in.
@@ -51,7 +51,7 @@ pub struct State {
     pub room: Room,
     /// Parsed documents of the objects that were written last.
     pub recent: Arc<Recent>,
-    /// Kinds whose objects are in other logs, each with the last event of its log that was folded in.
+    /// Kinds whose objects are in other logs, each with the offset of the last event of its log that was folded in.
     apart: OrdMap<KindId, Offset>,
 }
 
@@ -60,7 +60,7 @@ pub struct State {
 pub struct Definitions {
     /// The last event on a definition.
     pub offset: Offset,
-    /// Definitions that are terminating, or whose names conflict with another's.
+    /// Definitions that are terminating, and definitions whose names conflict with those of another definition.
     pub unsettled: OrdSet<Arc<str>>,
 }
 
@@ -72,21 +72,22 @@ pub struct Collection {
 
 /// One object at one version.
 pub struct Entry {
-    /// Canonical JSON in the hub version, `resourceVersion` in place, ended by a newline.
+    /// Canonical JSON in the hub version, with `resourceVersion`, ended by a newline.
     body: Body,
     pub offset: Offset,
     /// The time at which the entry's event was accepted, in milliseconds since 1970.
     pub time_ms: i64,
-    /// Length of the part before `"metadata"`, which list items leave out.
+    /// The length of the part before `"metadata"`. List items omit this part.
     head: u32,
     pub index: Index,
     forms: Mutex<Option<Arc<Forms>>>,
 }
 
-/// Converted forms of an object, made on first use for one shape of the kind.
+/// Converted forms of an object. Each is made on first use, for one definition of the kind.
 struct Forms {
     since: Offset,
-    /// JSON of every version, then the Protobuf message of every version. They are kept like objects: whole or packed.
+    /// The JSON of every version, then the Protobuf message of every version. Like objects, they are stored whole or
+    /// packed.
     made: Box<[OnceLock<Body>]>,
 }
 
@@ -106,7 +107,7 @@ pub struct Change {
     pub offset: Offset,
     pub kind: KindId,
     pub key: Arc<str>,
-    /// The object after the event; on delete its last state.
+    /// The object after the event; for a deletion, its last state.
     pub entry: Arc<Entry>,
     pub deleted: bool,
 }
@@ -132,7 +133,7 @@ impl State {
         }
     }
 
-    /// Adds the objects of some kinds from the state of another log. Nothing else in the state may be derived from
+    /// Adds the objects of some kinds from the state of another log. No other part of the state may be derived from
     /// objects of these kinds: see [`Registry::apart`].
     pub fn join(&mut self, other: &State, kinds: &[KindId]) {
         for id in kinds {
@@ -148,7 +149,7 @@ impl State {
         self.room.join(&other.room);
     }
 
-    /// The last folded event of the log that contains the objects of this kind.
+    /// The offset of the last folded event of the log that contains the objects of this kind.
     pub fn offset_of(&self, kind: KindId) -> Offset {
         self.apart.get(&kind).copied().unwrap_or(self.offset)
     }
@@ -199,12 +200,12 @@ impl State {
             .take_while(move |(key, _)| key.starts_with(prefix))
     }
 
-    /// How many objects of this kind there are, in all namespaces.
+    /// The number of objects of this kind, in all namespaces.
     pub fn count(&self, kind: KindId) -> usize {
         self.collections.get(&kind).map_or(0, Collection::len)
     }
 
-    /// How many objects [`Self::scan`] would find. The time does not depend on the number.
+    /// The number of objects that [`Self::scan`] would find. The time does not depend on that number.
     pub fn count_of(&self, kind: KindId, prefix: &str, after: Option<&str>) -> usize {
         let Some(Collection { objects }) = self.collections.get(&kind) else { return 0 };
         let after = after.filter(|after| *after >= prefix);
@@ -212,7 +213,7 @@ impl State {
         end.saturating_sub(objects.rank(|key| precedes(key, prefix, after)))
     }
 
-    /// The offset of the newest event on an object. A write to the object must name it.
+    /// The offset of the newest event on an object. A write to the object must expect this offset.
     pub fn version_of(&self, kind: KindId, key: &str) -> Option<Offset> {
         self.get(kind, key).map(|entry| entry.offset)
     }
@@ -246,7 +247,7 @@ impl State {
         before
     }
 
-    /// Adds an object of the log whose kind nothing defines. Returns the version that was replaced.
+    /// Stores an object whose kind nothing defines. Returns the version that it replaces.
     pub fn hold_orphan(&mut self, record: &Record) -> Option<Arc<Entry>> {
         let head = head_length(&record.object);
         let entry = Entry::new(record.object.clone(), head, record.offset(), record.time_ms, Index::default());
@@ -271,7 +272,8 @@ impl State {
         served.chain(orphans).filter(|(_, objects)| !objects.is_empty())
     }
 
-    /// Replaces one kind by another and keeps its objects. Without a new kind the objects become orphans.
+    /// Replaces one definition of a kind by another; the objects stay. Without a new definition the objects become
+    /// orphans.
     pub(crate) fn redefine(&mut self, old: Option<KindId>, kind: Option<Kind>) {
         let registry = Arc::make_mut(&mut self.registry);
         let before = old.map(|old| registry.share(old));
@@ -297,7 +299,7 @@ impl State {
             return;
         };
         let kind = registry.share(new);
-        // Even with the same selectable fields, the definition may have changed their defaults.
+        // Even if the selectable fields are the same, the definition may have changed their defaults.
         let selects = before.is_none_or(|before| !before.selectable.is_empty()) || !kind.selectable.is_empty();
         let objects = if selects { objects.indexed_for(&kind) } else { objects };
         if !objects.is_empty() {
@@ -312,7 +314,7 @@ impl State {
         }
     }
 
-    /// How the claims map names this object.
+    /// The name of this object in the map of claims.
     pub fn owner(&self, kind: KindId, key: &str) -> Arc<str> {
         format!("{}/{key}", self.kind(kind).storage).into()
     }
@@ -338,7 +340,7 @@ impl Definitions {
 }
 
 impl Collection {
-    /// The same objects with their indexes built again for `kind`.
+    /// The same objects, with their indexes rebuilt for `kind`.
     fn indexed_for(&self, kind: &Kind) -> Collection {
         let indexed = |entry: &Entry| {
             let index = Index::of_stored(kind, entry.offset, &entry.json());
@@ -410,7 +412,7 @@ impl Entry {
         self.body.len()
     }
 
-    /// The stored bytes in their kept form, whole or packed, for callers that keep them as long as the state does.
+    /// The stored bytes, whole or packed, for callers that store them as long as the state does.
     pub fn body(&self) -> &Body {
         &self.body
     }
@@ -425,20 +427,21 @@ impl Entry {
         self.json().get(self.head as usize..).and_then(encode::name).unwrap_or_default()
     }
 
-    /// The JSON as a list item shows it: without `apiVersion` and `kind`, from after the opening brace, without the
-    /// newline.
+    /// The JSON as a list item shows it: from `"metadata"` on, so without the opening brace, `apiVersion` and `kind`,
+    /// and without the newline.
     pub fn item(json: &Bytes) -> &[u8] {
         let head = head_length(json);
         &json[head..json.len() - 1]
     }
 
-    /// The object in the given version of its kind. The hub version gives the stored bytes, other versions are
-    /// converted once. A version that only a webhook can convert must have been converted before: see [`Self::awaits`].
+    /// The object's JSON in the given version of its kind. For the hub version these are the stored bytes. Other
+    /// versions are converted once. A version that only a webhook can convert must have been converted before: see
+    /// [`Self::awaits`].
     pub fn json_in(&self, kind: &Kind, version: usize) -> Bytes {
         self.body_in(kind, version).bytes()
     }
 
-    /// Like [`Self::json_in`], in the form in which the state keeps it; for the hub version this shares the stored
+    /// Like [`Self::json_in`], but whole or packed as the state stores it. For the hub version this shares the stored
     /// bytes.
     pub fn body_in(&self, kind: &Kind, version: usize) -> Body {
         if version == 0 && !kind.is_stale(self.offset) {
@@ -456,7 +459,7 @@ impl Entry {
         self.conversion(kind, version)
     }
 
-    /// The webhook conversion that gives this version, even if it was already made.
+    /// The webhook conversion that results in this version, even if it was already made.
     pub fn conversion(&self, kind: &Kind, version: usize) -> Option<Conversion> {
         if !self.is_converted(kind, version) {
             return None;
@@ -466,20 +469,21 @@ impl Entry {
         (stored != version).then_some(Conversion { to, object })
     }
 
-    /// Whether this version comes from a conversion webhook, unless the object is stored in it.
+    /// Whether a conversion webhook makes this version. The result may also be true for the version in which the object
+    /// is stored, which needs no conversion.
     fn is_converted(&self, kind: &Kind, version: usize) -> bool {
         kind.converts_elsewhere() && (version != 0 || kind.is_stale(self.offset))
     }
 
-    /// Keeps the object that a conversion webhook returned.
+    /// Stores the object that a conversion webhook returned.
     pub fn keep(&self, kind: &Kind, version: usize, converted: &Document) {
         let draft = Draft::new(&kind.versions[version].api_version(), &kind.kind, converted);
-        // If two calls converted at the same time, the first result stays; either result is valid.
+        // If two calls converted the object at the same time, the first result stays. Either result is valid.
         let _ = self.forms(kind).made[version].set(kind.keep(draft.seal(self.offset)));
     }
 
-    /// The Protobuf message, without its envelope, in the given version; made once. `None` if the kind has no Protobuf
-    /// form.
+    /// The Protobuf message in the given version, without its envelope. It is made once. `None` if the kind has no
+    /// Protobuf form.
     pub fn message_in(&self, kind: &Kind, version: usize) -> Option<Body> {
         if kind.custom.is_some() {
             return None;
@@ -540,7 +544,8 @@ impl Entry {
         }
     }
 
-    /// The same object with another `resourceVersion`: a watch shows it so when it left the watch's selection.
+    /// The same object with another `resourceVersion`. A watch sends this form when the object leaves the watch's
+    /// selection.
     pub fn at_version(&self, version: Offset) -> Entry {
         // Labels and other fields may also contain `resourceVersion`, so a text search would not find the right place.
         let document = self.document();
@@ -561,7 +566,8 @@ impl Change {
         Change::read(registry, record, |kind| Index::of_stored(kind, record.offset(), &record.object))
     }
 
-    /// Like [`Self::from_record`] without the index, which is most of the work: for a state that serves no requests.
+    /// Like [`Self::from_record`], but without the index, which is most of the work. A state that serves no requests
+    /// needs no index.
     pub fn unindexed(registry: &Registry, record: &Record) -> Result<Change, UnknownResource> {
         Change::read(registry, record, |_| Index::default())
     }
@@ -605,20 +611,20 @@ impl std::fmt::Display for UnknownResource {
 
 impl std::error::Error for UnknownResource {}
 
-/// Stored JSON is canonical and its checksum has matched, so it parses.
+/// Stored JSON is canonical and its checksum was correct, so it parses.
 fn parse(json: &[u8]) -> Value {
     stored::document(json).unwrap_or_else(|_| {
         serde_json::from_slice(json).unwrap_or_else(|error| panic!("stored object is not JSON: {error}"))
     })
 }
 
-/// The position of `"metadata":`, which follows `apiVersion` and `kind`. Neither of these ever needs an escape.
+/// The position of `"metadata":`. It follows `apiVersion` and `kind`, which never need an escape.
 fn head_length(json: &[u8]) -> usize {
     const METADATA: &[u8] = b"\"metadata\":";
     json.windows(METADATA.len()).position(|window| window[1] == b'm' && window == METADATA).unwrap_or(1)
 }
 
-/// Whether a key sorts before the range: not after `after`, or else before the prefix.
+/// Whether a key is before the range: at or before `after`, or before the prefix if there is no `after`.
 fn precedes(key: &str, prefix: &str, after: Option<&str>) -> bool {
     match after {
         Some(after) => key <= after,
@@ -637,7 +643,7 @@ pub fn prefix(namespace: Option<&str>) -> String {
 /// `None` if the namespace does not exist, otherwise whether it is terminating.
 pub fn namespace_phase(state: &State, name: &str) -> Option<bool> {
     let entry = state.get(state.registry.namespaces(), name)?;
-    // Most namespaces are not terminating; a text search saves parsing them.
+    // Most namespaces are not terminating. A text search avoids parsing them.
     if memchr::memmem::find(&entry.json(), b"\"deletionTimestamp\"").is_none() {
         return Some(false);
     }

@@ -1,17 +1,17 @@
-//! The parsed documents of the last writes. Most objects are written again soon after a write, and then need no
-//! parsing.
+//! The parsed documents of the last writes. Most objects are written again soon after a write; the second write then
+//! needs no parsing.
 
 use super::Entry;
 use crate::object::meta;
 use holdfast_value::Value;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// How many of the last writes are kept.
+/// The number of last writes whose documents are cached.
 const WRITES_MAX: usize = 512;
-/// Larger documents are parsed again. This keeps the total within 20 MiB for any kind of writes: an object with many
-/// small fields may take forty times the memory of its text.
+/// The maximum memory of a cached document. The limit keeps the total within 20 MiB for any kind of writes: an object
+/// with many small fields may take forty times the memory of its text. Larger documents are parsed again.
 const FOOTPRINT_MAX: usize = 40 << 10;
-/// A text this long always has a larger footprint, so large documents need no walk to measure them.
+/// A longer text always exceeds `FOOTPRINT_MAX`, so large documents are not measured.
 const BYTES_MAX: usize = 16 << 10;
 
 /// The documents of recently written objects. All states of one log share them, at any offset.
@@ -28,12 +28,12 @@ struct Kept {
 }
 
 impl Recent {
-    /// Whether a document whose text has this many bytes would be kept.
+    /// Whether a document whose text has this many bytes is small enough for the cache.
     pub fn has_room(bytes: usize, document: &Value) -> bool {
         bytes <= BYTES_MAX && document.footprint() <= FOOTPRINT_MAX
     }
 
-    /// `document` is what [`Entry::document`] would give, but for its `resourceVersion`.
+    /// Caches a document: the result of [`Entry::document`] without `resourceVersion`.
     pub fn keep(&self, entry: &Arc<Entry>, document: Value) {
         let kept = self.kept.get_or_init(|| (0..WRITES_MAX).map(|_| Mutex::default()).collect());
         let mut place = lock(&kept[place(entry)]);
@@ -42,7 +42,7 @@ impl Recent {
         drop(before);
     }
 
-    /// The document as [`Entry::document`] gives it, without `resourceVersion`.
+    /// The object's document without `resourceVersion`, from the cache or parsed.
     pub fn document(&self, entry: &Arc<Entry>) -> Value {
         if let Some(document) = self.find(entry) {
             return document;
@@ -52,16 +52,16 @@ impl Recent {
         document
     }
 
-    /// The same if it is kept.
+    /// The cached document without `resourceVersion`; `None` if it is not cached.
     pub fn find(&self, entry: &Arc<Entry>) -> Option<Value> {
         let kept = lock(&self.kept.get()?[place(entry)]);
-        // The pointer is compared, not the offset, because two forks have different objects at one offset. The weak
-        // pointer keeps the allocation, so no other entry can get its address.
+        // The pointers are compared, not the offsets, because two forks have different objects at one offset. The weak
+        // pointer keeps the allocation alive, so no other entry can get its address.
         kept.as_ref().filter(|kept| kept.entry.as_ptr() == Arc::as_ptr(entry)).map(|kept| kept.document.clone())
     }
 }
 
-/// The slot of a write, by its offset: the last `WRITES_MAX` writes have different slots.
+/// The slot of a write, computed from its offset. The last `WRITES_MAX` writes have different slots.
 fn place(entry: &Entry) -> usize {
     (entry.offset.0 % WRITES_MAX as u64) as usize
 }

@@ -1,4 +1,4 @@
-//! Every definition in `tests/fixtures/crds`, with valid and invalid objects.
+//! Tests every definition in `tests/fixtures/crds` with valid and invalid objects.
 
 use super::world::{DEFINITIONS, OLD_DEFINITIONS, World, condition, words};
 use holdfast_core::kinds::custom::Conversion;
@@ -61,7 +61,7 @@ fn no_fixture_is_left_out() {
     assert_eq!(names, ALL);
 }
 
-/// The conversion webhook of the composite stacks: renames one field.
+/// The conversion webhook of the composite stacks. It renames one field.
 fn convert(conversion: &Conversion) -> Value {
     let mut object = conversion.object.clone();
     let (from, to) = if conversion.to.ends_with("/v1") { ("instances", "replicas") } else { ("replicas", "instances") };
@@ -113,7 +113,7 @@ pub fn small_definitions() -> &'static [Value] {
     &SMALL
 }
 
-/// An object as it is validated: with defaults.
+/// The object in the form that is validated: with defaults.
 pub fn with_defaults(path: &str, world: &World, object: &Value) -> Value {
     let target = world.target(path).expect("a served path");
     let layout =
@@ -191,8 +191,8 @@ fn good_objects(name: &str) {
     world.check_history();
 }
 
-/// Whether create handled the status correctly: with a status subresource the status is dropped, unless the schema's
-/// defaults set it again. The examples without a status subresource have no status.
+/// Whether the create handled the status correctly. With a status subresource the status is dropped, unless the
+/// schema's defaults set it again. The examples without that subresource have no status.
 fn has_status_gone(has_status: bool, object: &Value, made: &Value) -> bool {
     match has_status {
         true => made["status"].is_null() || made["status"] == object["status"],
@@ -200,7 +200,7 @@ fn has_status_gone(has_status: bool, object: &Value, made: &Value) -> bool {
     }
 }
 
-/// Everything sent is present, besides defaults. A null may be removed.
+/// Asserts that the object contains everything that was sent. It may also contain defaults, and a null may be missing.
 fn assert_contains(found: &Value, sent: &Value, at: &str) {
     match (found, sent) {
         (Value::Object(found), Value::Object(sent)) => {
@@ -286,7 +286,7 @@ fn apply_by_two(world: &mut World, at: &str, object: &Value) {
         let mut part = json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": {}});
         part["metadata"]["name"] = object["metadata"]["name"].clone();
         put(&mut part, &pointer, value.clone());
-        // Required fields other than the shared field come from the object, because the merged object is validated as a
+        // The required fields beside the shared field come from the object, because the merged object is validated as a
         // whole.
         let shared = world.apply(at, &part, "two").unwrap_or_else(|refusal| panic!("{at} shared: {}", words(&refusal)));
         assert_eq!(shared["spec"], made["spec"], "{at}");
@@ -304,7 +304,7 @@ fn apply_by_two(world: &mut World, at: &str, object: &Value) {
     world.delete(at).unwrap_or_else(|refusal| panic!("{at}: {}", words(&refusal)));
 }
 
-/// The first scalar outside lists.
+/// The first scalar that is not inside a list.
 fn scalar<'a>(value: &'a Value, pointer: &str) -> Option<(String, &'a Value)> {
     match value {
         Value::Object(fields) => {
@@ -391,7 +391,7 @@ fn bad_objects(name: &str) {
     world.check_history();
 }
 
-/// Sets the value at a place, or removes it.
+/// Sets the value at a JSON pointer, or removes it.
 fn change(object: &mut Value, pointer: &str, to: Option<&Value>) {
     let (parent, last) = pointer.rsplit_once('/').expect("a JSON pointer");
     let parent = object.pointer_mut(parent).unwrap_or_else(|| panic!("nothing is at {pointer}"));

@@ -1,4 +1,4 @@
-//! Definitions are created, share names, change and are deleted, and their objects with them.
+//! Definitions are created, share names, change and are deleted, together with their objects.
 
 use super::world::{DEFINITIONS, World, condition, words};
 use holdfast_core::refusal::Refusal;
@@ -64,7 +64,7 @@ impl Good for Result<Value, Refusal> {
     }
 }
 
-/// A custom kind with a built-in kind's name behaves like any custom kind.
+/// A custom kind with the name of a built-in kind behaves like any custom kind.
 #[test]
 fn a_kind_with_the_name_of_a_built_in_one_is_a_custom_kind_like_others() {
     let mut world = World::new();
@@ -100,7 +100,7 @@ fn names_belong_to_the_first_and_are_freed_when_it_goes() {
     held(&second, "Established", "False NotAccepted: not all names are accepted");
     assert_eq!(second["status"]["acceptedNames"], json!({"plural": "gadgets", "kind": ""}));
     assert!(world.target(&things("v1", "gadgets")).is_none());
-    // One of two waiting definitions gets the names that both want.
+    // Two definitions wait for the same names. One of them gets the names.
     let third = definition("gizmos", "Gizmo", &["g", "w"], &[colored()]);
     held(
         &world.create(DEFINITIONS, &third).good(),
@@ -120,7 +120,7 @@ fn names_belong_to_the_first_and_are_freed_when_it_goes() {
     assert_eq!(condition(&third, "NamesAccepted").expect("a condition").0, "False");
     world.create(&things("v1", "gadgets"), &thing("v1", "Widget", "a", &json!({"color": "red"}))).good();
 
-    // A definition that no longer has the other definition's names need not wait.
+    // A definition whose names no longer conflict need not wait.
     world.merge(&of("gizmos"), &json!({"spec": {"names": {"shortNames": ["gz"]}}})).good();
     world.create(&things("v1", "gizmos"), &thing("v1", "Gizmo", "a", &json!({}))).good();
     world.check_history();
@@ -176,7 +176,7 @@ fn who_is_established_keeps_the_names_that_it_has() {
     world.check_history();
 }
 
-/// The applier of the last owned fields of the metadata may remove them; the object keeps its name.
+/// The manager that applied the last owned fields of the metadata may remove them. The object keeps its name.
 #[test]
 fn the_last_field_of_the_metadata_can_be_taken_back() {
     let mut world = World::new();
@@ -312,7 +312,7 @@ fn a_new_default_shows_at_once_and_is_stored_with_the_next_write() {
     let written = world.update(&format!("{path}/a"), &read).good();
     assert_eq!((&written["spec"], world.events), (&read["spec"], 1));
     assert_eq!(written["metadata"]["generation"], 1, "what everybody saw has not changed");
-    // After the default is removed, only objects that were written with it have it.
+    // After the default is removed, only objects that were written while it existed have the value.
     world.merge(&of("widgets"), &json!({"spec": {"versions": with(Some("green"))}})).good();
     assert_eq!(world.get(&format!("{path}/a")).good()["spec"]["color"], "blue");
     assert_eq!(world.get(&format!("{path}/b")).good()["spec"]["color"], "green");
@@ -405,7 +405,7 @@ fn a_definition_says_which_generation_was_seen_while_its_gate_is_on() {
     let names = |short: &str| json!({"spec": {"names": {"shortNames": [short]}}});
     let changed = world.merge(&of("widgets"), &names("w")).good();
     assert_eq!((&changed["metadata"]["generation"], seen(&changed)), (&json!(2), json!(2)));
-    // The server does not change conditions of other programs.
+    // The server does not change conditions that other programs set.
     let mut status = json!({"status": changed["status"].clone()});
     let own = json!({"type": "Theirs", "status": "True", "observedGeneration": 1});
     status["status"]["conditions"].as_array_mut().expect("conditions").push(own.clone());
@@ -536,7 +536,7 @@ fn without_a_webhook_versions_differ_in_name_only() {
     assert_eq!(shown["apiVersion"], format!("{GROUP}/v2"));
     assert_eq!(shown["spec"]["both"], "long enough");
     assert_eq!(shown["spec"].get("one"), None);
-    // The rules of the written version apply, and old violations may stay.
+    // The rules of the written version apply. Old violations may stay.
     let refusal = world.create(&new, &thing("v2", "Widget", "b", &json!({"both": "long"}))).expect_err("too long");
     assert!(words(&refusal).contains("spec.both: Too long: may not be more than 3 bytes"), "{}", words(&refusal));
     shown["spec"]["two"] = "3".into();
@@ -561,7 +561,7 @@ fn a_version_may_be_stored_and_not_served() {
     assert_eq!(made["apiVersion"], format!("{GROUP}/v2"));
     world.merge(&format!("{new}/a"), &json!({"spec": {"size": 1}})).good();
     world.delete(&format!("{new}/a")).expect("a deletion");
-    // Without a served version nothing is served; the objects are back when a version is served again.
+    // Without a served version nothing is served. The objects exist again when a version is served again.
     world.create(&new, &thing("v2", "Widget", "b", &json!({"color": "red"}))).good();
     world
         .merge(
@@ -590,7 +590,7 @@ fn a_request_from_before_a_change_goes_to_the_kind_as_it_is_now() {
     let request = world.request(Verb::Create, &things("v1", "widgets"), Format::Json, body).expect("a path");
     world.merge(&of("widgets"), &json!({"spec": {"names": {"categories": ["all"]}}})).good();
     assert_eq!(world.submit(&request), Err(Refusal::NoSuchPath));
-    // The registry still has the kind under its old number.
+    // The registry still has the kind under its number, with a new definition.
     let kind = world.state.registry.share(request.target.kind);
     let request = request.retarget(&world.state.registry, &kind).expect("it is still served").into_owned();
     world.submit(&request).good();

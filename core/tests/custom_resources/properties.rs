@@ -1,4 +1,4 @@
-//! Properties of any schema and any object, through whole decisions.
+//! Properties that hold for any schema and any object, tested through whole decisions.
 
 use super::fixtures;
 use super::lifecycle::definition;
@@ -18,7 +18,7 @@ fn named<S: Strategy<Value = Value>>(of: S) -> impl Strategy<Value = Map> {
     prop::collection::btree_map(name(), of, 0..4).prop_map(|map| map.into_iter().collect())
 }
 
-/// Structural schemas; a default fits its type.
+/// Generates structural schemas. A default has the type of its field.
 fn schema() -> impl Strategy<Value = Value> {
     let leaf = prop::sample::select(vec![
         json!({"type": "string"}),
@@ -73,7 +73,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A value that mostly matches the schema.
+/// Generates a value that mostly matches the schema.
 fn fitting(schema: &Value) -> BoxedStrategy<Value> {
     let good: BoxedStrategy<Value> = if schema["x-kubernetes-embedded-resource"] == true {
         named(anything())
@@ -160,12 +160,12 @@ proptest! {
                 prop_assert_eq!(&read, &first);
                 let again = world.update(&format!("{one}/a"), &read).expect("no change");
                 prop_assert_eq!((&again, world.events), (&read, 0));
-                // The object is written back in the other version, then read in the first.
+                // Writes the object back in the other version, then reads it in the first.
                 let there = world.get(&format!("{two}/a")).expect("an object");
                 prop_assert_eq!(there.get("spec"), first.get("spec"));
                 world.update(&format!("{two}/a"), &there).expect("no change");
                 prop_assert_eq!(world.events, 0);
-                // A label stores the object again; a new definition with the same schema shows it again.
+                // The label stores the object again. A new definition with the same schema shows it again.
                 world.merge(&format!("{two}/a"), &json!({"metadata": {"labels": {"a": "b"}}})).expect("a label");
                 let touched = world.get(&format!("{one}/a")).expect("an object");
                 prop_assert_eq!(touched.get("spec"), first.get("spec"));
@@ -173,7 +173,7 @@ proptest! {
                 let definition = made["metadata"]["name"].as_str().expect("a name");
                 world.merge(&format!("{DEFINITIONS}/{definition}"), &categories).expect("a new definition");
                 prop_assert_eq!(&world.get(&format!("{one}/a")).expect("an object"), &touched);
-                // Applying the stored object changes only its ownership.
+                // Applying the stored object changes only the owners of its fields.
                 let bare = ["managedFields", "uid", "creationTimestamp", "generation", "resourceVersion"];
                 let applied = bare.iter().fold(touched.clone(), |object, field| without(&object, field));
                 let applied = world.apply(&format!("{one}/a"), &applied, "applier");
@@ -193,18 +193,19 @@ proptest! {
     }
 }
 
-/// Whether a complaint is about an existing place, or about a missing required one.
+/// Whether a cause names a field that exists, or a required field that is missing.
 fn is_about(document: &Value, cause: &Cause) -> bool {
     if cause.field == "<nil>" {
         return true;
     }
-    // Kubernetes reports some missing values as invalid, and shows them as empty.
+    // Kubernetes reports some missing values as invalid and shows them as empty.
     let empty = ["Invalid value: \"\"", "Invalid value: null"].iter().any(|head| cause.message.starts_with(head));
     let missing = matches!(cause.reason, CauseReason::Required) || empty;
     is_there(document, &cause.field, missing) || is_there(document, &in_a_version(&cause.field), missing)
 }
 
-/// Fields that all versions share are reported at the top of the spec, where the first version of definitions has them.
+/// The name of the field in v1. Fields that all versions share are reported at the top of the spec, where v1beta1 has
+/// them.
 fn in_a_version(field: &str) -> String {
     const SHARED: [(&str, &str); 6] = [
         ("spec.validation", "spec.versions[0].schema"),
@@ -218,7 +219,8 @@ fn in_a_version(field: &str) -> String {
     moved.unwrap_or_else(|| field.to_owned()).replace("JSONPath", "jsonPath")
 }
 
-/// Keys may contain dots, so every prefix of the path is tried. `missing`: the last step may lead nowhere.
+/// Whether the path leads to a value. Keys may contain dots, so every prefix of the path is tried. `missing`: the last
+/// step may be absent.
 fn is_there(value: &Value, path: &str, missing: bool) -> bool {
     let path = path.strip_prefix('.').unwrap_or(path);
     if path.is_empty() {
@@ -238,7 +240,7 @@ fn is_there(value: &Value, path: &str, missing: bool) -> bool {
     deeper || (missing && (value.is_null() || value.is_object()) && !path.contains('['))
 }
 
-/// A change at some place of a document.
+/// A change of one value in a document.
 #[derive(Debug, Clone)]
 enum Edit {
     Replace(Value),
@@ -270,7 +272,7 @@ fn pointers(value: &Value, at: &str, all: &mut Vec<String>) {
     }
 }
 
-/// Changes below `within`.
+/// The document with these changes below `within`.
 fn changed(document: &Value, within: &str, changes: &[(prop::sample::Index, Edit)]) -> Value {
     let mut document = document.clone();
     for (index, change) in changes {
@@ -301,7 +303,7 @@ fn changed(document: &Value, within: &str, changes: &[(prop::sample::Index, Edit
     document
 }
 
-/// Worlds with one definition each, the path of its objects, and valid objects.
+/// Worlds with one definition each, each with the path of the definition's objects, and valid objects.
 static DEFINED: LazyLock<Vec<(World, String, Vec<Value>)>> =
     LazyLock::new(|| ["compositestacks", "portals", "seals", "serviceroutes", "flows"].map(fixtures::defined).into());
 
@@ -320,8 +322,8 @@ proptest! {
         let created = world.create(path, &bad);
         if let Err(Refusal::Invalid { causes, .. }) = &created {
             for cause in causes {
-                // The client never receives pruned or defaulted parts, so each cause must be about the sent object or
-                // about its defaults.
+                // The client does not see pruned or defaulted parts. So each cause must be about the object that was
+                // sent, or about its defaults.
                 prop_assert!(is_about(&bad, cause) || is_about(&fixtures::with_defaults(path, &world, &bad), cause),
                     "{} in {}", cause, bad);
             }
@@ -331,7 +333,7 @@ proptest! {
             let again = world.update(&at, &made).map_err(|refusal| TestCaseError::fail(words(&refusal)))?;
             prop_assert_eq!((&again, world.events), (&made, 0));
         }
-        // The same change as an update and as an apply must not panic.
+        // Sends the same change as an update and as an apply. Neither must panic.
         let mut world = DEFINED[which.index(DEFINED.len())].0.clone();
         let first = world.create(path, object).expect("a good object");
         let at = format!("{path}/{}", first["metadata"]["name"].as_str().expect("a name"));

@@ -1,4 +1,4 @@
-//! A cluster in memory: requests by path; at the end every event is replayed and undone.
+//! A cluster in memory that gets requests by path. At the end every event is replayed and undone.
 
 use holdfast_core::apply::apply;
 use holdfast_core::authz::User;
@@ -33,7 +33,7 @@ pub struct World {
     pub warnings: Vec<String>,
     /// The number of events of the last request.
     pub events: usize,
-    /// Answers for all conversion webhooks.
+    /// Makes the answers of all conversion webhooks.
     pub webhook: fn(&Conversion) -> Value,
     /// Every event, with the state before it.
     log: Vec<(Record, State)>,
@@ -59,7 +59,7 @@ impl World {
         world
     }
 
-    /// Resolves a path as a transport does; `None` if nothing is served there.
+    /// Resolves a path as a transport does; `None` if nothing is served at the path.
     pub fn target(&self, path: &str) -> Option<Target> {
         let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
         let (group, rest) = if parts[0] == "api" { ("", &parts[1..]) } else { (parts[1], &parts[2..]) };
@@ -135,7 +135,7 @@ impl World {
         Ok(page.entries.iter().map(name).collect())
     }
 
-    /// An entry in the version of the request's path.
+    /// An object in the version of the request's path.
     fn shown(&self, request: &Request, entry: &Entry) -> Value {
         let (kind, version) = (self.state.kind(request.target.kind), request.target.version);
         if let Some(conversion) = entry.awaits(kind, version) {
@@ -156,7 +156,7 @@ impl World {
         Stamp { time, seed: self.seconds.unsigned_abs() }
     }
 
-    /// Judges a request, with webhooks' answers, and folds the events.
+    /// Judges a request, with the answers of webhooks, and folds the events.
     pub fn submit(&mut self, request: &Request) -> Result<Value, Refusal> {
         self.seconds += 1;
         let mut answers = Answers::default();
@@ -207,7 +207,7 @@ impl World {
     }
 
     fn answered(&self, request: &Request, entry: &Entry, representation: Representation) -> Value {
-        // Writing a definition recreates its kind, so the request's target is outdated.
+        // Writing a definition creates its kind again, so the request's target is outdated.
         let document = self.shown(request, entry);
         let is_shown = representation == Representation::Object || document["kind"] == "Scale";
         assert!(is_shown, "a scale is shown as one: {document}");
@@ -223,7 +223,7 @@ impl World {
             }
             let before = self.state.offset;
             for step in steps {
-                // Steps of one plan may conflict; failed ones are planned again.
+                // Steps of one plan may conflict. The next plan repeats failed steps.
                 let _ = self.submit(&step.request);
             }
             if self.state.offset == before {
@@ -233,7 +233,7 @@ impl World {
         panic!("definitions are never settled");
     }
 
-    /// Replaying the log gives this state, and each state before it.
+    /// Checks that replaying the log results in this state, and in each state before it.
     pub fn check_history(&self) {
         let mut replayed = self.first.clone();
         for (record, before) in &self.log {
@@ -253,7 +253,7 @@ fn assert_same(state: &State, other: &State, when: &str) {
     }
 }
 
-/// The observable content of a state, without the numbers of its kinds.
+/// The observable content of a state, without the numbers of kinds.
 fn fingerprint(state: &State) -> String {
     let mut out = format!("{} {:?}\n", state.offset, state.definitions.unsettled);
     let mut kinds: Vec<_> =
@@ -262,7 +262,7 @@ fn fingerprint(state: &State) -> String {
     for (id, kind) in kinds {
         let fields: Vec<&str> = kind.selectable.iter().map(|field| field.field.as_str()).collect();
         let versions: Vec<String> = kind.versions.iter().map(|version| version.api_version()).collect();
-        // The offset `since` may be too high. Then readers only check once more than necessary.
+        // The offset `since` may be higher than necessary. Readers then only check once more.
         let custom = kind.custom.as_ref().map(|custom| (custom.identity(), custom.webhook.clone()));
         let _ = writeln!(
             out,

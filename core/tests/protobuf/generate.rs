@@ -1,12 +1,13 @@
-//! Generates documents from the schema table as Kubernetes shows them, without fields that it omits.
+//! Generates documents from the schema table in the form that Kubernetes shows, without the fields that Kubernetes
+//! omits.
 
 use holdfast_core::schema::{Field, MessageId, Shape, Type, Zero, schema};
 use holdfast_value::{Map, Value, json};
 
-/// Choices read from bytes, so that failures can be shrunk. At the end of the bytes every choice is no.
+/// Choices that are read from bytes, so that failures can be shrunk. After the last byte every choice is no.
 pub struct Choices<'a> {
     bytes: std::slice::Iter<'a, u8>,
-    /// No optional fields below this depth.
+    /// Below this depth no optional fields are set.
     depth_max: usize,
     /// Whether to set every field that may be set, within the depth.
     full: bool,
@@ -72,7 +73,7 @@ fn message(id: MessageId, choices: &mut Choices<'_>, depth: usize) -> Value {
     Value::Object(object)
 }
 
-/// `set`: false if the field is present only because it is always shown.
+/// The value of a field that is no list or map. `set`: false if the field is present only because it is always shown.
 fn single(owner: MessageId, field: &Field, set: bool, choices: &mut Choices<'_>, depth: usize) -> Value {
     let zero_shows = matches!(field.zero, Zero::Always | Zero::Kept);
     match field.ty {

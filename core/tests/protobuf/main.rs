@@ -1,4 +1,4 @@
-//! The Protobuf codec, over every message of the schema table and against other implementations.
+//! Tests the Protobuf codec with every message of the schema table and against other implementations.
 
 #[path = "../../../tests/src/facts.rs"]
 mod facts;

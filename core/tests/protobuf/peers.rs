@@ -1,4 +1,5 @@
-//! Compares the codec with k8s-pb's generated types: they read our bytes without loss, and we read theirs.
+//! Compares the codec with the generated types of k8s-pb. These types must read our bytes without loss, and we must
+//! read theirs.
 
 use holdfast_core::{
     schema::{MessageId, schema},
@@ -13,7 +14,7 @@ use prost::Message;
 
 use crate::generate::{Choices, document};
 
-/// Message names with their generated types.
+/// Pairs of message names and their generated types.
 macro_rules! peers {
     ($($name:literal: $ty:ty,)*) => {
         &[$(($name, exchange::<$ty> as fn(&[u8]) -> Vec<u8>),)*]
@@ -143,7 +144,7 @@ const PEERS: &[(&str, Exchange)] = peers! {
     "kube-aggregator.pkg.apis.apiregistration.v1.APIService": apiregistration::v1::APIService,
 };
 
-/// Decodes and encodes with the peer.
+/// Decodes and encodes a message with the peer's type.
 fn exchange<T: Message + Default>(bytes: &[u8]) -> Vec<u8> {
     let read = T::decode(bytes).expect("the peer reads it");
     assert_eq!(read.encoded_len(), read.encode_to_vec().len());
@@ -156,8 +157,8 @@ fn compare(id: MessageId, exchange: Exchange, document: &Value) {
     let theirs = exchange(&ours);
     let back = codec().decode(id, &theirs).unwrap_or_else(|error| panic!("{name}: {error}"));
     assert_eq!(back, *document, "{name}");
-    // In maps the peer omits empty keys and values, so the documents have none. Otherwise it distinguishes set from
-    // unset values and drops unknown fields, so equal bytes mean that every number and type is right.
+    // The peer omits empty keys and values in maps, so the documents have none. Otherwise the peer distinguishes set
+    // from unset values and drops unknown fields, so equal bytes mean that every number and type is right.
     assert_eq!(ours, theirs, "{name}");
 }
 

@@ -22,7 +22,7 @@ fn faults(case: &Value) -> Vec<String> {
     let bytes = STANDARD.decode(case["pb"].as_str().expect("Protobuf")).expect("base64");
     let envelope = unwrap(&bytes).expect("an envelope");
     let found = match envelope.kind.as_str() {
-        // The envelope of a watch event names no kind.
+        // The envelope of a watch event contains no kind.
         "" => codec().find("v1", "WatchEvent"),
         kind => codec().find(&envelope.api_version, kind),
     };

@@ -1,4 +1,4 @@
-//! JSON to Protobuf and back, for all messages.
+//! Converts JSON to Protobuf and back, for all messages.
 
 use holdfast_core::{
     schema::{MessageId, check, schema},
@@ -28,7 +28,7 @@ fn every_message_returns_full_and_empty() {
     }
 }
 
-/// A document with every field that the choices reach below a message.
+/// Generates a message and a document with every field below it that the choices reach.
 fn any_document() -> impl Strategy<Value = (MessageId, Value)> {
     let messages = schema().messages.len() as u32;
     (0..messages, prop::collection::vec(any::<u8>(), 0..2000)).prop_map(|(id, bytes)| {
@@ -37,7 +37,7 @@ fn any_document() -> impl Strategy<Value = (MessageId, Value)> {
     })
 }
 
-/// Removes values, as clients leave them out.
+/// Removes values, because clients may omit them.
 fn thin(value: &mut Value, choices: &mut dyn Iterator<Item = u8>) {
     match value {
         Value::Object(object) => {
@@ -57,7 +57,7 @@ proptest! {
         returns(id, &document);
     }
 
-    /// Omitted fields come back as Kubernetes shows them, and further round trips change nothing.
+    /// Omitted fields return in the form that Kubernetes shows, and further round trips change nothing.
     #[test]
     fn a_thin_document_settles((id, mut document) in any_document(), choices in prop::collection::vec(any::<u8>(), 200)) {
         thin(&mut document, &mut choices.into_iter());
@@ -66,7 +66,7 @@ proptest! {
         prop_assert_eq!(codec().encode(id, &shown).expect("our own document"), bytes);
     }
 
-    /// The schema check finds no faults in decoded documents.
+    /// The schema check finds no faults in documents that were decoded.
     #[test]
     fn what_is_decoded_passes_the_check((id, document) in any_document()) {
         // Messages that represent special values are not documents.

@@ -1,4 +1,4 @@
-//! Short texts of objects and refusals: one line a field; for a change only the changed fields.
+//! Short texts of objects and refusals: one line per field; for a change only the changed fields.
 
 use super::words::Line;
 use holdfast_core::{Cause, Refusal};
@@ -12,7 +12,7 @@ pub struct Renderer {
     uids: RefCell<Vec<String>>,
 }
 
-/// Fields that every command would repeat.
+/// Fields that would be the same in the output of every command.
 const NOISE: [&str; 7] = [
     "apiVersion",
     "kind",
@@ -115,12 +115,12 @@ impl Renderer {
         for Cause { reason, field, message, .. } in &refusal.causes() {
             out += &format!("  {}: {field}: {}\n", reason.as_str(), shortened(message));
         }
-        // An empty line would end the paragraph.
+        // The output must not contain an empty line, because that would end the paragraph.
         self.shorten(&out.replace("\n\n", "\n"))
     }
 }
 
-/// A refused patch shows the whole document; here only its start and end.
+/// Shortens a message to its start and end: the refusal of a patch shows the whole document.
 fn shortened(message: &str) -> String {
     const ENDS: (usize, usize) = (60, 140);
     let characters: Vec<char> = message.chars().collect();
@@ -141,7 +141,7 @@ fn wanted(line: &Line, path: &str) -> bool {
     }
 }
 
-/// One entry for each leaf; empty objects and lists are leaves.
+/// The document as one entry for each leaf. Empty objects and lists are leaves.
 fn flatten(path: String, value: &Value, out: &mut BTreeMap<String, String>) {
     let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     match value {

@@ -1,13 +1,13 @@
-//! The text of a script: paragraphs of a command, a body and the expected output.
+//! The text of a script. It consists of paragraphs of a command, a body and the expected output.
 
-/// `update configmaps default/a manager=kubectl brief`.
+/// A command, such as `update configmaps default/a manager=kubectl brief`.
 pub struct Line {
     pub text: String,
     pub words: Vec<String>,
     options: Vec<(String, String)>,
 }
 
-/// Bare words that control how a command runs, or its output.
+/// Words without `=` that control how a command runs, or what it prints.
 const FLAGS: [&str; 7] = ["answer", "as-json", "brief", "continue", "dry", "managed", "raw"];
 
 pub struct Paragraph {

@@ -1,11 +1,11 @@
 //! Kinds whose objects are in logs of their own, such as Events in a separate etcd.
 //!
-//! Each of these logs has an engine of its own, called a part, in addition to the main engine. Versions are those of
-//! the part's log, so lists, watches and reads of the past of these kinds go to the part. Requests are judged on all
-//! objects: each engine's snapshot has the objects of all engines, and the version of its own log.
+//! Each of these logs has an engine of its own, called a part, in addition to the main engine. Versions of these kinds
+//! are those of the part's log, so their lists, watches and reads of the past use the part. Requests are judged on the
+//! objects of all logs: each engine's snapshot has the objects of all engines, and the version of the engine's own log.
 //!
-//! A decision that writes to several logs writes to the engine's own log last. Versions of objects in other logs are
-//! compared just before the write, not in the same transaction.
+//! A decision that writes to several logs writes to the engine's own log last. The versions of objects in other logs
+//! are compared just before that write, not in the same transaction.
 
 use super::Engine;
 use crate::log::sealing::Sealing;
@@ -19,35 +19,35 @@ use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Entry, State};
 use std::sync::{Arc, Weak};
 
-/// A log that has only some kinds.
+/// A log that contains only some kinds.
 pub struct Apart {
     pub kinds: Vec<KindId>,
     pub log: Arc<dyn Log>,
-    /// Encrypts the log's values; `None` where they are stored unencrypted.
+    /// Encrypts the log's values; `None` if they are stored unencrypted.
     pub sealing: Option<Arc<dyn Sealing>>,
 }
 
-/// An engine for some kinds. The main engine holds it.
+/// A part: an engine for some kinds, owned by the main engine.
 pub(super) struct KindsApart {
     kinds: Vec<KindId>,
     pub(super) engine: Arc<Engine>,
 }
 
-/// An engine's place among the engines of a server.
+/// The relation of an engine to the other engines of the server.
 pub(super) enum Family {
     Main(Vec<KindsApart>),
-    /// The main engine, and one of the part's kinds.
+    /// A part, with its main engine and one of its kinds.
     Part(Weak<Engine>, KindId),
 }
 
 impl Engine {
-    /// Opens engines for the objects of some kinds, over logs of their own. Called once, before anything is written.
+    /// Opens engines for the objects of some kinds, each over a log of its own. Must be called once, before any write.
     pub fn open_parts(self: &Arc<Self>, logs: Vec<Apart>) -> Result<(), Fault> {
         let mut parts = Vec::with_capacity(logs.len());
         for Apart { kinds, log, sealing } in logs {
             let Some(first) = kinds.first().copied() else { continue };
             let engine = self.open_beside(log, sealing)?;
-            // A new engine has no family yet, so this succeeds.
+            // A new engine has no family yet, so this call succeeds.
             let _ = engine.family.set(Family::Part(Arc::downgrade(self), first));
             parts.push(KindsApart { kinds, engine });
         }
@@ -64,18 +64,18 @@ impl Engine {
         }
     }
 
-    /// The engine whose log has the objects of this kind. Call it on the main engine.
+    /// The engine whose log contains the objects of this kind. `self` must be the main engine.
     pub fn of(self: &Arc<Self>, kind: KindId) -> &Arc<Engine> {
         let part = self.parts().iter().find(|part| part.kinds.contains(&kind));
         part.map_or(self, |part| &part.engine)
     }
 
-    /// The kinds of each part. Call it on the main engine.
+    /// The kinds of each part. `self` must be the main engine.
     pub fn apart(&self) -> impl Iterator<Item = &[KindId]> {
         self.parts().iter().map(|part| part.kinds.as_slice())
     }
 
-    /// The main engine and its parts. Call it on the main engine.
+    /// The main engine and its parts. `self` must be the main engine.
     pub fn all(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Engine>> {
         std::iter::once(self).chain(self.parts().iter().map(|part| &part.engine))
     }
@@ -85,8 +85,8 @@ impl Engine {
         self.family.get().is_some()
     }
 
-    /// The newest state: the objects of all logs, at the version of this engine's own. Costs one pointer clone if there
-    /// is one log.
+    /// The newest state: the objects of all logs, at the version of this engine's own log. If there is only one log,
+    /// this costs one pointer clone.
     pub fn snapshot(&self) -> Arc<State> {
         match self.family.get() {
             None => self.own_snapshot(),
@@ -97,7 +97,7 @@ impl Engine {
                     state.offset = state.offset_of(*kind);
                     Arc::new(state)
                 }
-                // The server is ending.
+                // The main engine was dropped, because the server is shutting down.
                 None => self.own_snapshot(),
             },
         }
@@ -110,7 +110,7 @@ impl Engine {
     }
 
     /// Waits until all objects on which a request of this engine is judged are as new as at the time of the call. If
-    /// another part's log does not answer, the request is judged on the state of it that this server has.
+    /// the log of another part does not answer, the request is judged on that part's newest state in this server.
     pub(crate) async fn catch_up_to_judge(&self) -> Result<(), Refusal> {
         self.catch_up().await?;
         let main = match self.family.get() {
@@ -140,7 +140,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Hands writes to the writers of their logs and waits until they are durable.
+    /// Sends writes to the writers of their logs and waits until the writes are durable.
     pub(crate) async fn commit(
         &self,
         writes: Vec<Write>,
@@ -187,7 +187,8 @@ impl Engine {
         part.map_or(self, |part| &*part.engine)
     }
 
-    /// Compares the versions that a decision for another log expects in this one with this server's newest state.
+    /// Checks the versions in this engine's log that a decision for another log expects, against this server's newest
+    /// state.
     fn still_holds(&self, expects: &[Expectation]) -> Result<(), Rejection> {
         let state = self.own_snapshot();
         let changed =

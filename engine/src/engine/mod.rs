@@ -1,4 +1,4 @@
-//! The engine as transports see it: snapshots to read, decisions to make durable, watches to follow.
+//! The engine as transports use it: snapshots to read, decisions to make durable, watches to follow.
 
 use crate::forked::{ForkedLog, Holds, Room};
 use crate::gather::{Expected, PATIENCE};
@@ -48,9 +48,10 @@ mod apart;
 pub use apart::Apart;
 use apart::Family;
 
-/// The maximum number of decisions that wait for the writer; with more, the server answers that it is busy.
+/// The maximum number of decisions that wait for the writer. If there are more, the server answers that it is busy.
 const QUEUE_COMMANDS_MAX: usize = 4096;
-/// The same for a fork. A fork waits for no disk, and a process may have hundreds of forks with a queue each.
+/// The same limit for a fork. A fork does not wait for a disk, and a process may have hundreds of forks with a queue
+/// each.
 const FORK_COMMANDS_MAX: usize = 1024;
 /// How long a read waits for a version that is not written yet.
 const FUTURE_VERSION_WAIT: Duration = Duration::from_secs(3);
@@ -59,7 +60,7 @@ const FUTURE_VERSION_WAIT: Duration = Duration::from_secs(3);
 pub trait Clock: Send + Sync + 'static {
     fn stamp(&self) -> Stamp;
 
-    /// Resolves after `duration`. A simulated clock advances only when the test says so, so this may never resolve.
+    /// Resolves after `duration`. A simulated clock advances only when the test advances it, so this may never resolve.
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(tokio::time::sleep(duration))
     }
@@ -69,21 +70,21 @@ pub trait Clock: Send + Sync + 'static {
 pub struct Options {
     pub settings: Settings,
     pub clock: Arc<dyn Clock>,
-    /// Encrypts the values of the log's events; `None` where they are stored unencrypted.
+    /// Encrypts the values of the log's events; `None` if they are stored unencrypted.
     pub sealing: Option<Arc<dyn Sealing>>,
 }
 
 impl Options {
-    /// For a log that stores values unencrypted.
+    /// Options for a log that stores values unencrypted.
     pub fn new(settings: Settings, clock: Arc<dyn Clock>) -> Options {
         Options { settings, clock, sealing: None }
     }
 }
 
-/// Effects outside the core that a decision needs, such as webhook calls; the server carries them out.
+/// Effects outside the core that a decision needs, such as webhook calls. The server implements them.
 #[async_trait]
 pub trait Outside: Send + Sync + 'static {
-    /// The objects in the version asked for, in the same order. `webhook` is the definition's
+    /// Converts objects into the requested version, in the same order. `webhook` is the definition's
     /// `spec.conversion.webhook`.
     async fn convert(
         &self,
@@ -93,19 +94,19 @@ pub trait Outside: Send + Sync + 'static {
         objects: Vec<Value>,
     ) -> Result<Vec<Document>, Refusal>;
 
-    /// Sends an admission review to a webhook. Returns the body of its answer, or why there is none.
+    /// Sends an admission review to a webhook. Returns the body of the answer, or the reason why there is none.
     async fn review(&self, call: &Call) -> Result<Vec<u8>, String>;
 
     /// Asks an authorization webhook whether a user may do something.
     async fn authorize(&self, question: &Question) -> webhook::Answer;
 
-    /// Asks whether images may run. Returns the status of the ImageReview, or why there is none.
+    /// Asks whether images may run. Returns the status of the ImageReview, or the reason why there is none.
     async fn judge_images(&self, review: &Value) -> Result<Value, String> {
         let _ = review;
         Err("no image policy webhook is configured".into())
     }
 
-    /// A signed token with these claims.
+    /// Signs a token with these claims.
     async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal>;
 }
 
@@ -124,7 +125,7 @@ pub struct Engine {
     large: Large,
     limits: Limits,
     newest: Arc<Newest>,
-    /// The versions at which forks of this engine's log begin.
+    /// The versions at which forks of this engine's log begin. Retention must not remove the history after them.
     holds: Holds,
     /// Set if objects of some kinds are in logs of their own.
     family: OnceLock<Family>,
@@ -136,7 +137,8 @@ impl Engine {
         Engine::open_patient(log, registry, options, PATIENCE)
     }
 
-    /// Like [`Engine::open`], with a given longest wait of the writer for requests announced by [`Engine::expect`].
+    /// Like [`Engine::open`], but also sets how long the writer waits at most for requests that [`Engine::expect`]
+    /// announced.
     pub fn open_patient(
         log: Arc<dyn Log>,
         registry: Arc<Registry>,
@@ -150,8 +152,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Like [`Engine::open`] without a thread: the caller takes commands from the queue, which holds at most
-    /// `commands_max`, and hands them to the writer. Reads of the log run on the calling thread.
+    /// Like [`Engine::open`], but without a thread: the caller takes commands from the queue, which holds at most
+    /// `commands_max`, and passes them to the writer. Reads of the log run on the calling thread.
     pub fn assemble(
         log: Arc<dyn Log>,
         registry: Arc<Registry>,
@@ -213,7 +215,7 @@ impl Engine {
         Ok((Arc::new(engine), writer, outputs))
     }
 
-    /// An engine over another log, next to this engine. It shares this engine's threads for reads and their bounds, and
+    /// An engine over another log of the same server. It shares this engine's threads for reads and their limits, and
     /// its commits wake the same waiting requests.
     pub(crate) fn open_beside(
         &self,
@@ -229,9 +231,10 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Another cluster in memory that begins as this one is now, or as it was at a version that the log remembers. The
-    /// fork shares the events up to that version, and counts what it writes against `room`. Forking the newest version
-    /// takes almost no time; an older one is first folded from the log.
+    /// Forks the cluster: another cluster in memory that begins with this cluster's present state, or with the state at
+    /// a version that the log still has. The fork shares the events up to that version; the events that it writes count
+    /// against `room`. Forking the newest version takes almost no time; an older version must first be folded from the
+    /// log.
     pub async fn fork(self: &Arc<Self>, at: Option<Offset>, room: &Room) -> Result<Arc<Engine>, Fault> {
         let newest = self.own_snapshot();
         let at = at.filter(|at| *at != newest.offset);
@@ -261,18 +264,18 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The versions at which forks begin: the forks need the history after these.
+    /// The versions at which forks begin. Forks need the history after these versions.
     pub fn holds(&self) -> &Holds {
         &self.holds
     }
 
-    /// Resolves with the reason once the writer has died. No write can succeed after that: the process should end.
+    /// Resolves with the reason when the writer has died. No write can succeed after that, so the process should end.
     pub async fn died(&self) -> String {
         let all = std::iter::once(self).chain(self.parts().iter().map(|part| &*part.engine));
         select_all(all.map(|engine| Box::pin(engine.queue.died()))).await.0
     }
 
-    /// Asks the writers for their health. A part whose log refuses writes does not make the whole read-only.
+    /// Asks the writers for their health. A part whose log refuses writes does not make the whole engine read-only.
     pub async fn health(&self, patience: Duration) -> Health {
         for part in self.parts() {
             if let dead @ Health::Dead(_) = part.engine.queue.health(patience).await {
@@ -282,13 +285,13 @@ impl Engine {
         self.queue.health(patience).await
     }
 
-    /// Announces a request that may send a decision to the writer. The writer waits briefly for it, so that several
-    /// decisions share one write to the disk.
+    /// Announces a request that may send a decision to the writer. The writer waits briefly for the request, so that
+    /// several decisions share one write to the disk.
     pub fn expect<F>(&self, request: F) -> Expected<F> {
         self.queue.expect(request)
     }
 
-    /// Lets the writer finish the commands in its queue, then ends it: later writes are refused.
+    /// Lets the writer finish the commands in its queue and then ends the writer. Later writes are refused.
     pub fn close(&self) {
         self.parts().iter().for_each(|part| part.engine.queue.close());
         self.queue.close();
@@ -316,7 +319,7 @@ impl Engine {
         self.options.sealing.as_ref()
     }
 
-    /// Runs reads of the log.
+    /// The pool that runs reads of the log.
     pub fn reads(&self) -> &Reads {
         &self.reads
     }
@@ -333,8 +336,8 @@ impl Engine {
         self.options.clock.as_ref()
     }
 
-    /// Runs `work` for a user; its time grows with `bytes`. With few bytes it runs on the calling worker. With many it
-    /// waits for the user's turn and runs on a thread of its own.
+    /// Runs `work` for a user; its time grows with `bytes`. If `bytes` is small, the work runs on the calling worker.
+    /// Otherwise it waits for the user's turn and runs on a thread of its own.
     pub async fn by_size<T: Send>(&self, user: &str, bytes: usize, work: impl FnOnce() -> T + Send) -> T {
         match self.large.turn(user, bytes).await {
             Some(_place) => aside(work),
@@ -350,10 +353,10 @@ impl Engine {
         &self.turns
     }
 
-    /// Sets the implementation of effects outside the core. The implementation is set after construction because it
+    /// Sets the implementation of effects outside the core. It is set after construction, because the implementation
     /// needs the engine.
     pub fn set_outside(&self, outside: Arc<dyn Outside>) {
-        // Only the first call has an effect; a server makes one call.
+        // Only the first call has an effect. A server calls this once.
         let _ = self.outside.set(outside);
     }
 
@@ -365,7 +368,7 @@ impl Engine {
         self.outside.get()
     }
 
-    /// Hands writes to this engine's writer and waits until they are durable.
+    /// Sends writes to this engine's writer and waits until they are durable.
     pub(crate) async fn commit_here(
         &self,
         writes: Vec<Write>,
@@ -409,7 +412,8 @@ impl Engine {
         self.view_by(&Reader::SERVER, freshness, from).await
     }
 
-    /// Like [`Engine::view_for`]; reads of the past take the reader's turn and count against the reader's memory.
+    /// Like [`Engine::view_for`], but reads of the past wait for the reader's turn and count against the reader's
+    /// memory.
     pub async fn view_by(
         self: &Arc<Self>,
         reader: &Reader,
@@ -467,7 +471,7 @@ impl Engine {
         Ok(self.past_for(offset, reader).await?.named(token.past))
     }
 
-    /// The newest state or a pinned one, if it has this version.
+    /// The state of this version, if it is the newest or a pinned one.
     pub(crate) fn kept(&self, offset: Offset) -> Option<Arc<State>> {
         let newest = self.own_snapshot();
         if newest.offset == offset { Some(newest) } else { self.pins.get(offset) }
@@ -482,12 +486,12 @@ impl Engine {
         &self.built_in
     }
 
-    /// Pins the snapshot for the pages that follow, counted as the reader's.
+    /// Pins the snapshot for the following pages. Its memory counts as the reader's.
     pub fn pin(&self, state: &Arc<State>, reader: &Reader) {
         self.pins.pin(state, reader);
     }
 
-    /// Counts the objects of the newest state that an answer keeps in memory as the reader's. If other users need the
+    /// Counts the objects of the newest state that an answer references as the reader's memory. If other users need the
     /// memory, `cut` ends the answer.
     pub fn keep(&self, reader: &Reader, cut: Weak<dyn Cut>) -> Result<Kept, Refusal> {
         self.pins.keep(&self.own_snapshot(), reader, Some(cut))
@@ -497,14 +501,15 @@ impl Engine {
         &self.pins
     }
 
-    /// The objects of a resource below a key prefix that this log, or the log of a part, cannot read; see
+    /// The objects of a resource below a key prefix that this log, or the log of a part, cannot read. See
     /// [`Log::unreadable`].
     pub fn unreadable(&self, resource: &str, prefix: &str, limit: usize) -> Vec<Unreadable> {
         let parts = self.parts().iter().flat_map(|part| part.engine.unreadable(resource, prefix, limit));
         self.log.unreadable(resource, prefix, limit).into_iter().chain(parts).collect()
     }
 
-    /// Deletes an object that the log cannot read; see [`Log::delete_unreadable`]. The engine's own log must have it.
+    /// Deletes an object that the log cannot read. See [`Log::delete_unreadable`]. The object must be in the engine's
+    /// own log.
     pub async fn delete_unreadable(&self, object: Unreadable, request: &Request) -> Result<bool, Refusal> {
         let (log, actor, time_ms) = (self.log.clone(), pipeline::actor(request), self.stamp().time.as_millisecond());
         let delete = move || log.delete_unreadable(&object, actor, time_ms);
@@ -515,13 +520,13 @@ impl Engine {
         })
     }
 
-    /// Whether other servers append to the log, so that the newest state here may be older than the log.
+    /// Whether other servers append to the log, so that this server's newest state may be older than the log.
     pub fn is_shared(&self) -> bool {
         self.log.is_shared()
     }
 
-    /// Waits until the state is at least as new as the log was at the time of the call. Costs nothing if only this
-    /// server writes to the log.
+    /// Waits until the state is at least as new as the log was at the time of the call. If only this server writes to
+    /// the log, this returns at once.
     pub async fn catch_up(&self) -> Result<(), Refusal> {
         if !self.is_shared() {
             return Ok(());
@@ -531,7 +536,7 @@ impl Engine {
         self.reach(newest).await
     }
 
-    /// Waits up to a bound for a version that is not written yet.
+    /// Waits for a version that is not written yet, for a limited time.
     pub async fn reach(&self, offset: Offset) -> Result<(), Refusal> {
         let deadline = tokio::time::Instant::now() + FUTURE_VERSION_WAIT;
         loop {
@@ -551,7 +556,7 @@ impl Engine {
         Watch::new(self.clone(), selection, start)
     }
 
-    /// Watches the selection up to the version of the view, after which no event comes.
+    /// Watches the selection up to the version of the view. No event follows after that version.
     pub async fn watch_past(
         self: &Arc<Self>,
         view: View,
@@ -562,7 +567,7 @@ impl Engine {
     }
 }
 
-/// The refusal when the log's last offset cannot be read: the state may be old, so nothing is answered from it.
+/// The refusal if the log's last offset cannot be read: the state may be old, so requests are not answered from it.
 fn unreachable(fault: Fault) -> Refusal {
     Refusal::Unavailable(Unavailable::Log(fault.to_string()))
 }

@@ -1,10 +1,10 @@
-//! The watch hub: hands each event to the watchers that it concerns, and to no other.
+//! The watch hub sends each event to the watchers whose selection it concerns, and to no others.
 //!
 //! Watchers with equal selections form a group, so that a selection is stored once, and evaluated once for each event.
-//! Groups are found by a hash of the part of the selection that is a fixed value: one object, one value of an indexed
-//! field, one namespace, or none; and then by a label that must have one of a few values. Each watcher has a bounded
-//! queue. If it is full, or if evaluating the selection would take more work than one event may cost, the hub drops the
-//! watcher. The watcher then reads on from the log, and joins again.
+//! A group is found by a hash of the fixed value in the selection: one object, one value of an indexed field, one
+//! namespace, or none. Then it is found by a label that must have one of a few values. Each watcher has a bounded
+//! queue. If the queue is full, or if evaluating the selection would take more work than one event may cost, the hub
+//! drops the watcher. The watcher then reads further events from the log, and joins again.
 
 use crate::planted::{Bug, planted};
 use crate::read_memory::Charge;
@@ -28,32 +28,32 @@ use waiting::Waiting;
 
 mod waiting;
 
-/// The maximum number of events that wait for one watcher; with more, it has to read from the log.
+/// The maximum number of events that wait for one watcher. If there are more, the watcher must read from the log.
 const QUEUE_EVENTS_MAX: usize = 256;
 /// The maximum number of watches of one user.
 const WATCHES_OF_ONE_MAX: usize = 10_000;
-/// The maximum number of bytes of selectors in the watches of one user, and of all users. Every user may have
-/// `SELECTOR_BYTES_OF_EACH`, even when the bound for all users is reached.
+/// The maximum number of bytes of selectors in the watches of one user, and of all users. Each user may have
+/// `SELECTOR_BYTES_OF_EACH`, even if the limit for all users is reached.
 const SELECTOR_BYTES_OF_ONE_MAX: usize = 64 << 20;
 const SELECTOR_BYTES_MAX: usize = 512 << 20;
 const SELECTOR_BYTES_OF_EACH: usize = 1 << 20;
-/// The maximum number of labels that the writer compares for the watchers of one event.
+/// The maximum number of labels that the writer compares for all watchers of one event.
 const LOOKS_MAX: usize = 200_000;
 
-/// A committed event for watchers, with its frames, each encoded once for all watchers.
+/// A committed event for watchers. Each of its frames is encoded once for all watchers.
 pub struct Event {
     pub change: Change,
     /// The object before the event.
     pub previous: Option<Arc<Entry>>,
-    /// About how many bytes the event keeps in memory.
+    /// The approximate number of bytes that the event keeps in memory.
     bytes: usize,
-    /// A slot for the frame of each version, change type and encoding; `None` where the object has no such encoding.
+    /// A slot for the frame of each version, change type and encoding; `None` if the object has no such encoding.
     frames: OnceLock<Box<[OnceLock<Option<Bytes>>]>>,
-    /// The entry shown to watchers whose selection the object has left.
+    /// The entry that is shown to watchers whose selection the object has left.
     left: OnceLock<Arc<Entry>>,
 }
 
-/// Frames of an event in one version: three change types, in JSON and in Protobuf.
+/// The number of frames in one version: three change types, in JSON and in Protobuf.
 const FRAMES_A_VERSION: usize = 6;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl ChangeType {
     }
 }
 
-/// One event as one selection sees it: an object that leaves the selection is deleted for that selection.
+/// An event as one selection sees it: an object that leaves the selection is deleted in the selection's view.
 #[derive(Clone)]
 pub struct Delivery {
     pub event: Arc<Event>,
@@ -86,19 +86,19 @@ impl Event {
         Event { change, previous, bytes, frames: OnceLock::new(), left: OnceLock::new() }
     }
 
-    /// About how many bytes the event keeps in memory.
+    /// The approximate number of bytes that the event keeps in memory.
     pub(crate) fn held_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Drops the object before the event, unless it is shown: to watchers whose selection the object has left.
+    /// Drops the object before the event, unless it is shown because the object has left the watcher's selection.
     pub(crate) fn keep_shown(&mut self, change_type: ChangeType) {
         if change_type != ChangeType::Deleted || self.change.deleted {
             self.bytes -= self.previous.take().map_or(0, |previous| previous.size());
         }
     }
 
-    /// The change type with which a selection sees this event; `None` if it does not concern the selection.
+    /// The change type that a selection sees for this event; `None` if the event does not concern the selection.
     pub fn seen_by(&self, kind: &Kind, selection: &Selection) -> Option<ChangeType> {
         let change = &self.change;
         let before = self.previous.as_ref().is_some_and(|entry| selection.matches(kind, &change.key, entry));
@@ -112,13 +112,13 @@ impl Event {
         }
     }
 
-    /// The JSON frame in the given version of the kind, ended by a newline.
+    /// The frame in JSON, in the given version of the kind, ended by a newline.
     pub fn frame(&self, kind: &Kind, version: usize, change_type: ChangeType) -> Bytes {
         let make = || Some(frame(change_type.as_str(), &self.shown(change_type).json_in(kind, version)));
         self.once(kind, version, change_type as usize, make).unwrap_or_default()
     }
 
-    /// The frame in Protobuf, after its length; `None` where the object has no Protobuf form.
+    /// The frame in Protobuf, preceded by its length; `None` if the object has no Protobuf form.
     pub fn protobuf_frame(&self, kind: &Kind, version: usize, change_type: ChangeType) -> Option<Bytes> {
         let make = || {
             let message = self.shown(change_type).message_in(kind, version)?;
@@ -128,7 +128,7 @@ impl Event {
         self.once(kind, version, 3 + change_type as usize, make)
     }
 
-    /// The frame in this slot of this version, made on first use.
+    /// The frame in this slot of this version. It is made on first use.
     fn once(&self, kind: &Kind, version: usize, form: usize, make: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
         let places = || (0..kind.versions.len() * FRAMES_A_VERSION).map(|_| OnceLock::new()).collect();
         match self.frames.get_or_init(places).get(version * FRAMES_A_VERSION + form) {
@@ -137,8 +137,8 @@ impl Event {
         }
     }
 
-    /// The object as the event shows it. If the object left the selection, this is its last state in the selection,
-    /// with the event's version.
+    /// The object in the form that the event shows. If the object left the selection, this is its last state in the
+    /// selection with the event's version.
     pub fn shown(&self, change_type: ChangeType) -> &Arc<Entry> {
         match &self.previous {
             Some(previous) if change_type == ChangeType::Deleted && !self.change.deleted => {
@@ -149,7 +149,7 @@ impl Event {
     }
 }
 
-/// `{"type":…,"object":…}` and a newline.
+/// A frame in JSON: `{"type":…,"object":…}` and a newline.
 pub fn frame(change_type: &str, json: &Bytes) -> Bytes {
     let object = json.strip_suffix(b"\n").unwrap_or(json);
     let mut frame = Vec::with_capacity(object.len() + 40);
@@ -168,11 +168,11 @@ pub struct Hub {
     /// Every event up to this offset is in the queues of the watchers that it concerns.
     delivered: AtomicU64,
     watchers: AtomicUsize,
-    /// The watches of each user, including those at forks.
+    /// The watches of each user, including the user's watches of forks.
     users: Arc<Mutex<Users>>,
     /// The revision of the registry with which the topics were last compared.
     revision: AtomicU64,
-    /// Notified of every commit.
+    /// Notified at every commit.
     committed: Arc<Notify>,
     taps: Mutex<Vec<Weak<Basin>>>,
 }
@@ -197,13 +197,13 @@ struct Topic {
     all: Groups,
     by_namespace: HashMap<String, Groups>,
     by_object: HashMap<String, Groups>,
-    /// The groups of a field selector. The keys are the index of the field among the kind's selectable fields, and the
-    /// field's value.
+    /// The groups of watchers whose field selector names one value. The keys are the index of the field among the
+    /// kind's selectable fields, and the field's value.
     by_field: HashMap<usize, HashMap<String, Groups>>,
     next_id: u64,
 }
 
-/// The fixed value in a selection that leads to its group.
+/// The fixed value in a selection by which its group is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Scope {
     Object(String),
@@ -227,11 +227,13 @@ struct Groups {
     others: BTreeMap<Arc<Wanted>, Group>,
     /// Groups whose selection requires one of a few values of a label.
     labelled: BTreeMap<Arc<Wanted>, Group>,
-    /// The keys of `labelled`, by label and value: an event looks up only those that its object's labels may match.
+    /// The keys of `labelled`, by label and value. An event looks up only the groups that its object's labels may
+    /// match.
     by_label: HashMap<String, HashMap<String, Vec<Arc<Wanted>>>>,
 }
 
-/// The members by the numbers of their subscriptions, so that one member is removed quickly from a large group.
+/// The members of a group by the numbers of their subscriptions, so that one member can be removed quickly from a large
+/// group.
 type Group = BTreeMap<u64, Member>;
 
 struct Member {
@@ -248,11 +250,11 @@ pub struct Subscription {
     id: u64,
     queue: mpsc::Receiver<Delivery>,
     waiting: Arc<Waiting>,
-    /// Events up to this offset were delivered before joining; the queue gets all later ones.
+    /// Events up to this offset were delivered before the watcher joined. The queue receives all later events.
     pub since: Offset,
 }
 
-/// A watch's slot among those of its user. The slot is free when this value is dropped.
+/// A watch's slot among the watches of its user. The slot is free when this value is dropped.
 pub struct Place {
     hub: Arc<Hub>,
     user: Arc<str>,
@@ -266,7 +268,7 @@ impl Default for Hub {
 }
 
 impl Hub {
-    /// A hub whose watchers may have `queue_events_max` events waiting.
+    /// A hub in which at most `queue_events_max` events wait for each watcher.
     pub fn with_queues(queue_events_max: usize) -> Hub {
         Hub {
             queue_events_max,
@@ -280,18 +282,18 @@ impl Hub {
         }
     }
 
-    /// The hub of a fork: it has watchers of its own, which count against the same users' limits.
+    /// The hub of a fork. Its watchers are separate, but count against the same users' limits.
     pub(crate) fn beside(other: &Hub) -> Hub {
         Hub { users: other.users.clone(), ..Hub::with_queues(other.queue_events_max) }
     }
 
-    /// The hub of a part of the cluster's kinds. It counts against the same limits, and its commits wake the requests
-    /// that wait for a commit of either hub.
+    /// The hub of a part of the cluster's kinds. Its watches count against the same limits, and its commits wake the
+    /// requests that wait for a commit of either hub.
     pub(crate) fn of_part(main: &Hub) -> Hub {
         Hub { committed: main.committed.clone(), ..Hub::beside(main) }
     }
 
-    /// Counts one more watch of this user, with `selector_bytes` of selectors; refuses it beyond the limits.
+    /// Counts one more watch of this user, with `selector_bytes` of selectors. Refuses a watch beyond the limits.
     pub fn place(self: &Arc<Self>, user: &str, selector_bytes: usize) -> Result<Place, Plenty> {
         let mut users = self.users();
         let Users { by_name, selector_bytes: of_all } = &mut *users;
@@ -387,13 +389,15 @@ impl Hub {
         self.delivered.store(offset.0, Ordering::Release);
     }
 
-    /// Whether a watch names this one object. Watches whose wider selection includes the object do not count.
+    /// Whether a watch names this one object. Watches with a wider selection do not count, even if it includes the
+    /// object.
     pub fn is_object_watched(&self, kind: KindId, key: &str) -> bool {
         self.lock().get(&kind).is_some_and(|topic| topic.by_object.contains_key(key))
     }
 
-    /// How many watchers a write to this object may wake, without evaluating label and field selectors. Watchers that
-    /// are grouped by a field's value are not counted. An empty `name` stands for an object that has no name yet.
+    /// The number of watchers that a write to this object may wake, without evaluating label and field selectors.
+    /// Watchers that are grouped by a field's value are not counted. An empty `name` means an object that has no name
+    /// yet.
     pub fn watchers_of(&self, kind: KindId, namespace: Option<&str>, name: &str) -> usize {
         let topics = self.lock();
         let Some(topic) = topics.get(&kind) else { return 0 };
@@ -422,7 +426,7 @@ impl Hub {
 }
 
 impl Topic {
-    /// The groups of a scope, made if there are none.
+    /// The groups of a scope. They are created if necessary.
     fn groups(&mut self, scope: &Scope) -> &mut Groups {
         match scope {
             Scope::All => &mut self.all,
@@ -561,15 +565,15 @@ fn deliver_to(wanted: &Wanted, group: &mut Group, kind: &Kind, event: &Arc<Event
     let states = [Some(&event.change.entry), event.previous.as_ref()].into_iter().flatten();
     let looks = states.map(|entry| wanted.selection.labels.looks(entry.index.labels.len())).sum();
     let Some(rest) = left.checked_sub(looks) else {
-        // Evaluating the selection is too much work for the writer: the group is dropped, and its watchers read the
-        // event from the log, each at its own speed.
+        // Evaluating the selection would be too much work for the writer. The group is dropped, and its watchers read
+        // the event from the log, each at its own speed.
         group.clear();
         return;
     };
     *left = rest;
     let Some(change_type) = event.seen_by(kind, &wanted.selection) else { return };
-    // A member whose queue is full is dropped, and its sender with it. So the watcher reads the events in its queue,
-    // then notices, and continues from the log.
+    // A member whose queue is full is dropped together with its sender. The watcher reads the events in its queue, then
+    // sees the end of the queue, and continues from the log.
     let bytes = event.bytes;
     group.retain(|_, member| {
         let delivery = Delivery { event: event.clone(), change_type };
@@ -579,7 +583,7 @@ fn deliver_to(wanted: &Wanted, group: &mut Group, kind: &Kind, event: &Arc<Event
 }
 
 impl Subscription {
-    /// The selection, shared by all watchers with an equal one.
+    /// The selection. All watchers with an equal selection share it.
     pub fn selection(&self) -> &Selection {
         &self.wanted.selection
     }
@@ -595,7 +599,7 @@ impl Subscription {
         self.queue.try_recv().inspect(|delivery| self.took(delivery))
     }
 
-    /// Counts events that are queued later with this charge.
+    /// Counts bytes that wait from now on with this charge.
     pub(crate) fn count_with(&self, charge: Charge) {
         self.waiting.count_with(charge);
     }

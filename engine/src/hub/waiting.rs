@@ -1,4 +1,5 @@
-//! The bytes that wait for one watcher. A few bytes are not counted; more count as the watcher's user's, up to a bound.
+//! The bytes that wait for one watcher. A few bytes are not counted; more bytes count as memory of the watcher's user,
+//! up to a limit.
 
 use crate::read_memory::Charge;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,22 +7,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The maximum number of bytes of objects in the events that wait for one watcher.
 pub(super) const BYTES_MAX: usize = 4 << 20;
-/// Fewer waiting bytes are not counted: counting takes a lock, and a watcher that keeps up seldom has more bytes
+/// Fewer waiting bytes are not counted: counting takes a lock, and a watcher that reads promptly seldom has more bytes
 /// waiting.
 const UNCOUNTED_BYTES: usize = 16 << 10;
 
-/// Shared by the watcher and the hub, which fills its queue.
+/// The watcher and the hub share this; the hub fills the watcher's queue.
 #[derive(Default)]
 pub(super) struct Waiting {
     bytes: AtomicUsize,
-    /// The bytes that the charge covers at present. No lock is needed while fewer bytes wait.
+    /// The bytes that the charge covers now. No lock is needed while fewer bytes wait.
     counted: AtomicUsize,
     /// The charge that counts the bytes; `None` for the server's own watches.
     charge: Mutex<Option<Charge>>,
 }
 
 impl Waiting {
-    /// Counts bytes that wait later with this charge.
+    /// Counts bytes that wait from now on with this charge.
     pub fn count_with(&self, charge: Charge) {
         *self.charge() = Some(charge);
     }
@@ -34,12 +35,12 @@ impl Waiting {
         before < BYTES_MAX && (together <= known || self.count(together))
     }
 
-    /// Subtracts the bytes of an event that the watcher took.
+    /// Subtracts the bytes of an event that the watcher has received.
     pub fn take(&self, bytes: usize) {
         let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         if before == bytes && self.counted.load(Ordering::Relaxed) > 0 {
             let mut charge = self.charge();
-            // An event may have come in between: then its bytes stay counted, or are counted with the next event.
+            // An event may have arrived in between. Its bytes then stay counted, or are counted with the next event.
             if self.bytes.load(Ordering::Relaxed) == 0 {
                 self.counted.store(0, Ordering::Relaxed);
                 if let Some(charge) = charge.as_mut() {
@@ -49,7 +50,7 @@ impl Waiting {
         }
     }
 
-    /// Rounds the counted bytes up to the next power of two, so that this seldom runs.
+    /// Rounds the counted bytes up to the next power of two, so that this function seldom runs.
     fn count(&self, bytes: usize) -> bool {
         let most = bytes.next_power_of_two();
         let fits = self.charge().as_mut().is_none_or(|charge| charge.fits_now(most as u64));
@@ -91,7 +92,7 @@ mod tests {
         assert!(many[0].add(1) && many[0].add(100 << 10));
         drop(many);
         assert_eq!((memory.told().bytes, memory.told().holders), (0, 0));
-        // The server's own watches count against no user, but they have the same bound.
+        // The server's own watches count against no user, but have the same limit.
         let own = Waiting::default();
         assert!(own.add(BYTES_MAX) && !own.add(1));
     }

@@ -2,7 +2,7 @@
 
 use holdfast_core::event::{Damage, Offset};
 
-/// An error of one kind of log, or of a wrapper. Callers that know that log know its type.
+/// An error of one kind of log, or of a wrapper. Callers that know the kind of log know the error's type.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// The log failed.
@@ -10,26 +10,26 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 pub enum Fault {
     #[error("the disk under the log is full ({operation})")]
     Full { operation: &'static str },
-    /// Another program or the disk changed or lost data of the log. The cause names the data and its place.
+    /// Another program or the disk changed or lost data of the log. The cause names the data and where it is.
     #[error(transparent)]
     Damaged(Cause),
     #[error("too old resource version: {asked} ({oldest})")]
     Forgotten { asked: Offset, oldest: Offset },
-    /// Not an error: the kind was redefined or deleted, so that watches must begin again.
+    /// Not an error: the kind was redefined or deleted, so watches must begin again.
     #[error("the kind was redefined or deleted")]
     Redefined,
     #[error("{what}")]
     Unreadable { what: String },
-    /// The value of an event cannot be decrypted, or cannot be encrypted for storage.
+    /// The value of an event cannot be decrypted after reading, or cannot be encrypted for storage.
     #[error(transparent)]
     Sealed(Cause),
     /// The store did not answer, and has written nothing.
     #[error("the log cannot be reached: {why}")]
     Unreachable { why: String },
-    /// A write was sent and got no answer: it may be in the log now, or later, or never.
+    /// A write was sent but not answered. It may be in the log now, or later, or never.
     #[error("a write may or may not be in the log: {why}")]
     Unknown { why: String },
-    /// The message contains the cause, so `source()` must not return it, or it would be printed twice.
+    /// The message contains the cause. `source()` must not return the cause as well, or it would be printed twice.
     #[error("the log cannot {operation}: {cause}")]
     Io { operation: &'static str, cause: Cause },
 }
@@ -39,7 +39,7 @@ impl Fault {
         Fault::Io { operation, cause: Box::new(cause) }
     }
 
-    /// A damaged event, for a log that has no cause of its own to report.
+    /// A damaged event, for a log that has no further cause to report.
     pub fn damaged(offset: Offset, damage: Damage) -> Fault {
         Fault::Damaged(Box::new(DamagedEvent { offset, damage }))
     }

@@ -1,7 +1,8 @@
 //! The engine's interface to the log. All other state is a projection of the log.
 //!
 //! [`LogRead`] has the reads of every log; [`Log`] adds the operations of this process's single writer. Other processes
-//! may append to the same log: then an append may return [`Append::Behind`], and [`Log::tail`] returns their events.
+//! may append to the same log. An append may then return [`Append::Behind`], and [`Log::tail`] returns the others'
+//! events.
 
 mod fault;
 mod proposal;
@@ -19,24 +20,24 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// How many records are read at a time.
+/// The number of records that are read at a time.
 const PIECE: usize = 1024;
 
-/// How short the room on the disk is, and why.
+/// How little room is left on the disk, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lack {
-    /// There is still some room. Only writes of namespaces that fill the disk are refused. `left` is how many
-    /// thousandths are left of the room in which only these are refused.
+    /// Some room is left. Only writes to namespaces that fill the disk are refused. `left` is the part of that room
+    /// that is left, in thousandths.
     Soon { left: u64, why: String },
-    /// There is no room: all writes are refused except those that make room.
+    /// No room is left. All writes are refused except those that make room.
     Now { why: String },
 }
 
-/// The reads of a durable sequence of records, which are in the order of their offsets.
+/// The reads of a durable sequence of records, ordered by their offsets.
 ///
-/// Every backend passes the same suite. The trait has only what every backend can do.
+/// Every backend must pass the same suite. The trait contains only operations that every backend supports.
 pub trait LogRead: Send + Sync + 'static {
-    /// The last offset, zero when the log is empty.
+    /// The last offset; zero if the log is empty.
     fn last(&self) -> Result<Offset, Fault>;
 
     /// One record; `None` if the log does not have it, or no longer has it.
@@ -45,12 +46,12 @@ pub trait LogRead: Send + Sync + 'static {
     /// The newest record of every object that exists, in no particular order.
     fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault>;
 
-    /// Up to `limit` records after `after`, in order; of one resource, or of all.
+    /// Up to `limit` records after `after`, in order, of one resource or of all.
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault>;
 
-    /// The next events on some of a resource's objects, up to `limit`, which is not zero. The cost depends only on the
-    /// number of found events, not on the events of other objects. A backend without an index for this reads a bounded
-    /// number of the resource's events, and returns how far it got.
+    /// The next events on some of a resource's objects, up to `limit`, which must not be zero. The cost depends only on
+    /// the number of found events, not on the events of other objects. A backend without an index for this reads a
+    /// bounded number of the resource's events, and also returns how far it read.
     fn changes(&self, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
         let records = self.scan(Some(asked.resource), asked.after, PIECE)?;
         let is_end = records.len() < PIECE;
@@ -58,13 +59,13 @@ pub trait LogRead: Send + Sync + 'static {
         Ok(asked.pick(seen, limit, is_end))
     }
 
-    /// The first event after `after`, and its time, without reading the event's content.
+    /// The offset and the time of the first event after `after`. The event's content is not read.
     fn next_time(&self, after: Offset) -> Result<Option<(Offset, i64)>, Fault> {
         Ok(self.scan(None, after, 1)?.first().map(|record| (record.offset(), record.time_ms)))
     }
 
-    /// Visits every record after `after`, in order, until `visit` breaks: for callers that read many records and keep
-    /// few. Records appended during the call may be visited or not.
+    /// Visits every record after `after`, in order, until `visit` breaks. For callers that read many records and store
+    /// few. Records that are appended during the call may or may not be visited.
     fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
         let mut after = after;
         loop {
@@ -90,7 +91,7 @@ pub trait LogRead: Send + Sync + 'static {
         }
     }
 
-    /// The newest event on an object up to a version; `None` when the object did not exist then. The log must remember
+    /// The newest event on an object up to a version; `None` if the object did not exist then. The log must still have
     /// the version.
     fn version_at(&self, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
         let versions = self.versions(resource, key)?;
@@ -120,10 +121,10 @@ pub trait LogRead: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The log has all events from this version to its end; zero if none was ever forgotten.
+    /// The version from which on the log has all events; zero if no event was ever removed.
     fn oldest(&self) -> Result<Offset, Fault>;
 
-    /// The size of the log, and of the forgotten events. The default reads the whole log.
+    /// The size of the log, and of the removed events. The default reads the whole log.
     fn size(&self) -> Result<Size, Fault> {
         let (mut size, mut after) = (Size::default(), Offset::ZERO);
         loop {
@@ -141,23 +142,24 @@ pub trait LogRead: Send + Sync + 'static {
         Ok(Identity::default())
     }
 
-    /// A repair left gaps in the events up to this version, and reported them. Zero if there was no repair, and
-    /// [`NUMBERED_ELSEWHERE`] if gaps mean nothing.
+    /// The version up to which a repair left gaps in the events; the repair reported the gaps. Zero if there was no
+    /// repair, and [`NUMBERED_ELSEWHERE`] if gaps mean nothing.
     fn repaired(&self) -> Result<Offset, Fault> {
         Ok(Offset::ZERO)
     }
 }
 
-/// The events have the numbers of another log, which also uses numbers for other things, so that there are gaps.
+/// The value for a log whose events have the numbers of another store. That store also uses numbers for other purposes,
+/// so there are gaps.
 pub const NUMBERED_ELSEWHERE: Offset = Offset(u64::MAX);
 
-/// Selects objects of a resource, as of a version that the log remembers.
+/// Selects objects of a resource at a version that the log still has.
 #[derive(Debug, Clone, Copy)]
 pub struct AsOf<'a> {
     pub resource: &'a str,
     /// The prefix of the objects' keys.
     pub prefix: &'a str,
-    /// Only objects whose keys come after this one.
+    /// Only objects whose keys come after this key.
     pub after: Option<&'a str>,
     pub at: Offset,
 }
@@ -181,12 +183,12 @@ pub struct Changes<'a> {
     pub resource: &'a str,
     pub prefix: &'a str,
     pub after: Offset,
-    /// The last wanted version.
+    /// The last version.
     pub until: Offset,
 }
 
 impl Changes<'_> {
-    /// The first wanted event.
+    /// The first selected event.
     pub fn first(&self, log: &dyn LogRead) -> Result<Option<Offset>, Fault> {
         let mut asked = *self;
         while asked.after < asked.until {
@@ -204,12 +206,12 @@ impl Changes<'_> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changed {
     pub offsets: Vec<Offset>,
-    /// `offsets` has all matching events up to this version.
+    /// All matching events up to this version are in `offsets`.
     pub through: Offset,
 }
 
 impl Changes<'_> {
-    /// Picks the wanted events from the resource's events, which come in order with their keys.
+    /// Picks the selected events from the resource's events, which are passed in order with their keys.
     pub fn pick<'k>(&self, seen: impl Iterator<Item = (Offset, &'k str)>, limit: usize, is_end: bool) -> Changed {
         let mut found = Changed { offsets: Vec::new(), through: self.after };
         for (offset, key) in seen {
@@ -228,7 +230,7 @@ impl Changes<'_> {
     }
 }
 
-/// Collects the first few of many events that come in no order.
+/// Collects the first few of many events that are noted in any order.
 pub struct First {
     limit: usize,
     /// A heap with the latest event on top.
@@ -237,7 +239,7 @@ pub struct First {
 }
 
 impl First {
-    /// For the first `limit` events, which is not zero.
+    /// Collects the first `limit` events; `limit` must not be zero.
     pub fn new(limit: usize) -> First {
         First { limit, offsets: BinaryHeap::new(), is_cut: false }
     }
@@ -250,135 +252,136 @@ impl First {
         }
     }
 
-    /// The result. All noted events must be after the start and not after `until`.
+    /// The result. All noted events must be after the start of the selection, and not after `until`.
     pub fn changed(self, until: Offset) -> Changed {
         let through = self.offsets.peek().copied().filter(|_| self.is_cut).unwrap_or(until);
         Changed { offsets: self.offsets.into_sorted_vec(), through }
     }
 }
 
-/// A log that this process writes to, through one writer.
+/// A log that this process writes to through one writer.
 ///
-/// A log without other appenders uses the writer's numbers, which have no gaps and begin with 1. It never returns
+/// A log without other appenders uses the writer's numbers, which begin with 1 and have no gaps. It never returns
 /// [`Append::Behind`] and never wakes the writer, so the defaults of [`tail`](Self::tail), [`wake_by`](Self::wake_by)
-/// and [`is_shared`](Self::is_shared) suffice.
+/// and [`is_shared`](Self::is_shared) are enough.
 pub trait Log: LogRead {
-    /// Puts the proposed decisions into the log and makes them durable: when this returns, no crash loses what the
-    /// result reports as stored.
+    /// Writes the proposed decisions into the log and makes them durable: after this call returns, no crash loses the
+    /// decisions that the result reports as stored.
     ///
-    /// After a fault it is unknown whether any of them is stored, except after [`Fault::Unreachable`]: the caller must
-    /// [`recover`](Self::recover) before it commits again. The same holds for a [`Receipt::Unknown`].
+    /// After a fault it is unknown whether any of the decisions is stored, except after [`Fault::Unreachable`]. The
+    /// caller must [`recover`](Self::recover) before it commits again. The same is true after a [`Receipt::Unknown`].
     fn commit(&self, proposal: &Proposal) -> Result<Append, Fault>;
 
-    /// Commits records that are already numbered, each by itself.
+    /// Commits records that are already numbered. Each record is a decision by itself.
     fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
         self.commit(&Proposal::of(batch))
     }
 
-    /// Whether other servers append to the log at any time, so that the newest state of this one may be older than the
-    /// log. A caller that needs the newest state reads the [`last`](LogRead::last) offset, and waits until the state
+    /// Whether other servers may append to the log at any time, so that this server's newest state may be older than
+    /// the log. A caller that needs the newest state reads the [`last`](LogRead::last) offset and waits until the state
     /// has it.
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// Calls `done` once with the [`last`](LogRead::last) offset at some time after this call, from any thread. Neither
-    /// this call nor `done` may block: a log that asks over the network calls `done` when it has the answer. A log that
-    /// is closed drops `done`.
+    /// Calls `done` once, on any thread, with a [`last`](LogRead::last) offset that is at least as new as this call.
+    /// Neither this call nor `done` may block: a log that asks over the network calls `done` when it receives the
+    /// answer. A log that is closed drops `done`.
     fn find_last(&self, done: LastFound) {
         done(self.last());
     }
 
-    /// The next events after `after`, in order, whichever server appended them; empty if there are none yet. It does
-    /// not wait.
+    /// The next events after `after`, in order, from all servers; empty if there are none yet. This call does not wait.
     fn tail(&self, after: Offset) -> Result<Vec<Record>, Fault> {
         self.scan(None, after, PIECE)
     }
 
-    /// The objects of a resource below a key prefix whose values the log cannot read, at most `limit`, in the order of
-    /// their keys. Only a log to which other programs write has any.
+    /// At most `limit` objects of a resource below a key prefix whose values the log cannot read, in the order of their
+    /// keys. Only a log to which other programs write has such objects.
     fn unreadable(&self, resource: &str, prefix: &str, limit: usize) -> Vec<Unreadable> {
         let _ = (resource, prefix, limit);
         Vec::new()
     }
 
-    /// Deletes an object whose value cannot be read, if it still has the version at which reading failed. Returns
-    /// whether it had that version. `actor` is the user that deletes it.
+    /// Deletes an object whose value cannot be read, if the object still has the version at which reading failed.
+    /// Returns whether it had that version. `actor` is the user that deletes the object.
     fn delete_unreadable(&self, object: &Unreadable, actor: Actor, time_ms: i64) -> Result<bool, Fault> {
         let _ = (object, actor, time_ms);
         Ok(false)
     }
 
-    /// The resources that got further unreadable objects since the last call.
+    /// The resources for which unreadable objects were found since the last call.
     fn newly_unreadable(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Registers `wake`, which the log calls from any thread whenever another server has appended. The log calls it
-    /// again for events that come while the writer reads the [`tail`](Self::tail), so that no event stays unread.
+    /// Registers `wake`. The log calls it, on any thread, whenever another server has appended. If events arrive while
+    /// the writer reads the [`tail`](Self::tail), the log calls `wake` again, so that no event stays unread.
     fn wake_by(&self, wake: Wake) {
         drop(wake);
     }
 
-    /// Random bytes of this log, created with it and never changed. All servers that append to one log have the same.
+    /// Random bytes that were created with the log and never change. All servers that append to one log get the same
+    /// bytes.
     fn secret(&self) -> Result<[u8; 32], Fault>;
 
-    /// Removes the events that events up to `through` replaced, and deleted objects. The state at `through` and every
-    /// later event stay. The event at `through` itself stays even if it is a deletion, because it has the time of that
-    /// version. The duration depends on the number of events since the last call; writers do not wait.
+    /// Removes deletions and the events that later events up to `through` replaced. The state at `through` and every
+    /// later event stay. The event at `through` itself stays even if it is a deletion, because its time is the time of
+    /// that version. The duration depends on the number of events since the last call; writers do not wait.
     fn forget(&self, through: Offset) -> Result<(), Fault>;
 
-    /// Frees the disk space of forgotten events, if that is worth the work, or `always`. It may take long, and delays
-    /// neither reads nor writes.
+    /// Frees the disk space of removed events, if that is worth the work or if `always` is set. This may take long; it
+    /// delays neither reads nor writes.
     fn compact(&self, always: bool) -> Result<(), Fault> {
         let _ = always;
         Ok(())
     }
 
-    /// Whether there is too little room for a batch of `bytes` bytes that does not make room; `None` if there is
-    /// enough. A batch that makes room is written after [`take_reserve`](Self::take_reserve).
+    /// Whether the disk lacks room for a batch of `bytes` bytes that does not make room itself; `None` if there is
+    /// enough room. A batch that makes room is written after [`take_reserve`](Self::take_reserve).
     fn lacks_room(&self, bytes: u64) -> Option<Lack> {
         let _ = bytes;
         None
     }
 
-    /// Makes a batch of `bytes` fit by using the reserve for batches that make room. It may wait a little for room that
-    /// is being made.
+    /// Makes room for a batch of `bytes` bytes from the reserve for batches that make room. May wait a little for room
+    /// that is being freed.
     fn take_reserve(&self, bytes: u64) -> Result<(), Fault> {
         let _ = bytes;
         Ok(())
     }
 
-    /// Whether room is so short that history must be forgotten earlier than the retention says. Reads the state of the
-    /// disk.
+    /// Whether so little room is left that history must be removed earlier than the retention says. Reads the state of
+    /// the disk.
     fn is_short_of_room(&self) -> bool {
         false
     }
 
-    /// Frees the disk space of forgotten events, with as little additional space as possible.
+    /// Frees the disk space of removed events, with as little additional space as possible.
     fn make_room(&self) -> Result<(), Fault> {
         self.compact(true)
     }
 
-    /// Makes the log writable again after a fault, if the cause is gone.
+    /// Makes the log writable again after a fault, if the cause no longer exists.
     ///
     /// After success the outcome of earlier commits is certain: the [`tail`](Self::tail) returns their stored events,
-    /// and no other event of theirs will ever be in the log.
+    /// and none of their other events will ever be in the log.
     fn recover(&self) -> Result<(), Fault>;
 }
 
-/// Takes the answer of [`Log::find_last`].
+/// Receives the answer of [`Log::find_last`].
 pub type LastFound = Box<dyn FnOnce(Result<Offset, Fault>) + Send>;
 
-/// Called when there may be events in the tail.
+/// The log calls this function when the tail may have new events.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// The disk space of a log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
-    /// The bytes without those of forgotten events, even if the space of these is not freed yet.
+    /// The bytes of the events that were not removed. The disk may use more, until the space of removed events is
+    /// freed.
     pub bytes: u64,
-    /// The number of events that were forgotten since the log was opened.
+    /// The number of events that were removed since the log was opened.
     pub let_go_events: u64,
     pub let_go_bytes: u64,
 }
@@ -386,10 +389,10 @@ pub struct Size {
 /// A log's name among all logs, and its origin.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// A random UUID, created with the log. A log from an earlier release has none until a server of this release opens
-    /// it.
+    /// A random UUID that is created with the log. A log of an earlier release has none until a server of this release
+    /// opens it.
     pub id: Option<String>,
-    /// The log and the version that this log was forked from.
+    /// The log and the version from which this log was forked.
     pub origin: Option<Origin>,
 }
 

@@ -5,26 +5,26 @@ use holdfast_core::event::{Offset, Record};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Decisions for the log, as they would follow the last event that the writer has read.
+/// Decisions for the log, numbered as if they followed the last event that the writer has read.
 pub struct Proposal<'a> {
     /// The events of all decisions, in order, numbered without gaps after the last event that the writer has read. A
-    /// log that numbers its events itself gives each another offset.
+    /// log that numbers its events itself gives each of them another offset.
     pub records: &'a [Record],
-    /// The decisions, built only for a log that compares versions.
+    /// Builds the decisions. Only a log that compares versions calls this.
     decisions: &'a dyn Fn() -> Vec<Decision>,
 }
 
-/// Events that are stored all or none.
+/// Events that are stored together: all of them or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// The indexes of its records in the proposal. Each record requires that the event it [replaces](Record::replaces)
-    /// is the newest event of its object, or that there is no such object.
+    /// The indexes of the decision's records in the proposal. Each record requires that the event it
+    /// [replaces](Record::replaces) is the newest event of its object, or that no such object exists.
     pub records: Range<usize>,
     /// The other versions that the decision requires.
     pub expects: Vec<Expected>,
-    /// Claims that no other object may hold, each with the index of the record whose object is to hold it.
+    /// Claims that no other object may hold, each with the index of the record whose object claims it.
     pub claims: Vec<(usize, Arc<str>)>,
-    /// The claims that the decision's objects held before, in the same form.
+    /// The claims that the decision's objects had before, in the same form.
     pub had: Vec<(usize, Arc<str>)>,
 }
 
@@ -44,8 +44,8 @@ pub enum Append {
     /// Another server appended first, and nothing of the proposal is in the log. [`Log::tail`](super::Log::tail)
     /// returns the other server's events.
     Behind,
-    /// The log numbers events itself. These are the outcomes of the decisions, in their order. The tail has all events
-    /// up to the last of these, including those of other servers that were faster.
+    /// The log numbers events itself. The receipts are the outcomes of the decisions, in order. The tail has all events
+    /// up to the last event of these decisions, including events of other servers that were faster.
     Numbered(Vec<Receipt>),
 }
 
@@ -55,14 +55,14 @@ pub enum Receipt {
     /// The decision is durable. Its events have these offsets, in the order of its records; the log may have them in
     /// another order.
     At(Vec<Offset>),
-    /// A version that the decision required has changed. Nothing of the decision is in the log; or, in a log that
-    /// stores one object after the other, its last record is not.
+    /// A version that the decision required has changed. None of the decision's events is in the log. (In a log that
+    /// stores one object after the other, only the last of them is not.)
     Overtaken,
-    /// Nothing of the decision is in the log, because another object holds this claim. The request is judged again.
+    /// Another object holds this claim, so none of the decision's events is in the log. The request is judged again.
     Taken(Arc<str>),
-    /// Nothing of the decision is in the log, for another reason.
+    /// None of the decision's events is in the log, for another reason.
     Refused(Fault),
-    /// The decision was sent, and got no answer.
+    /// The decision was sent but not answered.
     Unknown,
 }
 
@@ -71,12 +71,12 @@ impl<'a> Proposal<'a> {
         Proposal { records, decisions }
     }
 
-    /// Each record as a decision of its own. Only for a log that uses the records' numbers.
+    /// A proposal in which each record is a decision by itself. Only for a log that uses the records' numbers.
     pub fn of(records: &'a [Record]) -> Proposal<'a> {
         Proposal { records, decisions: &Vec::new }
     }
 
-    /// The same decisions with other values.
+    /// The same decisions with records that have other values.
     pub fn with(&self, records: &'a [Record]) -> Proposal<'a> {
         Proposal { records, decisions: self.decisions }
     }

@@ -1,7 +1,7 @@
 //! The engine's interface to encryption of values in a log.
 //!
-//! A log does not know whether its values are encrypted. The code that opens an encrypted log gives the engine its
-//! [`Sealing`] too.
+//! A log does not know whether its values are encrypted. The code that opens an encrypted log also gives the engine the
+//! [`Sealing`].
 
 use super::Fault;
 use holdfast_core::event::{Offset, Record};
@@ -10,15 +10,15 @@ use std::pin::Pin;
 
 /// Encrypts the values of a log's events before they are stored.
 pub trait Sealing: Send + Sync + 'static {
-    /// Whether values of some resources are stored encrypted. Readers of the log get them decrypted.
+    /// Whether the values of some resources are stored encrypted. Readers of the log get them decrypted.
     fn encrypts(&self) -> bool;
 
-    /// Work to await before an event of the resource can be appended; `None` if there is none. A key may have to be
-    /// fetched, and an append must not wait for that. A fault refuses only this write.
+    /// Work that must be awaited before an event of the resource can be appended; `None` if there is none. A key may
+    /// have to be fetched, and an append must not wait for that. A fault of this work refuses only this write.
     fn prepare(&self, resource: &str) -> Option<Prepared>;
 
-    /// Whether an event's value is stored in another form than a new value would be. Then the next write of its object
-    /// is carried out even if it changes nothing.
+    /// Whether an event's value is stored in another form than a new value would be. If so, the next write of the
+    /// object is carried out even if it changes nothing.
     fn is_outdated(&self, offset: Offset) -> Result<bool, Fault>;
 }
 
@@ -34,7 +34,8 @@ pub trait Values {
     fn seal(&self, record: Record) -> Result<Record, Fault>;
 }
 
-/// For a fork in memory, which stores values unencrypted although the log that it begins with may be encrypted.
+/// The sealing of a fork in memory. The fork stores its values unencrypted, although the log that it continues may be
+/// encrypted.
 pub(crate) struct InPlain {
     pub base_encrypts: bool,
 }

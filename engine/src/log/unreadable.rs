@@ -9,7 +9,7 @@ use std::fmt;
 pub struct Unreadable {
     pub resource: String,
     pub key: String,
-    /// The store's name for the place of the value, such as a key of etcd.
+    /// The store's name for the value, such as a key of etcd.
     pub place: String,
     pub version: Offset,
     pub flaw: Flaw,
@@ -20,7 +20,7 @@ pub struct Unreadable {
 pub enum Flaw {
     /// The value cannot be decrypted.
     Locked(String),
-    /// The value is no object of its resource.
+    /// The value is not an object of its resource.
     Malformed(String),
 }
 

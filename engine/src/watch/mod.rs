@@ -1,7 +1,7 @@
-//! One watcher. It catches up from the log, then follows the hub, and returns to the log when it falls behind.
+//! One watcher. It catches up from the log, then follows the hub, and reads the log again when it falls behind.
 //!
-//! The position is the last event that the watcher has received or that did not concern it. Joining the hub yields an
-//! offset: the hub delivers later events, and the log fills the gap between the position and that offset.
+//! The watcher has received all events up to its position that concern it. Joining the hub returns an offset: the hub
+//! delivers later events, and the log fills the gap between the position and that offset.
 
 use crate::engine::Engine;
 use crate::hub::{ChangeType, Delivery, Event, Place, Subscription};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::sync::mpsc::error::TryRecvError;
 
-/// Where a watch begins.
+/// The point at which a watch begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchStart {
     /// The watch begins with the current objects, as ADDED events.
@@ -40,49 +40,49 @@ pub struct Watch {
     /// Events from the log or the snapshot that the watch has not returned yet.
     pending: VecDeque<Delivery>,
     position: Offset,
-    /// A read of the log under way. While it runs nothing is pending, and the position stays.
+    /// The current read of the log. While it runs, nothing is pending and the position does not change.
     reading: Option<Reading>,
-    /// The offsets that earlier look-ups found and that are yet to be read.
+    /// The offsets that earlier look-ups found and that must still be read.
     ahead: Ahead,
-    /// The user whose turn and memory the watch uses.
+    /// The user whose turns and memory the watch uses.
     reader: Reader,
-    /// Counts the pending events that were made for this watcher alone as the reader's.
+    /// Counts the pending events that were made only for this watcher as the reader's memory.
     charge: Option<Charge>,
-    /// The version whose objects are the first events; `None` after the end of these events was reported.
+    /// The version whose objects are the initial events; `None` after the end of these events was reported.
     initial: Option<Offset>,
-    /// The first events that are yet to be made.
+    /// The initial events that must still be made.
     beginning: Option<Beginning>,
     /// This watch's slot among the watches of its user.
     place: Option<Place>,
 }
 
-/// The objects that a watch begins with. Their events are made a few at a time, so that a watcher that does not read
-/// holds few of them.
+/// The objects with which a watch begins. Their events are made a few at a time, so that a watcher that does not read
+/// has only few of them in memory.
 enum Beginning {
-    /// The objects of a state that the selection picks, after this key.
+    /// The selected objects of a state, after this key.
     Picked(Begun, Option<Arc<str>>),
     Listed(std::vec::IntoIter<Arc<Entry>>),
 }
 
-/// The state that a watch begins with.
+/// The state with which a watch begins.
 enum Begun {
     Own(Arc<State>),
     /// A state that is dropped when its memory is needed.
     Kept(Kept),
 }
 
-/// How many of the first events are made at a time.
+/// The number of initial events that are made at a time.
 const BEGINNING_EVENTS_MAX: usize = 64;
 
 impl Beginning {
-    /// The next events; empty after the last one, and a fault where the state was dropped.
+    /// The next events; empty after the last event. A fault if the state was dropped.
     fn next(&mut self, selection: &Selection) -> Result<VecDeque<Delivery>, Fault> {
         let kind = selection.kind;
         Ok(match self {
             Beginning::Picked(begun, after) => {
                 let state = &begun.state()?;
                 let picks = |(key, entry): &(&Arc<str>, &Arc<Entry>)| selection.matches(state.kind(kind), key, entry);
-                // A selection with a name scans that one key.
+                // If the selection names an object, only its key is scanned.
                 let prefix = selection.key.as_deref().unwrap_or(&selection.prefix);
                 let picked = state.scan(kind, prefix, after.as_deref()).filter(picks);
                 let picked: VecDeque<Delivery> = picked
@@ -108,13 +108,13 @@ impl Begun {
     }
 }
 
-/// The source of the events that follow those of the log.
+/// The source of the events after those of the log.
 enum Source {
     Hub(Subscription),
     /// No source: a watch of a past version ends at that version.
     Still(Arc<State>),
-    /// No further source: the kind was redefined after the selection was made, or an object can no longer be read. A
-    /// client that watches again gets the reason.
+    /// No source: the kind was redefined after the selection was made, or an object can no longer be read. A client
+    /// that watches again gets the reason.
     Redefined,
 }
 
@@ -128,8 +128,9 @@ impl Source {
         }
     }
 
-    /// Joins the hub. If the kind is deleted after the watcher joined, the hub drops the watcher. If the kind is
-    /// deleted before, it does not, so a snapshot that is taken after joining shows whether the kind still exists.
+    /// Joins the hub. If the kind is deleted after the watcher joined, the hub drops the watcher. The hub does not do
+    /// so if the kind was deleted before. Therefore a snapshot is taken after joining; it shows whether the kind still
+    /// exists.
     fn join(engine: &Arc<Engine>, selection: &Selection, before: &State) -> (Source, Arc<State>) {
         let Some(kind) = before.registry.serves(selection.kind).then(|| before.kind(selection.kind)) else {
             return (Source::Redefined, engine.own_snapshot());
@@ -165,11 +166,11 @@ impl Watch {
             }
             WatchStart::After(offset) => watch.position = offset,
             WatchStart::Now => {
-                // The snapshot is taken after joining, so it contains every event that was delivered before.
+                // The snapshot is taken after joining, so it contains every event that was delivered before the join.
                 watch.position = snapshot.offset;
                 watch.initial = Some(snapshot.offset);
                 watch.beginning = Some(Beginning::Picked(Begun::Own(snapshot), None));
-                // The state was read just now, so it cannot have been dropped.
+                // The state was taken just now, so it cannot have been dropped.
                 let _ = watch.begin_on();
             }
         }
@@ -231,29 +232,29 @@ impl Watch {
         Ok(self)
     }
 
-    /// Counts the events that wait for a user's watch as the user's.
+    /// Counts the events that wait for a user's watch as memory of the user.
     fn count_waiting(&self) {
         if let (Source::Hub(subscription), Some(_)) = (&self.source, &self.place) {
             subscription.count_with(self.engine.reads().memory().nothing(&self.reader));
         }
     }
 
-    /// Whether the watch has to read much of the log before it has caught up.
+    /// Whether the watch must read much of the log before it has caught up.
     pub fn is_far_behind(&self) -> bool {
         self.source.since().0.saturating_sub(self.position.0) > NEAR
     }
 
-    /// Whether the last returned event already counts as the reader's.
+    /// Whether the last returned event already counts as memory of the reader.
     pub fn is_counted(&self) -> bool {
         self.charge.is_some()
     }
 
-    /// Whether the watch is still returning the objects that it began with.
+    /// Whether the watch is still returning its initial objects.
     pub fn is_beginning(&self) -> bool {
         self.initial.is_some()
     }
 
-    /// The version of the initial state. It is returned once, after all events of the initial state.
+    /// The version of the initial state. This is returned once, after all events of the initial state.
     pub fn initial_events_ended(&mut self) -> Option<Offset> {
         if self.pending.is_empty() && self.beginning.is_none() { self.initial.take() } else { None }
     }
@@ -289,7 +290,7 @@ impl Watch {
         loop {
             if let Some(delivery) = self.pending.pop_front() {
                 if self.pending.is_empty() {
-                    // The same fault comes again on the next call, when nothing is pending.
+                    // The next call, when nothing is pending, returns the same fault.
                     let _ = self.begin_on();
                 }
                 return Ok(Some(delivery));
@@ -298,7 +299,7 @@ impl Watch {
                 self.begin_on()?;
                 continue;
             }
-            // The caller asks for the next event only after it has handled the last one, so the last one no longer
+            // The caller asks for the next event only after it has handled the last one, so the last event no longer
             // counts.
             self.charge = None;
             if self.position < self.source.since() {
@@ -325,12 +326,12 @@ impl Watch {
         }
     }
 
-    /// Puts back the last returned event: the next call returns it again.
+    /// Puts the last returned event back. The next call returns it again.
     pub fn put_back(&mut self, delivery: Delivery) {
         self.pending.push_front(delivery);
     }
 
-    /// Makes the next of the initial events pending.
+    /// Makes the next initial events pending.
     fn begin_on(&mut self) -> Result<(), Fault> {
         if let Some(beginning) = &mut self.beginning {
             self.pending = beginning.next(&self.selection)?;
@@ -341,21 +342,21 @@ impl Watch {
         Ok(())
     }
 
-    /// A version up to which this watcher has seen everything; `None` while an event waits for it.
+    /// A version up to which this watcher has seen all events; `None` while an event waits for it.
     pub fn bookmark(&mut self) -> Result<Option<Offset>, Fault> {
         let delivered = match &self.source {
             Source::Hub(_) => self.engine.hub().delivered(),
             Source::Still(state) => state.offset,
             Source::Redefined => return Err(Fault::Redefined),
         };
-        // A watch that starts at a future version has not seen the events up to it.
+        // A watch that starts at a future version has not seen the events before that version.
         if self.position > delivered && self.position > self.engine.own_snapshot().offset {
             return Ok(None);
         }
         if planted(Bug::BookmarkTooEarly) && self.pending.is_empty() {
             return Ok(Some(self.position.max(delivered)));
         }
-        // Events up to `delivered` are queued by now, so an empty queue means that the watcher has seen all of them.
+        // Events up to `delivered` are queued now, so an empty queue means that the watcher has seen all of them.
         match self.next_ready()? {
             Some(delivery) => {
                 self.put_back(delivery);
@@ -379,7 +380,7 @@ impl Watch {
         Some(delivery)
     }
 
-    /// Joins the hub again after the hub dropped this watcher; the log has the events between.
+    /// Joins the hub again after the hub dropped this watcher. The log has the events in between.
     fn rejoin(&mut self) {
         let before = self.engine.own_snapshot();
         self.source = Source::join(&self.engine, &self.selection, &before).0;
@@ -394,7 +395,7 @@ impl Watch {
         self.count_waiting();
     }
 
-    /// Takes the next events of the gap from the log, once they are read.
+    /// Takes the next events of the gap, once they were read from the log.
     fn poll_catch_up(&mut self, context: &mut Context) -> Poll<Result<(), Fault>> {
         if self.reading.is_none() {
             self.reading = Some(self.begin_reading()?);

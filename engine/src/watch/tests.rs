@@ -17,7 +17,7 @@ impl Clock for Noon {
     }
 }
 
-/// The definition of a kind `Thing` with a field of this name.
+/// The definition of a kind `Thing` with one field, which has this name.
 fn definition(field: &str) -> Value {
     let properties = json!({"spec": {"type": "object", "properties": {field: {"type": "string"}}}});
     let schema = json!({"openAPIV3Schema": {"type": "object", "properties": properties}});
@@ -81,7 +81,7 @@ async fn the_first_events_are_made_when_they_are_read() {
         assert!(watch.pending.len() <= BEGINNING_EVENTS_MAX);
         assert_eq!(watch.initial_events_ended(), None);
         let delivery = watch.next_ready().expect("no fault").expect("an event");
-        // An event that is put back comes again.
+        // An event that is put back is returned again.
         watch.put_back(delivery);
         seen.extend(watch.next_ready().expect("no fault").map(|delivery| delivery.event.change.key.to_string()));
     }
@@ -107,7 +107,8 @@ async fn a_kind_that_was_redefined_before_the_watch_joined_ends_it() {
     let selection = select(kind, version, None);
     let newest = engine.snapshot().offset;
     for start in [WatchStart::Now, WatchStart::After(newest)] {
-        // The kind is redefined before the watch is made, and between the watch's first look at the kind and joining.
+        // The kind is redefined before the first watch is made. For the second watch it is redefined between the lookup
+        // of the kind and the join.
         let late = Watch::new(engine.clone(), selection.clone(), start);
         let racing = Watch::join(engine.clone(), selection.clone(), start, &before);
         for mut watch in [late, racing] {

@@ -1,5 +1,5 @@
-//! CertificateApproval, CertificateSigning, CertificateSubjectRestriction and similar: approving, signing and attesting
-//! for a signer need permission. The checks are in the kinds.
+//! CertificateApproval, CertificateSigning, CertificateSubjectRestriction and similar: a user needs permission to
+//! approve, sign or attest for a signer. The kinds implement the checks.
 
 use crate::admission::{Attributes, Operation};
 use crate::authz::escalation::Grant;

@@ -1,4 +1,5 @@
-//! The operator's configuration of plug-ins. It comes in documents of the plug-ins' own kinds, which are read strictly.
+//! The operator's configuration of plug-ins. The configuration of each plug-in is a document of its own kind, parsed
+//! strictly.
 
 use super::{EventLimit, ImagePolicy, Limited, PodSecurity};
 use crate::object::reader::Reader;
@@ -15,13 +16,13 @@ pub struct Configuration {
     /// The kubeconfigs with the credentials for calling webhooks.
     pub mutating_users: Option<String>,
     pub validating_users: Option<String>,
-    /// Node selectors by namespace, and the cluster's own.
+    /// For PodNodeSelector: node selectors by namespace, and the cluster's default.
     pub node_selectors: Map,
-    /// The cluster's default tolerations, and the allowed ones.
+    /// For PodTolerationRestriction: the cluster's default tolerations, and the allowed tolerations.
     pub tolerations: Value,
 }
 
-/// How long pods without a setting of their own tolerate a node that is not ready or unreachable, in seconds.
+/// How long a pod without a toleration of its own tolerates a node that is not ready or unreachable, in seconds.
 #[derive(Debug, Clone, Copy)]
 pub struct TolerationSeconds {
     pub not_ready: i64,

@@ -1,6 +1,6 @@
 //! ImagePolicyWebhook: a webhook decides whether images may run.
 //!
-//! The shell caches its answers for a while; the core makes the question and interprets the answer.
+//! The engine caches the answers for a while. This file builds the question and interprets the answer.
 
 use super::pods::list;
 use crate::admission::plugins::Configuration;
@@ -105,7 +105,7 @@ pub(super) fn configure(configuration: &mut Configuration, document: &Reader) {
     });
 }
 
-/// A duration in this unit, which is also the smallest; -1 means zero.
+/// Reads a duration as a number of `unit`. Zero or an absent field means `default`, -1 means zero.
 fn time(own: &Reader, field: &str, unit: Duration, most: Duration, default: Duration) -> Duration {
     match own.int(field).unwrap_or(0) {
         -1 => Duration::ZERO,

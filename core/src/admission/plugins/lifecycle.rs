@@ -27,7 +27,7 @@ fn may_go(attributes: &Attributes) -> Result<(), Stop> {
 /// A new object needs a namespace that exists and is not terminating.
 fn may_come(attributes: &Attributes) -> Result<(), Stop> {
     let Some(namespace) = attributes.request.namespace() else { return Ok(()) };
-    // Reviews are not stored in the namespace.
+    // Reviews are not stored, so they need no active namespace.
     if attributes.makes(NAMESPACE) || !attributes.kind.stored {
         return Ok(());
     }

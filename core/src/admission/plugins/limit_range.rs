@@ -78,7 +78,7 @@ fn give_defaults(pod: &mut Value, range: &Value) {
     }
 }
 
-/// Sets defaults that a container lacks; returns the names set.
+/// Sets the defaults for resources that the container does not set; returns the names of these resources.
 fn fill_in(container: &mut Value, part: &str, defaults: &Map) -> Vec<CompactString> {
     if defaults.is_empty() {
         return Vec::new();
@@ -183,7 +183,7 @@ fn beyond(bound: &str, name: &str, sort: &str, amount: Amount, what: &str, found
     format!("{bound} {name} usage per {sort} is {amount}, but {what} is {found}")
 }
 
-/// The pod's total. Init containers run one after another, at the same time as the sidecars that started before them.
+/// The pod's total. Init containers run one after another; each runs beside the sidecars that started before it.
 fn sum(pod: &Value, part: &str) -> Usage {
     let spec = &pod["spec"];
     let own = |container: &Value| Usage::of(&container["resources"][part]);

@@ -41,7 +41,7 @@ pub struct Plugin {
     pub name: &'static str,
     /// Whether the plug-in is enabled by default.
     pub is_default: bool,
-    /// Whether the plug-in is enabled even without configuration, as in tests and for reads of the past.
+    /// Whether the plug-in is enabled without any choice by an operator, as in tests and for reads of the past.
     pub is_vital: bool,
     pub(super) mutate: Option<Step>,
     pub(super) validate: Option<Step>,
@@ -99,7 +99,7 @@ impl Plugin {
     }
 }
 
-/// All plug-ins in their order. Those without a step exist only so that their names are accepted.
+/// All plug-ins in their order. Plug-ins without a step do nothing; they exist so that configurations may name them.
 pub static PLUGINS: &[Plugin] = &[
     Plugin::off("AlwaysAdmit"),
     Plugin::off("NamespaceAutoProvision").mutate(lifecycle::provide),

@@ -320,8 +320,8 @@ fn audience(attributes: &Attributes, pod: &Value) -> Result<(), Stop> {
     )))
 }
 
-/// Whether the CSI driver of a volume requests tokens for this audience. An error if an object on the way to the driver
-/// is missing.
+/// Whether the CSI driver of a volume requests tokens for this audience. The result is an error if an object that leads
+/// to the driver (claim, volume, driver) is missing.
 fn driver_has(attributes: &Attributes, pod: &Value, volume: &Value, audience: &str) -> Result<bool, String> {
     let find = |known: Known, namespace: &str, name: &str| {
         let found = attributes.find(known, namespace, name);
@@ -399,7 +399,7 @@ fn certificate(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     }
 }
 
-/// The pod, node and service account in a PodCertificateRequest must be right.
+/// The pod, node and service account that a PodCertificateRequest names must exist and match the request.
 fn pod_certificate(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     if attributes.operation != Operation::Create || !attributes.subresource().is_empty() {
         let operation = attributes.operation.as_str();
@@ -415,7 +415,7 @@ fn pod_certificate(attributes: &Attributes, node: &str) -> Result<(), Stop> {
         )));
     }
     let shown = quoted(&format!("{namespace}/{}", asked("podName")));
-    // The request's UIDs must match, or it means an earlier object of the same name.
+    // A UID that differs means an earlier object of the same name.
     let same = |what: &str, field: &str, found: &Value| match (asked(field), text(&found["metadata"]["uid"])) {
         (named, uid) if named == uid => Ok(()),
         (named, uid) => {

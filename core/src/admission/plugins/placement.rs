@@ -74,7 +74,8 @@ fn labels(selector: &str) -> Result<Map, String> {
             return Err(format!("invalid selector: [{}]", parts.join(" ")));
         };
         let (key, value) = (key.trim(), value.trim());
-        // The selector is in no document: Go prints the path of a key as `<nil>`, and the path of a value as its key.
+        // The selector is in no document, so Go prints `<nil>` as the path of a key, and the key as the path of a
+        // value.
         fit("<nil>", key, &names::qualified_name(key))?;
         fit(&format!("[{key}]"), value, &names::label_value(value))?;
         labels.insert(key, value.into());
@@ -248,7 +249,7 @@ mod tests {
         for (text, expected) in [
             ("null", Ok(Value::Null)),
             ("[]", Ok(json!([]))),
-            // Field names in any case, nulls, and unknown fields.
+            // Field names in any case, nulls, and unknown fields are accepted.
             (r#"[{"Key": "a", "OPERATOR": "Exists"}]"#, Ok(json!([{"key": "a", "operator": "Exists"}]))),
             (r#"[{"key": null, "more": 1}, null]"#, Ok(json!([{}, {}]))),
             ("nope", syntax("invalid character 'o' in literal null (expecting 'u')")),

@@ -15,7 +15,7 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     match attributes.operation {
         Operation::Create => give(attributes),
         Operation::Update => {
-            // Existing values are kept on update; validation refuses any other change.
+            // An update keeps the existing values of fields that it omits; validation refuses any other change.
             let old = attributes.old;
             let spec = object_mut(attributes.fields_mut(), "spec");
             for field in ["priority", "preemptionPolicy"] {

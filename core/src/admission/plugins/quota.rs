@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub struct Limited {
     pub group: String,
     pub resource: String,
-    /// Substrings of the resource names concerned.
+    /// A resource is limited if its name contains one of these texts.
     pub containing: Vec<String>,
     pub scopes: Vec<Selector>,
     /// The scopes as refusals show them.
@@ -94,7 +94,7 @@ fn quotas(attributes: &Attributes) -> Vec<(Arc<str>, Arc<Entry>)> {
 struct Pertinent {
     /// The quotas that limit its kind and cover the object.
     charged: Vec<Charged>,
-    /// The scopes of any quota that the object is within.
+    /// All scopes, of any quota in the namespace, that the object matches.
     scopes: BTreeSet<String>,
 }
 
@@ -148,7 +148,8 @@ fn check_covered(
     if !uncovered.is_empty() {
         return Err(attributes.forbidden(format!("insufficient quota to consume: {}", uncovered.join(","))));
     }
-    // The scopes of all limited resources count together: only objects within such scopes are affected.
+    // Kubernetes checks the scopes of all limited resources together. An object outside of these scopes is not
+    // affected.
     let limited_scopes = limited.iter().flat_map(|limited| limited.scopes.iter().zip(&limited.shown));
     let uncovered: Vec<&str> = limited_scopes
         .filter(|(scope, _)| (counted.measure.within)(&attributes.object, scope) && !scopes.contains(&scope.scope))
@@ -196,7 +197,7 @@ fn charge(attributes: &mut Attributes, quota: Charged, more: &Usage) -> Result<(
 }
 
 pub(super) fn configure(configuration: &mut Configuration, document: &Reader) {
-    // Earlier the kind was in a group of its own.
+    // In older configuration files the kind is in a group of its own.
     let is_old = document.text("apiVersion").is_some_and(|version| version.starts_with(OLD_GROUP));
     let (group, kind) = if is_old { (OLD_GROUP, "Configuration") } else { (GROUP, "ResourceQuotaConfiguration") };
     super::configuration::check(document, group, kind);

@@ -143,7 +143,7 @@ fn token_volume(name: &str) -> Value {
 
 fn limits_secrets(account: &Value) -> bool {
     let said = account["metadata"]["annotations"][ENFORCE_MOUNTABLE_SECRETS].as_str();
-    // All that Go's ParseBool accepts as true.
+    // Go's ParseBool accepts exactly these texts as true.
     said.is_some_and(|said| matches!(said, "1" | "t" | "T" | "true" | "True" | "TRUE"))
 }
 

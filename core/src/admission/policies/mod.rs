@@ -25,8 +25,8 @@ use std::sync::Arc;
 /// The cost limit for the expressions of one policy with one binding and parameter, and for one mutation.
 const COST_MAX: u64 = 10_000_000;
 
-/// The cost limit for all policies in one half of a write. It is needed because users that a policy restricts may be
-/// able to create any number of parameters.
+/// The cost limit for all policies in one half of a write. Users whom a policy restricts may be able to create any
+/// number of parameters, so a limit per parameter is not enough.
 const COST_OF_ALL_MAX: u64 = 10 * COST_MAX;
 
 /// A policy with a binding, and with a parameter if it has any.
@@ -35,7 +35,7 @@ struct Invocation<'a> {
     parameter: Option<Parameter<'a>>,
 }
 
-/// A stored parameter; its document is parsed only while it is in use.
+/// A stored parameter. Its document is parsed only while it is evaluated.
 struct Parameter<'a> {
     key: Arc<str>,
     entry: Arc<Entry>,
@@ -47,8 +47,8 @@ struct Parameter<'a> {
 const PARAMETER_COST: u64 = 1_000;
 
 impl Parameter<'_> {
-    /// Parsing takes time like expressions do, and the authors of parameters choose their size. So it counts as cost:
-    /// one unit a byte.
+    /// Parsing takes time as expressions do, and the authors of parameters choose their size. Therefore each byte
+    /// counts as one unit of cost.
     fn document(&self, attributes: &Attributes) -> Result<Value, Stop> {
         attributes.spend(PARAMETER_COST.saturating_add(self.entry.size() as u64), &Budget::new(0))?;
         Ok(self.entry.document_in(self.kind, self.version))
@@ -57,7 +57,7 @@ impl Parameter<'_> {
 
 impl Attributes<'_> {
     /// Adds the used part of a budget to the total. Above the total limit the write is refused, even if the failure
-    /// policy is to ignore faults. Otherwise many parameters of one policy could cause another policy to be skipped.
+    /// policy is to ignore faults: otherwise many parameters of one policy could make the server skip another policy.
     pub(super) fn spend(&self, whole: u64, rest: &Budget) -> Result<(), Stop> {
         self.spent.set(self.spent.get().saturating_add(whole.saturating_sub(rest.left)));
         match self.spent.get() > COST_OF_ALL_MAX {

@@ -79,14 +79,14 @@ fn wanted(attributes: &mut Attributes, webhook: &Webhook, shown: &mut Shown) -> 
         Ok(holds) => Ok(holds.then_some(version)),
         Err(_) if webhook.is_ignored => Ok(None),
         Err(why) => {
-            // A generated name is not shown before it exists.
+            // The refusal shows no name if the name is generated later.
             let subject = Subject { name: attributes.shown_name().to_owned(), ..attributes.subject() };
             Err(Refusal::Forbidden { subject, why: Forbidden::Admission(why) }.into())
         }
     }
 }
 
-/// The owner of the match conditions: a webhook, or a policy with its parameter.
+/// The owner of match conditions: a webhook, or a policy with its parameter.
 pub(super) struct Asking<'q> {
     pub name: &'q str,
     pub of: Option<(&'q Policy, Option<&'q Value>)>,
@@ -180,7 +180,8 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Calls one mutating webhook; returns whether it changed the object. One audit annotation records this in every case.
+/// Calls one mutating webhook; returns whether it changed the object. One audit annotation records the result in every
+/// case.
 fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize, shown: &mut Shown) -> Result<bool, Stop> {
     let place = format!("round_{}_index_{}", attributes.reinvocation.round, found.index);
     let asked = ask(attributes, found, version, shown, &place);
@@ -249,7 +250,7 @@ fn ask(
     Ok(is_changed)
 }
 
-/// The operations of the patch, if there are any. The patch type is checked only if there is an object to change.
+/// The operations of the patch; `None` without a patch. The patch type is checked only if there is an object to change.
 fn operations(attributes: &Attributes, patch: Option<&Patch>) -> Result<Option<Value>, Failure> {
     let Some(patch) = patch else { return Ok(None) };
     let operations = patch.operations()?;
@@ -310,7 +311,7 @@ fn identity(attributes: &Attributes, patched: &mut Value, shown: &Value, version
     if id == attributes.request.target.kind {
         return Ok(found);
     }
-    // As in Kubernetes, the object is decoded as the kind that it names, before the conversion back fails.
+    // As in Kubernetes, the object is first decoded as the kind that it names; then the conversion back fails.
     let layout = crate::kinds::layout(&other, found).map_err(|refusal| internal(refusal.message()))?;
     layout.check(patched).map_err(|error| internal(error.to_string()))?;
     let package = |name: &str| name.split('.').next().filter(|name| !name.is_empty()).unwrap_or("core").to_owned();
@@ -343,7 +344,7 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     if !missing.is_empty() {
         return Err(Stop::Needs(Effect::Review(missing)));
     }
-    // Audit annotations number the webhooks among those that match the write.
+    // Audit annotations number only the webhooks that match the write.
     for (nth, (found, call)) in asked.into_iter().enumerate() {
         let Some(call) = call else { continue };
         let (webhook, place) = (found.webhook(), format!("round_0_index_{nth}"));

@@ -1,14 +1,14 @@
-//! The place at which mutating webhooks were interrupted to call one of them.
+//! The point in a round of mutating webhooks at which judging stopped to call a webhook.
 //!
-//! Judging starts again with each answer. With many webhooks one after another, all earlier answers would be processed
-//! again each time; instead judging resumes at the webhook that was called.
+//! Judging starts again from the first stage with each answer. With many mutating webhooks, all earlier answers would
+//! be processed again each time. Therefore a round resumes at the webhook that was called.
 
 use crate::admission::Attributes;
 use crate::admission::outcome::Pause;
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// Resumes this round: returns the object as the round began, and the index of the webhook to continue with.
+/// Resumes this round: returns the object at the start of the round, and the index of the webhook to continue with.
 pub(super) fn resume(attributes: &mut Attributes) -> (Arc<Value>, usize) {
     let answers = attributes.answers;
     let pauses = answers.pauses.lock();

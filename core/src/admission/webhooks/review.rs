@@ -107,7 +107,7 @@ pub(super) fn call(
     }
 }
 
-/// Interprets an answer: the body, or why there is none.
+/// Interprets a webhook's answer: the body, or the reason why there is none.
 pub(super) fn verdict(call: &Call, answer: &Result<Vec<u8>, String>, is_mutating: bool) -> Result<Verdict, Failure> {
     let body = answer.as_ref().map_err(|why| Failure::Call(why.clone()))?;
     let answer = parse(body, &call.api_version).map_err(Failure::Call)?;

@@ -56,7 +56,7 @@ pub enum Relation {
     Named(Object),
 }
 
-/// A projection of the state, kept together with it.
+/// A projection of the state, stored together with it.
 ///
 /// Nodes and objects are keyed by digests of their names, and the entries of one node are stored together: a look-up
 /// compares numbers, and searches the map of nodes and then that node's small map, not one map of everything. The large
@@ -109,7 +109,7 @@ impl Hasher for Bits {
     }
 }
 
-/// A zero byte separates the parts, and occurs in none of them.
+/// A zero byte separates the parts. A part must not contain one.
 fn digest<const N: usize>(parts: [&str; N]) -> Digest {
     let mut hasher = Sha256::new();
     for part in parts {

@@ -19,7 +19,7 @@ const USER_PREFIX: &str = "system:node:";
 const LEASES: &str = "kube-node-lease";
 const ROLE: &str = "system:node";
 
-/// The node's name of a node user; empty if the user has none.
+/// The name in a node's user name; `None` for other users.
 pub fn node_of(user: &User) -> Option<&str> {
     let node = user.name.strip_prefix(USER_PREFIX)?;
     user.groups.iter().any(|group| group == GROUP).then_some(node)
@@ -64,8 +64,8 @@ static KINDS: &[(&str, &str, Access)] = &[
     ("certificates.k8s.io", "podcertificaterequests", Access::CertificateRequests),
 ];
 
-/// `Ok` if the request is allowed, otherwise the reason why not. The reason is empty if only the rules for all nodes
-/// decide.
+/// `Ok` if the request is allowed, otherwise the reason for the refusal. The reason is empty if the rules for every
+/// node decide.
 type Decision = Result<(), String>;
 
 pub(super) fn authorize(graph: Option<&NodeGraph>, user: &User, attributes: &Attributes<'_>) -> Verdict {

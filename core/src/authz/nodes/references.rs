@@ -1,4 +1,4 @@
-//! The objects that pods and volumes refer to and a node must read to run them.
+//! The objects to which pods and volumes refer, and which a node must read to run them.
 
 use holdfast_value::Value;
 use std::borrow::Cow;
@@ -19,12 +19,12 @@ pub enum Reference<'a> {
     ResourceClaim(Cow<'a, str>),
 }
 
-/// Texts in a stored pod. In a pod without them, the references depend only on the spec.
+/// If none of these texts occurs in a stored pod, its references depend only on its spec.
 pub const CHANGING: [&str; 3] =
     ["\"kubernetes.io/config.mirror\"", "\"resourceClaimStatuses\"", "\"extendedResourceClaimStatus\""];
 
-/// Everything that a pod refers to, with repetitions. A mirror pod is written by the node itself, and has no
-/// references.
+/// Every object that a pod refers to, with repetitions. A mirror pod has no references, because the node itself writes
+/// it.
 pub fn of_pod<'a>(pod: &'a Value, mut each: impl FnMut(Reference<'a>)) {
     if pod["metadata"]["annotations"].get(MIRROR).is_some() {
         return;

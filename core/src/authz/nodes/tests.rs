@@ -1,5 +1,5 @@
-//! The Node authorizer: one row, one question. The graph is compared with a twin that walks the whole cluster for each
-//! answer.
+//! The Node authorizer: each row asks one question. The graph is compared with a naive twin that walks the whole
+//! cluster for each answer.
 
 use super::*;
 use crate::authz::Selected;
@@ -192,7 +192,7 @@ fn only_nodes_are_nodes() {
         let verdict = authorize(Some(&graph), &User::new(name, &[group]), &Attributes::resource("get", target));
         assert_eq!((verdict.is_allowed(), verdict.reason()), (false, why), "{name}");
     }
-    // Names with the separator are never found.
+    // Names that contain the separator are never found.
     for (namespace, name, node) in [("n\0s", "x", "one"), ("n", "volume", "one\0s"), ("", "n\0volume", "one")] {
         assert!(!graph.leads(Object::Secret, namespace, name, node));
     }
@@ -204,7 +204,7 @@ fn only_nodes_are_nodes() {
 struct Twin(BTreeMap<(bool, String), Value>);
 
 impl Twin {
-    /// Walks all of it.
+    /// Walks the whole cluster.
     fn leads(&self, what: Object, namespace: &str, name: &str, node: &str) -> bool {
         let on_node = |pod: &&Value| pod["spec"]["nodeName"] == node;
         let pods = || self.0.iter().filter(|((is_pod, _), _)| *is_pod).map(|(_, pod)| pod).filter(on_node);

@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
-/// The smaller of two sizes: two texts are compared only that far.
+/// Comparing two texts reads at most the length of the shorter text.
 const SMALLER: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(smaller(&arguments[0], &arguments[1])),
     estimate: estimate_smaller,
@@ -23,7 +23,7 @@ fn estimate_smaller(arguments: &Arguments<'_>) -> CallEstimate {
     CallEstimate { cost: Range { min: u64::from(max > 0), max }.traversal(), result: None }
 }
 
-/// Opaque values are compared in about constant time.
+/// Comparing opaque values takes about constant time.
 const EQUAL: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(smaller(&arguments[0], &arguments[1])),
     estimate: |arguments| {
@@ -42,7 +42,7 @@ const EQUAL: Cost = Cost::Custom(CustomCost {
 
 const NAMED_FORMAT_SIZE: u64 = 64;
 
-/// The size that Kubernetes assumes for a URL: that of the right argument.
+/// The size that Kubernetes assumes for comparing two URLs: the size of the right argument.
 fn right_size(arguments: &Arguments<'_>) -> u64 {
     arguments.arguments[1].size.map_or(1, |size| size.max)
 }
@@ -106,7 +106,7 @@ pub static TABLE: &[Overload] = &[
     overload("_[_](optional(map(A, B)), A) -> optional(B)", index, Cost::One),
 ];
 
-/// Ordering operators: the same type pairs for each of the four.
+/// The ordering operators. Each of the four has the same pairs of types.
 macro_rules! ordered {
     ($($operator:literal $run:ident;)*) => {
         pub static ORDER: &[Overload] = &[$(
@@ -209,8 +209,8 @@ fn concatenate<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-/// The limit of a concatenated list, because concatenation is nearly free for any size. No document has this many
-/// items.
+/// The maximum length of a concatenated list. Concatenation is nearly free for any size, so costs do not limit it. No
+/// document has this many items.
 const MAX_LIST: u64 = 1 << 22;
 
 fn join<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
@@ -230,11 +230,11 @@ fn join<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-/// The items of the left list, then new ones of the right list. In a keyed list a right item replaces the left item
-/// with the same keys.
+/// The items of the left list, then the items of the right list that are new. In a keyed list, an item of the right
+/// list replaces the left item with the same keys.
 fn unite<'a>(left: &Value<'a>, right: &Value<'a>, kind: &'a ListKind) -> Outcome<'a> {
     let mut items: Vec<Value<'a>> = left.items().collect::<Result<_, _>>()?;
-    // Identities are compared as text: equal items of a set have equal texts, and so have equal keys.
+    // Identities are compared as text: equal items of a set, and equal keys, have equal texts.
     let identity = |item: &Value<'a>| -> Result<String, EvalError> {
         match kind {
             ListKind::Map(keys) => {
@@ -368,7 +368,7 @@ pub fn index<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         let item = u64::try_from(at).ok().and_then(|at| container.item(at));
         return item.unwrap_or_else(|| Err(EvalError::new(format!("index out of bounds: {at}"))));
     }
-    // No other value has parts.
+    // Values of other types have no parts.
     let found = if container.is_map() { container.get(key)? } else { None };
     found.ok_or_else(|| EvalError::new(format!("no such key: {}", super::as_text(key))))
 }

@@ -106,7 +106,7 @@ fn double<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         Value::Int(value) => *value as f64,
         Value::Uint(value) => *value as f64,
         Value::String(text) => match text.parse::<f64>() {
-            // In Go overflow is an error, not infinity, unless infinity is written out.
+            // As in Go, overflow is an error. Infinity is accepted only if it is spelled out.
             Ok(value) if value.is_finite() || !text.bytes().any(|byte| byte.is_ascii_digit()) => value,
             _ => return failed(&arguments[0], "double"),
         },
@@ -140,7 +140,7 @@ pub fn as_text(value: &Value<'_>) -> String {
     }
 }
 
-/// The shortest text, with an exponent as in Go's `%g`.
+/// The shortest text of a number, with an exponent as Go's `%g` writes it.
 fn double_text(value: f64) -> String {
     if !value.is_finite() {
         return if value.is_nan() {

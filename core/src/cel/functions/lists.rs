@@ -23,7 +23,7 @@ pub static TABLE: &[Overload] = &[
     unguarded("<list(timestamp)>.sort() -> list(timestamp)", sort, SORT),
     unguarded("<list(string)>.sort() -> list(string)", sort, SORT_TEXTS),
     unguarded("<list(bytes)>.sort() -> list(bytes)", sort, SORT_TEXTS),
-    // Called by the macro `sortBy` with the keys of all items.
+    // The macro `sortBy` calls this function with the keys of all items.
     unguarded("<list(A)>.@sortByAssociatedKeys(list(int)) -> list(A)", sort_by, SORT_BY),
     unguarded("<list(A)>.@sortByAssociatedKeys(list(uint)) -> list(A)", sort_by, SORT_BY),
     unguarded("<list(A)>.@sortByAssociatedKeys(list(double)) -> list(A)", sort_by, SORT_BY),
@@ -34,11 +34,11 @@ pub static TABLE: &[Overload] = &[
     unguarded("<list(A)>.@sortByAssociatedKeys(list(bytes)) -> list(A)", sort_by, SORT_BY_TEXTS),
 ];
 
-/// No evaluation has the budget for a longer list.
+/// The budget of an evaluation never suffices for a longer list.
 const ITEMS_MAX: usize = 2_000_000;
 /// The cost of a call that creates a list.
 const MAKING: u64 = 11;
-/// Each item is compared with each other, twice; texts also cost their length.
+/// Each item is compared with each other item, twice. Comparing texts also costs their length.
 const COMPARED: f64 = 2.0;
 const TEXTS_COMPARED: f64 = 2.1;
 
@@ -109,7 +109,7 @@ const SORT_BY_TEXTS: Cost = Cost::Beforehand(Beforehand {
     estimate: |arguments| estimate(TEXTS_COMPARED, squared(arguments.size(1))),
 });
 
-/// The cost of a function that makes a list. It is rounded down, unlike other costs.
+/// The cost of a function that creates a list. Unlike other costs, it is rounded down.
 fn made(factor: f64, size: u64) -> u64 {
     ((size as f64 * factor) as u64).saturating_add(MAKING)
 }
@@ -129,7 +129,7 @@ fn estimate(factor: f64, size: Range) -> CallEstimate {
     CallEstimate { cost: cost.add(Range::exactly(MAKING)), result: Some(size) }
 }
 
-/// A number literal, otherwise the assumed value.
+/// The value of a number literal; for other arguments `otherwise`.
 fn number(argument: Option<&Argument<'_>>, otherwise: u64) -> u64 {
     match argument.and_then(|argument| argument.number) {
         Some(number) => u64::try_from(number).unwrap_or(0),

@@ -1,8 +1,8 @@
 //! Functions as tables of overloads: signature, implementation and cost.
 //!
 //! A signature reads `<string>.contains(string) -> bool` for a member, `optional.of(A) -> optional(A)` for a global
-//! function. Types are spelled as in CEL (`list(A)`, `map(K, V)`, `optional(A)`, `type(A)`, `dyn`, `timestamp`);
-//! a single capital letter is a placeholder, any other name the full name of an opaque type (`kubernetes.Quantity`).
+//! function. Types are spelled as in CEL (`list(A)`, `map(K, V)`, `optional(A)`, `type(A)`, `dyn`, `timestamp`). A
+//! single capital letter is a placeholder. Any other name is the full name of an opaque type (`kubernetes.Quantity`).
 
 mod arithmetic;
 mod convert;
@@ -31,18 +31,18 @@ static TABLES: &[&[Overload]] = &[arithmetic::TABLE, arithmetic::ORDER, standard
 /// The tables of the language's extensions, without those that only Kubernetes has.
 static EXTENSIONS: &[&[Overload]] = &[strings::TABLE, text_format::TABLE, sets::TABLE, lists::TABLE, optional::TABLE];
 
-/// One overload. For a member the receiver is the first argument.
+/// One overload. The receiver of a member is its first argument.
 #[derive(Debug)]
 pub struct Overload {
     pub signature: &'static str,
     pub run: Run,
     pub cost: Cost,
-    /// Whether values of types unknown to the checker must be checked against the signature.
+    /// Whether arguments whose types the checker does not know are compared with the signature at run time.
     pub guarded: bool,
 }
 
-/// The arguments have the signature's types if the types are known before evaluation. For an argument of type `dyn`,
-/// the first overload that fits the values is called.
+/// The implementation. Its arguments have the types of the signature if these are known before evaluation. For an
+/// argument of type `dyn`, the first overload that fits the values is called.
 pub type Run = for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>;
 
 /// The cost of a call in addition to its arguments.
@@ -92,7 +92,7 @@ pub const fn overload(signature: &'static str, run: Run, cost: Cost) -> Overload
     Overload { signature, run, cost, guarded: true }
 }
 
-/// An overload that itself reports values of wrong types.
+/// An overload whose function itself reports values of wrong types.
 pub const fn unguarded(signature: &'static str, run: Run, cost: Cost) -> Overload {
     Overload { signature, run, cost, guarded: false }
 }
@@ -110,7 +110,7 @@ pub struct Compiled {
     pub run: Run,
     pub cost: Cost,
     pub guarded: bool,
-    /// Whether it is from an extension rather than the language.
+    /// Whether the overload is from an extension of the language.
     pub is_extension: bool,
 }
 
@@ -222,7 +222,7 @@ impl Reader {
 }
 
 impl Compiled {
-    /// Whether the values may be arguments, as far as their outermost types show.
+    /// Whether the values may be arguments, judged by their outermost types.
     pub fn fits(&self, arguments: &[Value<'_>]) -> bool {
         self.parameters.len() == arguments.len()
             && (!self.guarded
@@ -245,7 +245,7 @@ fn fits(parameter: &Type, value: &Value<'_>) -> bool {
         | (Type::Optional(_), Value::Optional(_))
         | (Type::TypeOf(_), Value::Type(_)) => true,
         (Type::List(item), value) => match value.item(0) {
-            // An empty list is a list of anything.
+            // An empty list fits every list type.
             None => value.list_len() == Some(0),
             Some(Ok(first)) => fits(item, &first),
             Some(Err(_)) => true,

@@ -40,7 +40,7 @@ fn of_non_zero<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         Value::Duration(duration) => duration.0 == 0,
         // Go's zero time is in year 1.
         Value::Timestamp(timestamp) => timestamp.seconds == -62_135_596_800 && timestamp.nanos == 0,
-        // Objects and lists of documents never count as zero values; scalars may.
+        // Objects and lists of documents never count as zero values; scalars of documents may.
         Value::Made(made) => made.fields.is_empty(),
         Value::Type(_) | Value::Opaque(_) | Value::Optional(Some(_)) | Value::Json(..) => false,
         sized => sized.size() == 0,
@@ -83,7 +83,7 @@ fn has_value<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-// The evaluator does not evaluate the argument of `or` and `orValue` if there is a value.
+// If there is a value, the evaluator does not evaluate the argument of `or` and `orValue`.
 fn or<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     match arguments {
         [Value::Optional(None), other @ Value::Optional(_)] => Ok(other.clone()),

@@ -26,7 +26,7 @@ pub static TABLE: &[Overload] = &[
     overload("sets.intersects(list(A), list(A)) -> bool", intersects, PRODUCT),
 ];
 
-/// Whether any (`any`) or all items of `wanted` are in `list`. Stops at the first item that decides.
+/// Whether `list` contains any item (with `any`) or all items of `wanted`. Stops at the first item that decides.
 fn look_up<'a>(list: &Value<'a>, wanted: &Value<'a>, any: bool, fuel: &mut Fuel) -> Result<bool, EvalError> {
     let items: Vec<Value<'a>> = list.items().collect::<Result<_, _>>()?;
     for item in wanted.items() {
@@ -60,7 +60,7 @@ fn intersects<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     look_up(&arguments[0], &arguments[1], true, &mut fuel(arguments)).map(Value::Bool)
 }
 
-/// Each pair may be compared; the call's cost covers this.
+/// Each pair of items may be compared; the cost of the call covers this.
 fn fuel(arguments: &[Value<'_>]) -> Fuel {
     Fuel(arguments[0].size().saturating_mul(arguments[1].size()).saturating_mul(2).saturating_add(Fuel::PLENTY))
 }

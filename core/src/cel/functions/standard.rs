@@ -7,7 +7,7 @@ use crate::schema::structural::pattern;
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
-/// cel-go counts the text at run time, but the searched part when estimating.
+/// At run time cel-go uses the length of the text for the cost; its estimate uses the length of the prefix or suffix.
 const EDGE: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(arguments[0].size()),
     estimate: |arguments| CallEstimate { cost: arguments.size(1).traversal(), result: None },
@@ -46,7 +46,7 @@ pub static TABLE: &[Overload] = &[
     overload("<string>.startsWith(string) -> bool", starts_with, EDGE),
     overload("<string>.endsWith(string) -> bool", ends_with, EDGE),
     overload("<string>.matches(string) -> bool", matches, MATCH),
-    // Kubernetes counts this function as one unit.
+    // This function costs one unit in Kubernetes.
     overload("matches(string, string) -> bool", matches, Cost::One),
 ];
 
@@ -74,7 +74,7 @@ fn matches<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::Bool(pattern_of(pattern)?.is_match(text)))
 }
 
-/// A pattern in Go's dialect. Literal patterns were compiled with the expression.
+/// Compiles a pattern in Go's dialect. Literal patterns are compiled together with their expression.
 pub fn pattern_of(source: &str) -> Result<regex::Regex, EvalError> {
     pattern::compile(source).map_err(EvalError::Message)
 }

@@ -6,7 +6,7 @@ use crate::cel::value::{EvalError, Value};
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
-/// The cost of a search. Kubernetes rounds it down, and counts bytes.
+/// The cost of a search. Kubernetes counts bytes and rounds down.
 const FIND: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| arguments[0].as_str().map_or(1, |text| (text.len() as f64 * 0.1) as u64),
     estimate: |arguments| CallEstimate { cost: arguments.size(0).traversal(), result: None },
@@ -77,12 +77,11 @@ pub static TABLE: &[Overload] = &[
     overload("strings.quote(string) -> string", quote, QUOTE),
 ];
 
-/// The longest result has the longest new text in place of the shortest old one as often as possible, or keeps the
-/// text.
+/// The longest result replaces the shortest old text by the longest new text as often as possible, or keeps the text.
 fn replaced(arguments: &Arguments<'_>) -> CallEstimate {
     let (size, old, new) = (arguments.size(0), arguments.size(1), arguments.size(2));
     let divided = |size: u64, by: u64| (size as f64 / by as f64).ceil() as u64;
-    // How often the new text occurs, and how much of the old text remains.
+    // The number of times that the new text occurs, and the length that remains of the text.
     let (most, kept_most) = if old.min == 0 {
         (size.max.saturating_add(1), size.max)
     } else if new.max <= old.min {
@@ -98,7 +97,7 @@ fn replaced(arguments: &Arguments<'_>) -> CallEstimate {
         (divided(size.min, old.max), 0)
     };
     let Range { min, max } = Range { min: least, max: most }.mul(new).add(Range { min: kept_least, max: kept_most });
-    // For the shortest result, an old text that is longer than the whole text counts as occurring once.
+    // For the shortest result, an old text that is longer than the text counts as occurring once.
     CallEstimate { cost: size.scaled(0.2), result: Some(Range { min: min.min(max), max }) }
 }
 
@@ -113,7 +112,7 @@ fn int(arguments: &[Value<'_>], index: usize) -> Option<i64> {
     }
 }
 
-/// The byte offset of the character with this index; the end counts as one.
+/// The byte offset of the character with this index. The end of the text counts as a character.
 fn byte_of(text: &str, index: i64) -> Option<usize> {
     let index = usize::try_from(index).ok()?;
     text.char_indices().map(|(at, _)| at).chain([text.len()]).nth(index)
@@ -143,7 +142,7 @@ fn index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     if from < 0 {
         return Err(out_of_range(from));
     }
-    // Nothing is found past the end.
+    // A search that starts past the end finds nothing.
     let Some(start) = byte_of(text, from) else { return Ok(Value::Int(-1)) };
     let found = memchr::memmem::find(&text.as_bytes()[start..], part.as_bytes());
     Ok(characters_before(text, found.map(|at| at + start)))
@@ -155,7 +154,7 @@ fn last_index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         None => text.len(),
         Some(from) if part.is_empty() => return Ok(Value::Int(from)),
         Some(from) if from < 0 => return Err(out_of_range(from)),
-        // The last position where the part may start.
+        // The last offset at which the part may start.
         Some(from) => match byte_of(text, from) {
             Some(start) if start < text.len() => (start + part.len()).min(text.len()),
             _ => return Ok(Value::Int(-1)),
@@ -206,7 +205,7 @@ fn substring<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::text(text[start_byte..end_byte].to_owned()))
 }
 
-/// The longest computed text, to limit memory.
+/// The maximum number of bytes of a computed text, to limit memory.
 const MAX_TEXT: usize = 64 << 20;
 
 fn replace<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
@@ -226,7 +225,8 @@ fn split<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     let parts: Vec<Value<'a>> = if !separator.is_empty() {
         if limit == 0 { Vec::new() } else { text.splitn(limit, separator).map(part).collect() }
     } else {
-        // An empty separator separates all characters; the last part gets the rest beyond the limit.
+        // An empty separator separates all characters. If there are more parts than the limit, the last part contains
+        // the rest.
         let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).take(limit).collect();
         let ends = starts.iter().copied().skip(1).chain([text.len()]);
         starts.iter().copied().zip(ends).map(|(start, end)| part(&text[start..end])).collect()

@@ -1,7 +1,7 @@
 //! `'%s has %d'.format([name, number])`: parses the template and formats values.
 //!
-//! The checker parses literal templates with the same code, so that a clause that cannot format its argument's type is
-//! an error in the expression.
+//! The checker parses literal templates with the same code. A clause that cannot format the type of its argument is
+//! then an error in the expression.
 
 use super::{Cost, CustomCost, Overload, as_text, overload};
 use crate::cel::cost::{CallEstimate, traversal};
@@ -16,11 +16,11 @@ const FORMAT: Cost = Cost::Custom(CustomCost {
     estimate: |arguments| CallEstimate { cost: arguments.size(0).traversal(), result: None },
 });
 
-/// The longest text, to limit memory.
+/// The maximum number of bytes of a formatted text, to limit memory.
 const TEXT_MAX: usize = 64 << 20;
 /// The maximum precision. It is larger than the number of digits of any number.
 const PRECISION_MAX: usize = 1_000;
-/// The digits shown for numbers inside lists, and by default.
+/// The default number of digits after the point. Numbers inside lists always have this many.
 const PRECISION: usize = 6;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,8 @@ pub enum Piece<'t> {
     Asked(Asked),
 }
 
-/// Parses a template for this many arguments; returns the number of arguments used, as far as it can be parsed.
+/// Parses a template for this many arguments, and calls `each` with its pieces. Returns the number of arguments that it
+/// uses.
 pub fn read<'t, E>(
     template: &'t str,
     arguments: usize,
@@ -110,7 +111,7 @@ fn precision(text: &str) -> Result<(Option<usize>, &str), String> {
 }
 
 impl Clause {
-    /// The error for a value of a type that the clause cannot format.
+    /// The error for a value whose type the clause cannot format.
     pub fn refusal(self, ty: &str) -> String {
         match self {
             Clause::Text => {
@@ -136,7 +137,7 @@ impl Clause {
             || match self {
                 Clause::Text => !matches!(ty, Type::Object(_) | Type::Opaque(_) | Type::Optional(_) | Type::Param(_)),
                 Clause::Decimal | Clause::Octal => is_whole,
-                // Some numbers are given as texts.
+                // Some numbers are passed as strings.
                 Clause::Fixed | Clause::Scientific => matches!(ty, Type::Double | Type::String),
                 Clause::Binary => is_whole || *ty == Type::Bool,
                 Clause::Hex { .. } => is_whole || matches!(ty, Type::String | Type::Bytes),
@@ -247,7 +248,7 @@ fn fixed(number: f64, precision: usize) -> String {
     grouped + fraction
 }
 
-/// `1.5×10⁰³`, always with the same number of digits.
+/// Formats a number as `1.5×10⁰³`, always with the same number of digits.
 fn scientific(number: f64) -> String {
     if let Some(text) = unlimited(number) {
         return text;
@@ -260,7 +261,7 @@ fn scientific(number: f64) -> String {
     format!("{digits}×10{sign}{}", raised.collect::<String>())
 }
 
-/// A value at the top level.
+/// Formats an argument of the template.
 fn text(out: &mut String, value: &Value<'_>) -> Result<(), String> {
     match value {
         Value::Optional(_) | Value::Opaque(_) | Value::Made(_) => {
@@ -278,7 +279,7 @@ fn text(out: &mut String, value: &Value<'_>) -> Result<(), String> {
     }
 }
 
-/// A value inside a list or map is formatted like a literal.
+/// Formats a value inside a list or map as a literal is written.
 fn part(out: &mut String, value: &Value<'_>) -> Result<(), String> {
     if out.len() > TEXT_MAX {
         return Err("the text becomes too long".to_owned());
@@ -309,7 +310,7 @@ fn part(out: &mut String, value: &Value<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the entries, sorted by the keys' texts.
+/// Writes the entries of a map, sorted by the texts of their keys.
 fn entries(out: &mut String, map: &Value<'_>) -> Result<(), String> {
     let mut keys = Vec::new();
     for key in map.keys() {

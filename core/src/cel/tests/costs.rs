@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Costs of these expressions in Kubernetes, which guarantees them.
+/// The costs of these expressions in Kubernetes, which promises not to change them.
 #[test]
 fn evaluation_costs_what_it_costs_in_kubernetes() {
     for (source, cost) in [

@@ -12,18 +12,18 @@ fn a_spent_budget_ends_everything() {
         let value = Value::json(&document, &schema).unwrap();
         assert_eq!(program.eval(&[value], &mut Budget::new(8)).unwrap_err(), EvalError::Cost, "{source}");
     }
-    // Lists that contain each other twice would take forever to compare.
+    // These lists contain other lists twice at each level, so comparing them would take forever.
     let twice: String = (0..40).map(|level| format!(".map(x{level}, [x{level}, x{level}])")).collect();
     let source = format!("dyn([0]{twice}) == dyn([0]{twice})");
     let program = compile(&source, &Environment::kubernetes()).unwrap();
     assert_eq!(program.eval(&[], &mut Budget::new(100_000)).unwrap_err(), EvalError::Cost);
-    // Lists that double their length would too.
+    // These lists double their length at each step, so they would take forever, too.
     let doubled: String = (0..100).map(|level| format!(".map(x{level}, x{level} + x{level})")).collect();
     let program = compile(&format!("[[0]]{doubled}.size()"), &Environment::kubernetes()).unwrap();
     assert_eq!(program.eval(&[], &mut Budget::new(100_000)).unwrap_err(), EvalError::Cost);
 }
 
-/// Calls that cost a unit or two in Kubernetes for any amount of data, in loops over thousands of items.
+/// Calls that cost only a unit or two in Kubernetes for any amount of data, in loops over thousands of items.
 #[test]
 fn work_that_costs_do_not_show_is_bounded() {
     let text = Type::String.sized(3 << 20);
@@ -82,7 +82,7 @@ fn a_hundred_faults_are_enough() {
     assert_eq!(compile(&source, &Environment::kubernetes()).unwrap_err().len(), 100);
 }
 
-/// The deepest trees that the parser accepts, compiled, evaluated and dropped on a small stack.
+/// The deepest trees that the parser accepts are compiled, evaluated and dropped on a small stack.
 #[test]
 fn depth_does_not_exhaust_the_stack() {
     let nested = |open: &str, inner: &str, close: &str, times: usize| {

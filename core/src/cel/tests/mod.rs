@@ -310,7 +310,7 @@ fn lists() {
         ("[].first().hasValue() || [].last().hasValue()", "false"),
         ("optional.unwrap([optional.of(1), optional.none()]) + [optional.of(2)].unwrapOpt()", "[1, 2]"),
     ]);
-    // A list that exceeds every budget is not built.
+    // A list that is too long for every budget is not built.
     assert_eq!(evaluate("lists.range(9223372036854775807).size()").0, format!("error: {}", EvalError::Cost));
 }
 

@@ -1,7 +1,7 @@
-//! FlowSchemas: which flow a request belongs to.
+//! FlowSchemas determine the flow that a request belongs to.
 //!
-//! A request belongs to the matching schema with the lowest precedence. Schemas are indexed by the subjects that they
-//! name, so that a request is compared, in order, only with schemas that could match its user.
+//! A request belongs to the matching schema with the lowest precedence. The rules of schemas are indexed by the
+//! subjects that they name, so that a request is compared only with rules that could match its user.
 
 use crate::authz::{Attributes, ResourceTarget, Target, User, service_account_user};
 use serde::Deserialize;
@@ -25,10 +25,10 @@ const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 #[derive(Debug)]
 pub struct Schemas {
     ordered: Vec<Schema>,
-    // Places in that order, ascending, by the subject they name.
+    // The rules' positions in `ordered`, ascending, by the user or group that a rule names.
     by_user: Places,
     by_group: Places,
-    /// The places, by namespace of the service accounts.
+    /// The rules' positions by the namespace whose service accounts a rule names.
     by_namespace: Places,
     /// Rules for all users.
     everybody: Vec<Place>,
@@ -36,7 +36,7 @@ pub struct Schemas {
     rest: usize,
 }
 
-/// A rule: the place of its schema, and its place within the schema.
+/// The position of a rule: the index of its schema, and its index within the schema.
 type Place = (usize, usize);
 type Places = BTreeMap<String, Vec<Place>>;
 
@@ -60,7 +60,7 @@ pub enum Distinguisher {
 }
 
 impl Distinguisher {
-    /// The value that identifies the request's flow within its schema.
+    /// The value that distinguishes the request's flow from other flows of its schema.
     pub fn of<'a>(self, user: &'a User, attributes: &Attributes<'a>) -> &'a str {
         match (self, attributes.target) {
             (Distinguisher::User, _) => &user.name,
@@ -238,7 +238,7 @@ impl Words {
         self.0.iter().any(|known| known == word || known == ANY)
     }
 
-    /// Like `have` for `resource/subresource`, without building that text.
+    /// Like `have`, for `resource/subresource`, without building that text.
     fn have_resource(&self, target: &ResourceTarget<'_>) -> bool {
         let ResourceTarget { resource, subresource, .. } = *target;
         self.0.iter().any(|known| {
@@ -274,7 +274,7 @@ impl PathRule {
     }
 }
 
-/// Whether a path is `known`, or starts with it if it ends in `*`.
+/// Whether the path is `known`; if `known` ends in `*`, whether the path starts with the part before the `*`.
 fn leads_to(known: &str, path: &str) -> bool {
     if let Some(begin) = known.strip_suffix('*') {
         return path.starts_with(begin);

@@ -2,7 +2,7 @@ use super::*;
 use crate::flowcontrol::Configuration;
 use proptest::prelude::*;
 
-/// `GROUP:RESOURCE[/SUB]@NAMESPACE` or a path.
+/// The attributes of a request, written `GROUP:RESOURCE[/SUB]@NAMESPACE` or as a path.
 fn attributes<'a>(verb: &'a str, asked: &'a str) -> Attributes<'a> {
     if asked.starts_with('/') {
         return Attributes::path(verb, asked);
@@ -36,7 +36,7 @@ fn requests_and_their_schemas() {
         (&nobody, "post", "/healthz", "global-default"),
         (&node, "update", ":nodes/status", "system-node-high"),
         (&node, "get", "coordination.k8s.io:leases@kube-node-lease", "system-node-high"),
-        // There are no cluster-scoped Leases.
+        // The rule of `system-node-high` for Leases needs a namespace, and this list has none.
         (&node, "list", "coordination.k8s.io:leases", "system-nodes"),
         (&node, "get", ":secrets@a", "system-nodes"),
         (&of_system, "update", "coordination.k8s.io:leases@kube-system", "system-leader-election"),
@@ -69,7 +69,7 @@ fn paths_and_what_is_below_them() {
     }
 }
 
-/// The naive twin: compares with all schemas in order.
+/// The naive twin compares the request with all schemas in order.
 fn naively<'a>(schemas: &'a Schemas, user: &User, attributes: &Attributes<'_>) -> &'a str {
     let is_about = |subject: &Subject| match subject {
         Subject::User { user: named } => named.name == ANY || named.name == user.name,

@@ -1,4 +1,5 @@
-//! The messages of refusals, all in this module. Clients match on many of them, so they are Kubernetes' to the letter.
+//! The messages of refusals, all in this module. Clients match on many of them, so they are exactly Kubernetes'
+//! messages.
 
 mod bad_request;
 
@@ -17,7 +18,7 @@ const RECREATED: &str = "The object might have been deleted and then recreated";
 impl Refusal {
     /// The message of the refusal's `Status`.
     ///
-    /// Parts of the request or of an object in the message are cut.
+    /// Long parts of the request or of an object are cut in the message.
     pub fn message(&self) -> String {
         cut(self.words(), ANSWER_BYTES_MAX)
     }
@@ -116,7 +117,7 @@ impl Refusal {
     }
 }
 
-/// Why a text is not a number.
+/// The reason why a text is not a number.
 fn no_number(digits: &str) -> &'static str {
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { "value out of range" } else { "invalid syntax" }
@@ -144,7 +145,7 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
-/// A single cause unchanged; several causes in brackets, without duplicates.
+/// A single cause as it is; several causes in brackets, without duplicates.
 fn aggregate(causes: &Causes) -> String {
     let mut told = BTreeSet::new();
     let mut texts: Vec<String> = causes.iter().map(Cause::to_string).filter(|text| told.insert(text.clone())).collect();

@@ -1,6 +1,7 @@
-//! The requirements on every log as one test suite: [`storage_suite!`](crate::storage_suite) runs it on a backend.
+//! The requirements on every log, as one test suite. [`storage_suite!`](crate::storage_suite) runs the suite on a
+//! backend.
 //!
-//! A backend without a disk reopens as a copy of the data that would have survived.
+//! A backend without a disk reopens as a copy of the data that would survive on a disk.
 
 pub mod shared;
 
@@ -18,7 +19,7 @@ pub trait Backend: Sized {
     fn fresh() -> Self;
     fn log(&self) -> &dyn Log;
     fn reopened(self) -> Self;
-    /// Appends as another process would; false if no other process can.
+    /// Appends as another process would. Returns false if other processes cannot append.
     fn append_as_other(&self, _: &[Record]) -> bool {
         false
     }
@@ -135,7 +136,7 @@ pub fn offsets_are_dense<B: Backend>() {
 pub fn scans_begin_and_end_where_told<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();
-    // Offsets beyond 255 and 65535 show whether offsets are ordered as numbers. Odd offsets are pods.
+    // Offsets above 255 and above 65535 show whether offsets are ordered as numbers. Odd offsets are pods.
     let resource = |offset: u64| if offset % 2 == 1 { "pods" } else { "nodes" };
     let batch: Vec<Record> = (1..=70_000).map(|offset| put(offset, resource(offset), "x", 0)).collect();
     log.append(&batch).unwrap();
@@ -174,7 +175,7 @@ pub fn scans_begin_and_end_where_told<B: Backend>() {
 pub fn resources_do_not_mix<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();
-    // Each name is a prefix of others, and keys look like parts of names.
+    // Each name is a prefix of other names, and keys look like parts of names.
     let names = ["pod", "pods", "pods.x", "podtemplates", "pods/status", "p"];
     let mut batch = Vec::new();
     for round in 0..4 {
@@ -197,7 +198,7 @@ pub fn current_is_the_newest_of_each<B: Backend>() {
     let log = backend.log();
     let mut expected = BTreeMap::new();
     for offset in 1..=500u64 {
-        // Keys that are prefixes of one another: 1, 10, 100.
+        // Some keys are prefixes of others: 1, 10, 100.
         let key = format!("default/{}", offset * offset % 101);
         let before = expected.get(&key).map_or(0, |record: &Record| record.offset);
         let record = put(offset, "configmaps", &key, before);
@@ -278,7 +279,7 @@ pub fn recovers<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();
     log.append(&[put(1, "pods", "a", 0)]).unwrap();
-    // Recovering a log without a fault changes nothing.
+    // Recovering a log that has no fault changes nothing.
     log.recover().unwrap();
     assert_eq!(offsets(&everything(log)), [1]);
     log.append(&[put(2, "pods", "b", 0)]).unwrap();
@@ -328,7 +329,7 @@ pub fn forgets_what_was_replaced<B: Backend>() {
     log.append(&records).unwrap();
     assert_eq!(log.oldest().unwrap(), Offset::ZERO);
     log.forget(Offset(7)).unwrap();
-    // The objects at version 7, and all later events.
+    // The objects at version 7 stay, and all later events.
     let expected = [1, 3, 6, 7, 8, 9, 10];
     assert_eq!(offsets(&everything(log)), expected);
     assert_eq!(log.oldest().unwrap(), Offset(7));
@@ -336,7 +337,7 @@ pub fn forgets_what_was_replaced<B: Backend>() {
     assert_eq!(log.scan(Some("pods"), Offset(7), 10).unwrap(), [&records[7..]].concat());
     let kept: Vec<String> = current(log).into_keys().map(|(resource, key)| format!("{resource}/{key}")).collect();
     assert_eq!(kept, ["nodes/changes", "pods/changes", "pods/goes", "pods/kept"]);
-    // Forgetting less than before changes nothing, and future versions are unaffected.
+    // Removing less history than before changes nothing. Later versions are not affected.
     log.forget(Offset(3)).unwrap();
     assert_eq!(log.oldest().unwrap(), Offset(7));
     let backend = backend.reopened();
@@ -346,7 +347,7 @@ pub fn forgets_what_was_replaced<B: Backend>() {
     log.forget(Offset(11)).unwrap();
     assert_eq!(offsets(&everything(log)), [7, 8, 10, 11]);
     assert_eq!(log.last().unwrap(), Offset(11));
-    // The event that the log begins with stays although it is a deletion, because it has the time of that version. The
+    // The first event of the log stays although it is a deletion, because its time is the time of that version. The
     // next call removes it.
     log.append(&[delete(12, "pods", "kept", 11)]).unwrap();
     log.compact(true).unwrap();
@@ -424,7 +425,7 @@ pub fn forgets_in_steps_as_at_once<B: Backend>() {
     }
 }
 
-/// Appends during the call are not lost.
+/// Events that are appended during the call are not lost.
 pub fn forgets_beside_the_writer<B: Backend + Sync>() {
     let backend = B::fresh();
     let log = backend.log();
@@ -446,11 +447,12 @@ pub fn forgets_beside_the_writer<B: Backend + Sync>() {
     assert_eq!(current(log).len(), 10);
 }
 
-/// Objects and lists at every version, compared with a plain scan of all events.
+/// Compares objects and lists at every version with a plain scan of all events.
 pub fn tells_what_was_there<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();
-    // Keys and resources with common prefixes, few events on most objects and many on some, deletions and re-creations.
+    // The keys and resources have common prefixes. Most objects have few events, some have many; objects are deleted
+    // and created again.
     let objects = [
         ("pods", "a/b"),
         ("pods", "a/b-c"),
@@ -466,7 +468,7 @@ pub fn tells_what_was_there<B: Backend>() {
     let mut random = 7u64;
     for offset in 1..=400 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // The first object has half of all events.
+        // Half of all events are on the first object.
         let (resource, key) = objects[if random >> 63 == 0 { 0 } else { (random >> 33) as usize % objects.len() }];
         let before = newest.get(&(resource, key)).copied();
         match before {
@@ -529,8 +531,8 @@ pub fn tells_what_was_there<B: Backend>() {
     (200..=400).step_by(9).for_each(check);
 }
 
-/// The events on some objects between two versions, compared with a plain scan of all events: few among many of other
-/// objects, many on one object, and more than one request returns.
+/// Compares the events on some objects between two versions with a plain scan of all events. The events are few among
+/// many of other objects, or many on one object, or more than one request returns.
 pub fn tells_what_changed<B: Backend>() {
     let backend = B::fresh();
     let log = backend.log();
@@ -595,7 +597,7 @@ pub fn has_a_secret<B: Backend>() {
     assert_eq!(secret, one.reopened().log().secret().unwrap());
 }
 
-/// The whole tail, piece by piece.
+/// The whole tail, read in several calls.
 fn tail(log: &dyn Log, after: Offset) -> Vec<Record> {
     let (mut found, mut after) = (Vec::new(), after);
     loop {
@@ -620,8 +622,8 @@ pub fn tells_its_tail<B: Backend>() {
     }
 }
 
-/// Batches of two appenders in an order drawn from a seed. The slower appender gets the result that it is behind, and
-/// loses or duplicates nothing.
+/// Two appenders write batches in an order drawn from a seed. The slower appender is told that it is behind, and loses
+/// or duplicates nothing.
 pub fn lets_others_be_first<B: Backend>() {
     for seed in 1..=20u64 {
         let backend = B::fresh();

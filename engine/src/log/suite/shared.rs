@@ -1,7 +1,7 @@
 //! Tests of logs to which several servers append. [`shared_storage_suite!`](crate::shared_storage_suite) runs them on a
 //! backend.
 //!
-//! The objects are whole ConfigMaps, because such a log may keep objects in a form of its own.
+//! The objects are whole ConfigMaps, because such a log may store objects in a form of its own.
 
 use super::{current, everything};
 use crate::log::{AsOf, Changes, Decision, Expected, Proposal, Receipt};
@@ -19,13 +19,13 @@ const MAPS: &str = "configmaps";
 
 /// Two servers with one log.
 pub trait Backend: Sized + Sync {
-    /// Whether a server learns the actor and the time of events that the other server wrote.
+    /// Whether a server can read the actor and the time of events that the other server wrote.
     const TELLS_WHO: bool = true;
 
     /// An empty log.
     fn fresh() -> Self;
     fn server(&self, nth: usize) -> &dyn Log;
-    /// Stops a server. Its log is not used until it starts again.
+    /// Stops a server. Its log is not used until the server starts again.
     fn stop(&mut self, nth: usize);
     /// Starts a stopped server, with the data on its own disk or without.
     fn start(&mut self, nth: usize, with_its_own: bool);
@@ -42,7 +42,7 @@ macro_rules! shared_storage_suite {
             all_servers_tell_one_history, a_restart_misses_nothing, a_lost_folder_loses_no_object,
             recovers_where_nothing_is_unknown, has_one_secret, forgets_on_one_server_alone, takes_large_objects);
     };
-    // Only the named cases, for stores that lack the features that the other cases test.
+    // Runs only the named cases, for stores that lack the features which the other cases test.
     ($backend:ty: $($case:ident),*) => {
         $(#[test]
         fn $case() {
@@ -51,7 +51,7 @@ macro_rules! shared_storage_suite {
     };
 }
 
-/// A ConfigMap's event with this number, as written by a writer that has read the log up to the previous number.
+/// The event of a ConfigMap with this number. Its writer has read the log up to the previous number.
 fn map(offset: u64, name: &str, value: &str, replaces: u64) -> Record {
     let text = |word: &str| format!("{word}-{name}");
     let object = format!(
@@ -95,7 +95,7 @@ fn commit(log: &dyn Log, records: &[Record], decisions: &[Decision]) -> Vec<Rece
     }
 }
 
-/// Each record as a decision of its own.
+/// Commits each record as a decision of its own.
 fn each(log: &dyn Log, records: &[Record]) -> Vec<Receipt> {
     let decisions: Vec<Decision> = (0..records.len()).map(|nth| one(nth..nth + 1)).collect();
     commit(log, records, &decisions)
@@ -117,7 +117,7 @@ fn is_overtaken(receipt: &Receipt) -> bool {
     matches!(receipt, Receipt::Overtaken)
 }
 
-/// The number that a writer gives the next event.
+/// The number that a writer would give to the next event.
 fn next(log: &dyn Log) -> u64 {
     log.last().expect("the last").0 + 1
 }
@@ -129,12 +129,12 @@ fn at(record: &Record, offset: u64) -> Record {
     Record { offset, object: object.into(), ..record.clone() }
 }
 
-/// The part of a record that both servers know.
+/// The parts of a record that both servers can read.
 fn shared<B: Backend>(record: Record) -> Record {
     if B::TELLS_WHO { record } else { Record { actor: Actor::default(), time_ms: 0, ..record } }
 }
 
-/// The part of all events that both servers know.
+/// The parts of all events that both servers can read.
 fn history<B: Backend>(log: &dyn Log) -> Vec<Record> {
     everything(log).into_iter().map(shared::<B>).collect()
 }
@@ -147,7 +147,7 @@ fn await_event(log: &dyn Log, offset: u64) {
     }
 }
 
-/// The logs of both servers, each followed as by an engine.
+/// A backend in which an engine follows the log of each server.
 fn followed<B: Backend>() -> B {
     let backend = B::fresh();
     follow(&backend);
@@ -175,7 +175,7 @@ pub fn all_servers_read_what_one_has_written<B: Backend>() {
     let log = backend.server(0);
     let records: Vec<Record> = (0..200).map(|nth| map(next(log) + nth, &format!("c{nth}"), "1", 0)).collect();
     let receipts = each(log, &records);
-    // The tail of the server that wrote the records contains their events at once.
+    // The tail of the server that wrote the records has their events at once.
     let mut expected: Vec<Record> =
         records.iter().zip(&receipts).map(|(record, receipt)| at(record, written(receipt)[0].0)).collect();
     expected.sort_by_key(|record| record.offset);
@@ -238,8 +238,7 @@ pub fn decisions_of_a_batch_stand_alone<B: Backend>() {
     let n = next(log);
     let taken: Vec<Record> = (0..20).map(|nth| map(n + nth, &format!("c{nth}"), "theirs", 0)).collect();
     each(backend.server(1), &taken);
-    // Of 40 creations every second one was already made by the other server, and this server may not have read that
-    // yet.
+    // The other server has already created every second one of the 40 objects. This server may not have read that yet.
     let ours: Vec<Record> = (0..40)
         .map(|nth| map(n + nth, &if nth % 2 == 0 { format!("c{}", nth / 2) } else { format!("d{nth}") }, "ours", 0))
         .collect();
@@ -296,7 +295,7 @@ pub fn several_objects_of_a_decision<B: Backend>() {
 pub fn claims_are_made_once<B: Backend>() {
     let backend = followed::<B>();
     for round in 0..10 {
-        // Both decisions were judged before either of them was written.
+        // Both decisions were judged before either was written.
         let known = next(backend.server(0)).max(next(backend.server(1)));
         let claim = |nth: usize, before: u64, claim: String| {
             let decision = Decision { claims: vec![(0, claim.into())], ..one(0..1) };
@@ -308,7 +307,7 @@ pub fn claims_are_made_once<B: Backend>() {
             threads.map(|thread| thread.join().expect("a server"))
         });
         assert_eq!(receipts.iter().filter(|receipt| is_overtaken(receipt)).count(), 1, "{receipts:?}");
-        // After the loser has read the winner's event, it claims another value.
+        // The loser has read the winner's event, so it claims another value.
         let nth = usize::from(is_overtaken(&receipts[1]));
         written(&claim(nth, next(backend.server(nth)), format!("other/{round}")));
     }
@@ -340,7 +339,7 @@ pub fn the_last_has_all_that_was_answered<B: Backend>() {
     }
 }
 
-/// Writes of both servers, in an order drawn from a seed.
+/// Both servers write, in an order drawn from a seed.
 fn write_much<B: Backend>(backend: &B, turns: usize) {
     let names = ["b", "b-c", "bc", "b.c", "c", "d", "dd", "e"];
     let mut draw = 7u64;
@@ -381,7 +380,7 @@ fn tells(log: &dyn Log, events: &[Record], from: Offset, last: Offset) {
     let mut names: Vec<&str> = events.iter().map(|record| record.key.as_str()).collect();
     names.sort_unstable();
     names.dedup();
-    // Some of the versions are those of events, others lie in gaps between events.
+    // Some of the versions belong to events, others are in gaps between events.
     let versions = events.iter().map(Record::offset).filter(|at| *at >= from).step_by(5);
     for version in versions.flat_map(|at| [at, Offset(at.0 + 1)]).chain([last, Offset(last.0 + 99)]) {
         let mut there: BTreeMap<&str, u64> = BTreeMap::new();

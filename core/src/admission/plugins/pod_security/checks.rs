@@ -24,7 +24,7 @@ struct Check {
     level: Level,
     /// The versions of the check, by the minor Kubernetes version from which each applies, ascending.
     since: &'static [(u32, Judge)],
-    /// The check of the lower level that this one replaces.
+    /// The identifier of the lower level's check that this check replaces.
     replaces: &'static str,
 }
 
@@ -38,7 +38,7 @@ const fn restricted(id: &'static str, since: &'static [(u32, Judge)], replaces: 
     Check { id, level: Level::Restricted, since, replaces }
 }
 
-/// The checks, in the order of reports.
+/// The checks, in the order in which violations are reported.
 static CHECKS: &[Check] = &[
     baseline("appArmorProfile", &[(0, app_armor)]),
     baseline("capabilities_baseline", &[(0, default_capabilities)]),
@@ -178,7 +178,7 @@ const DEFAULT_CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// `container "a" must not include "X" in …`, if capabilities other than these are added.
+/// `container "a" must not include "X" in …`, if a container adds a capability that is not in `allowed`.
 fn added_beyond(pod: Pod, allowed: &[&str]) -> Option<String> {
     let added = |container: &'_ Value| {
         let added = list(&container["securityContext"]["capabilities"]["add"]).filter_map(Value::as_str);
@@ -365,7 +365,7 @@ fn seccomp_set(pod: Pod) -> Option<Violation> {
     )
 }
 
-/// The first five are allowed in every version; later versions added the rest.
+/// The sysctls that pods may set. The first five are allowed in every version; later versions added the rest.
 const ALLOWED_SYSCTLS: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",

@@ -32,7 +32,7 @@ pub struct PodSecurity {
 const INNOCENT_PARTS: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 /// The prefix of an old annotation with a container's seccomp profile; the container's name follows.
 const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
-/// How many pods of a namespace are checked when its standard is raised.
+/// The maximum number of pods of a namespace that are checked when its standard is raised.
 const PODS_MAX: usize = 3000;
 
 impl PodSecurity {
@@ -79,7 +79,7 @@ fn pod(attributes: &mut Attributes) -> Result<(), Stop> {
     }
 }
 
-/// Templates are not refused, only warned about and audited: the pods made from them are checked anyway.
+/// Templates are never refused, only warned about and audited: their pods are checked when they are created.
 fn template(attributes: &mut Attributes, at: &str) -> Result<(), Stop> {
     if is_exempt(attributes) {
         return Ok(());
@@ -187,7 +187,7 @@ fn is_exempt(attributes: &mut Attributes) -> bool {
     true
 }
 
-/// Whether an update changes a field that the checks read: the containers, their images, their seccomp annotations.
+/// Whether an update changes a field that the checks read: the containers, their images or their seccomp annotations.
 fn matters(new: &Value, old: &Value) -> bool {
     let differs = |new_one: &Value, old_one: &Value| {
         let annotation = format!("{SECCOMP_OF_CONTAINER}{}", new_one["name"].as_str().unwrap_or(""));
@@ -279,7 +279,7 @@ fn warn_of_pods(attributes: &mut Attributes, standard: &Standard) {
     }
 }
 
-/// The lines are sorted as texts: `a (and 1 other pod)` comes before `a:`.
+/// The lines are sorted as whole texts, so `a (and 1 other pod)` comes before `a:`.
 fn told_of(broken: BTreeMap<String, (String, usize)>) -> Vec<String> {
     let told = broken.into_iter().map(|(reasons, (pod, count))| match count {
         1 => format!("{pod}: {reasons}"),
@@ -291,8 +291,9 @@ fn told_of(broken: BTreeMap<String, (String, usize)>) -> Vec<String> {
     told
 }
 
-/// The pods of a namespace to check, and how many there are in total. If there are too many, pods without a controller
-/// come first, then one pod of each controller: pods of one controller are mostly alike.
+/// The pods of a namespace to check, and the number of pods to report. Pods of exempt runtime classes are skipped. If
+/// there are too many, pods without a controller and one pod of each controller come first, because the pods of one
+/// controller are mostly alike.
 fn looked_at(attributes: &Attributes, kind: KindId, namespace: &str) -> (Vec<Arc<Entry>>, usize) {
     let prefix = crate::state::prefix(Some(namespace));
     let all = attributes.state.scan(kind, &prefix, None).map(|(_, entry)| entry);

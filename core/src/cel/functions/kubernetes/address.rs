@@ -67,7 +67,7 @@ pub static TABLE: &[Overload] = &[
     overload("<net.CIDR>.containsCIDR(string) -> bool", contains_cidr, CONTAINS_CIDR),
 ];
 
-/// Both addresses are read up to the prefix length; a text is parsed first.
+/// Both addresses are read up to the prefix length. An address given as text must be parsed first, which also costs.
 const CONTAINS_IP: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| traversal(2 * prefix_bytes(&arguments[0])).saturating_add(reading(&arguments[1])),
     estimate: |arguments| CallEstimate { cost: BOTH_ADDRESSES.add(reading_estimate(arguments)), result: None },
@@ -190,7 +190,7 @@ fn parse_ip(text: &str) -> Result<Ip, EvalError> {
 
 fn parse_cidr(text: &str) -> Result<Cidr, EvalError> {
     let fail = |error: String| {
-        // Kubernetes has this prefix twice.
+        // Kubernetes' error contains this prefix twice.
         const HEAD: &str = "network address parse error during conversion from string: ";
         EvalError::new(format!("{HEAD}{HEAD}netip.ParsePrefix({}): {error}", quoted(text)))
     };
@@ -226,7 +226,7 @@ fn mapped(text: &str) -> EvalError {
     EvalError::new(format!("IPv4-mapped IPv6 address {} is not allowed", quoted(text)))
 }
 
-/// An address, and whether it has a zone; the error is Go's.
+/// Parses an address; returns also whether it has a zone. The error is Go's.
 pub(super) fn parse_address(text: &str) -> Result<(IpAddr, bool), String> {
     let read = match text.find(['.', ':', '%']).map(|at| text.as_bytes()[at]) {
         Some(b'.') => read_v4(text).map(|address| (IpAddr::V4(address.into()), false)),
@@ -271,7 +271,7 @@ fn read_v6(text: &str) -> Result<([u8; 16], bool), String> {
         return Err("zone must be a non-empty string".into());
     }
     let mut bytes = Vec::with_capacity(16);
-    // The number of bytes before `::`.
+    // The number of bytes before `::`; `None` without `::`.
     let mut gap = None;
     if let Some(after) = rest.strip_prefix("::") {
         (gap, rest) = (Some(0), after);

@@ -63,7 +63,7 @@ impl Authorizer {
     }
 }
 
-/// A check not yet made: of a path, group or resource.
+/// A check that is not yet made, of a path, a group or a resource.
 #[derive(Clone)]
 struct Check {
     of: Authorizer,

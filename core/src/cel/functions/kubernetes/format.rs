@@ -59,7 +59,7 @@ static FORMATS: [Format; 13] = [
     Format { name: "datetime", check: |text| known("datetime", text, "invalid datetime"), expression: 71 },
 ];
 
-/// The assumption of the estimate for all formats.
+/// The length that the estimate assumes for the expression of any format.
 const EXPRESSION_MAX: f64 = 128.0;
 
 const VALIDATE: Cost = Cost::Custom(CustomCost {
@@ -73,7 +73,7 @@ const VALIDATE: Cost = Cost::Custom(CustomCost {
     },
 });
 
-/// A prefix may end in a dash, since more follows.
+/// Replaces the end of a prefix that ends in a dash by a letter, because a generated name continues after the dash.
 fn as_name(prefix: &str) -> String {
     match prefix.strip_suffix('-') {
         Some(start) if start.chars().count() > 0 => {

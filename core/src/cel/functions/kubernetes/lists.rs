@@ -41,7 +41,7 @@ pub static TABLE: &[Overload] = &[
     overload("<list(A)>.lastIndexOf(A) -> int", |arguments| index_of(arguments, true), WALK),
 ];
 
-/// One unit an item, plus the length of string items.
+/// One unit per item, plus the length of string items.
 const WALK: Cost = Cost::Custom(CustomCost {
     actual: |arguments, _| walk_cost(&arguments[0]),
     estimate: |arguments| {
@@ -54,7 +54,7 @@ const WALK: Cost = Cost::Custom(CustomCost {
     },
 });
 
-/// The cost of walking through a value; fractions of a unit for texts are dropped.
+/// The cost of walking through a value. Fractions of a unit for a text are dropped.
 fn walk_cost(value: &Value) -> u64 {
     let of_text = |bytes: usize| (bytes as f64 * STRING_FACTOR) as u64;
     match value {
@@ -115,7 +115,7 @@ fn max<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     best(arguments, "max", Ordering::Less)
 }
 
-/// The first item that no other item beats.
+/// The minimum of a list if `worse` is `Greater`, the maximum if `worse` is `Less`; the first of equal items.
 fn best<'a>(arguments: &[Value<'a>], name: &str, worse: Ordering) -> Result<Value<'a>, EvalError> {
     let mut best: Option<Value<'a>> = None;
     for item in arguments[0].items() {

@@ -1,4 +1,5 @@
-//! Kubernetes' CEL libraries, one file each: the implementation without CEL types, and the table that binds it.
+//! Kubernetes' CEL libraries. Each file has the implementation of one library without CEL types, and the table that
+//! binds it.
 
 mod address;
 pub mod authorizer;
@@ -33,12 +34,12 @@ fn no_overload<T>() -> Result<T, EvalError> {
     Err(EvalError::no_such_overload())
 }
 
-/// The one argument of a function that reads a text.
+/// The only argument of a function that reads a text.
 fn text<'v>(arguments: &'v [Value<'_>]) -> Result<&'v str, EvalError> {
     arguments.first().and_then(Value::as_str).ok_or_else(EvalError::no_such_overload)
 }
 
-/// The argument as the library's own value.
+/// The argument as the library's own Rust type.
 fn own<'v, T: 'static>(arguments: &'v [Value<'_>], index: usize) -> Result<&'v T, EvalError> {
     arguments.get(index).and_then(Value::downcast).ok_or_else(EvalError::no_such_overload)
 }

@@ -100,17 +100,17 @@ const FINEST: i32 = -9;
 
 #[derive(Debug, Clone, Copy)]
 struct Quantity {
-    /// The amount in billionths. Larger amounts are cut to the largest number, which is far above any real resource.
+    /// The amount in billionths. Larger amounts become the largest number, which is far above any real resource.
     nanos: i128,
-    /// The power of ten in which Kubernetes counts, if 64 bits suffice. With a fraction the quantity is not an integer,
-    /// even if the fraction is zero: `1000m`.
+    /// The power of ten in which Kubernetes counts, if 64 bits are enough. If the power is negative, as for `1000m`,
+    /// the quantity is not an integer, even if its amount is whole.
     scale: Option<i32>,
 }
 
 impl Quantity {
     fn parse(text: &str) -> Result<Quantity, String> {
         quantity::check(text).map_err(|problem| problem.to_string())?;
-        // Elsewhere spaces around a quantity are ignored.
+        // Other parsers of quantities ignore spaces around them; this one does not.
         if text.trim() != text {
             return Err(quantity::Problem::Format.to_string());
         }

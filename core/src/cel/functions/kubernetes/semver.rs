@@ -147,7 +147,7 @@ fn identifier(text: &str) -> Result<Identifier, String> {
     Ok(Identifier::Word(text.to_owned()))
 }
 
-/// Without a leading `v` and leading zeros, with all three numbers.
+/// The version without a leading `v` and leading zeros, and with all three numbers.
 fn normalized(text: &str) -> Result<String, String> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let mut parts: Vec<String> = text.splitn(3, '.').map(str::to_owned).collect();

@@ -89,7 +89,7 @@ fn values() {
     }
 }
 
-/// The estimated range and the actual cost. Lists of literals are computed at compile time, so they cost nothing.
+/// The estimated range and the actual cost. Lists of literals are computed at compile time, so they are free.
 #[test]
 fn costs() {
     for (source, (min, max), spent) in [

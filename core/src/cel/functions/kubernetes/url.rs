@@ -93,13 +93,13 @@ impl Opaque for Url {
     }
 }
 
-/// Checks for an absolute URL or path, as the format `uri` requires; the error is Go's.
+/// Parses an absolute URL or an absolute path, as the format `uri` requires. The error is Go's.
 pub(crate) fn check_request_uri(text: &str) -> Result<Url, String> {
     parse(text, true).map_err(|error| format!("parse {}: {error}", quoted(text)))
 }
 
 impl Url {
-    /// Reads a URL that may also be relative.
+    /// Parses a URL, which may be relative.
     pub fn parse(text: &str) -> Result<Url, String> {
         let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
         let fail = |error: String| format!("parse {}: {error}", quoted(rest));
@@ -134,7 +134,7 @@ impl Url {
         escaped
     }
 
-    /// Query names and values in order; unreadable ones are skipped.
+    /// Names and values of the query, in order. Pairs that cannot be parsed are skipped.
     fn query(&self) -> impl Iterator<Item = (String, String)> {
         self.raw_query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')).filter_map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -215,7 +215,7 @@ fn read_authority(authority: &str) -> Result<(String, String), String> {
     Ok((user.to_owned(), host))
 }
 
-/// The host with its port. In brackets is an IPv6 address, possibly with a zone.
+/// The host with its port. Brackets contain an IPv6 address, possibly with a zone.
 fn read_host(host: &str) -> Result<String, String> {
     let Some(inner) = host.strip_prefix('[') else {
         if host.contains('[') {
@@ -238,7 +238,7 @@ fn read_host(host: &str) -> Result<String, String> {
     }
 }
 
-/// Whether this is empty or a colon and digits.
+/// Checks that the text is empty, or a colon followed by digits.
 fn check_port(text: &str) -> Result<(), String> {
     match text.strip_prefix(':').unwrap_or(if text.is_empty() { "" } else { "x" }) {
         digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => Ok(()),
@@ -275,7 +275,7 @@ fn unescape_bytes(text: &str, part: Part) -> Result<Vec<u8>, String> {
                     let shown = String::from_utf8_lossy(&bytes[at - 1..bytes.len().min(at + 2)]);
                     return Err(format!("invalid URL escape {}", quoted(&shown)));
                 };
-                // In a host only non-ASCII characters may be escaped, and the percent sign before a zone.
+                // In a host, only non-ASCII characters and the percent sign before a zone may be escaped.
                 let forbidden = match part {
                     Part::Host => value.is_ascii() && value != b'%',
                     Part::Zone => !matches!(value, b'%' | b' ') && !is_host_byte(value),
