@@ -48,7 +48,7 @@ pub struct AuditArgs {
     pub audit_log_compress: bool,
     /// How events are written. batch: in the background. blocking: before the answer is sent; the event of a received
     /// request may wait some 5 ms to be written together with the next one. blocking-strict: like blocking, but a
-    /// received request waits for its event, and is refused if that cannot be written.
+    /// request starts only when its first event is written, and is refused if the event cannot be written.
     #[arg(long, default_value = "blocking", value_name = "MODE")]
     pub audit_log_mode: String,
     /// API version of the events.
@@ -63,13 +63,13 @@ pub struct AuditArgs {
     /// How long a batch waits to become full.
     #[arg(long, default_value = "0s", value_parser = parse_duration)]
     pub audit_log_batch_max_wait: Duration,
-    /// Limit how fast batches are written, as the options for QPS and burst say.
+    /// Limit the rate at which batches are written, by the options for QPS and burst.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_log_batch_throttle_enable: bool,
     /// Maximum number of batches a second.
     #[arg(long, default_value_t = 0.0)]
     pub audit_log_batch_throttle_qps: f32,
-    /// Maximum number of batches at once.
+    /// Maximum number of batches in a burst, above the rate of the option for QPS.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub audit_log_batch_throttle_burst: i64,
     /// Leave objects out of events that are too large.
@@ -104,13 +104,13 @@ pub struct AuditArgs {
     /// How long a batch waits to become full.
     #[arg(long, default_value = "30s", value_parser = parse_duration)]
     pub audit_webhook_batch_max_wait: Duration,
-    /// Limit how fast batches are sent, as the options for QPS and burst say.
+    /// Limit the rate at which batches are sent, by the options for QPS and burst.
     #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_webhook_batch_throttle_enable: bool,
     /// Maximum number of batches a second.
     #[arg(long, default_value_t = 10.0)]
     pub audit_webhook_batch_throttle_qps: f32,
-    /// Maximum number of batches at once.
+    /// Maximum number of batches in a burst, above the rate of the option for QPS.
     #[arg(long, default_value_t = 15, allow_negative_numbers = true)]
     pub audit_webhook_batch_throttle_burst: i64,
     /// Leave objects out of events that are too large.

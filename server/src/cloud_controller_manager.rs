@@ -52,7 +52,7 @@ pub struct Args {
     /// Name of the cluster, unique in the cloud.
     #[arg(long, default_value = "kubernetes", value_name = "NAME", help_heading = "Cloud")]
     cluster_name: String,
-    /// Set this if nodes have pod CIDRs, which the controller manager allocates: routes are made for them.
+    /// Whether the controller manager allocates pod CIDRs to nodes; if so, routes are made for these CIDRs.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL", help_heading = "Cloud")]
     allocate_node_cidrs: bool,
     /// IP ranges of all pods: one CIDR, or one of each family. Routes outside of them are not changed.
@@ -91,7 +91,7 @@ pub struct Args {
     /// Use a second lease for controllers that migrate from one controller manager to another.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL", help_heading = "Leader election")]
     enable_leader_migration: bool,
-    /// A LeaderMigrationConfiguration: the name of that lease, and which component runs which controller under it
+    /// A LeaderMigrationConfiguration: the name of the second lease, and which component runs which controller under it
     /// [default: route, service and cloud-node-lifecycle, run by the leader].
     #[arg(long, value_name = "FILE", help_heading = "Leader election")]
     leader_migration_config: Option<PathBuf>,

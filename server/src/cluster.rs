@@ -17,7 +17,7 @@ pub struct ClusterArgs {
     /// Port at which the cluster reaches the server if it is behind a proxy, as with k3s [default: the secure port].
     #[arg(long, value_name = "PORT")]
     pub advertise_port: Option<u16>,
-    /// How the endpoints of the Service kubernetes are kept: lease, master-count or none.
+    /// How the endpoints of the Service kubernetes are maintained: lease, master-count or none.
     #[arg(long, default_value = "lease", value_name = "TYPE")]
     pub endpoint_reconciler_type: String,
     /// Maximum number of servers in the endpoints, with --endpoint-reconciler-type=master-count.
@@ -29,7 +29,7 @@ pub struct ClusterArgs {
     /// Duration of the server's identity Lease in kube-system [default: 3600, and no lease with up].
     #[arg(long, allow_negative_numbers = true, value_name = "SECONDS")]
     pub identity_lease_duration_seconds: Option<i64>,
-    /// How often that Lease is renewed [default: 10].
+    /// How often the identity Lease is renewed [default: 10].
     #[arg(long, allow_negative_numbers = true, value_name = "SECONDS")]
     pub identity_lease_renew_interval_seconds: Option<i64>,
     /// Garbage collection: delete dependents together with their owner, and support foreground deletion and orphaning.
@@ -47,14 +47,14 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "PORT")]
     pub peer_advertise_port: Option<String>,
 
-    /// Duration of the Lease for coordinating leader elections, with the feature CoordinatedLeaderElection: how long
-    /// other servers wait before they take it over.
+    /// Duration of the Lease of the server that coordinates leader elections, with the feature
+    /// CoordinatedLeaderElection: when the Lease has not been renewed for this time, another server takes it over.
     #[arg(long, default_value = "15s", value_parser = parse_duration, value_name = "DURATION")]
     pub coordinated_leadership_lease_duration: Duration,
-    /// How long the server goes on coordinating without renewing that Lease.
+    /// How long the server tries to renew the Lease for coordinating leader elections before it stops coordinating.
     #[arg(long, default_value = "10s", value_parser = parse_duration, value_name = "DURATION")]
     pub coordinated_leadership_renew_deadline: Duration,
-    /// How often the server renews that Lease, or tries to acquire it.
+    /// How often the server renews the Lease for coordinating leader elections, or tries to acquire it.
     #[arg(long, default_value = "2s", value_parser = parse_duration, value_name = "DURATION")]
     pub coordinated_leadership_retry_period: Duration,
 }

@@ -51,7 +51,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(holdfast_nodes::node::NODES_MAX)))]
     pub nodes: Option<u32>,
     /// Maximum number of bytes a second that controllers, the scheduler and simulated nodes write for one namespace,
-    /// after a first 64Mi. Further writes for that namespace wait; others do not [default: 32Mi].
+    /// after the first 64Mi, which are written at once. Further writes for this namespace wait, those for other
+    /// namespaces do not [default: 32Mi].
     #[arg(long, value_parser = parse_bytes, value_name = "BYTES")]
     pub controller_bytes_per_second: Option<u64>,
     /// File with the capacity, labels, taints and zones of simulated nodes; see docs/NODES.md.

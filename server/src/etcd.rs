@@ -34,7 +34,7 @@ pub struct Args {
     /// Addresses to listen on: http://HOST:PORT.
     #[arg(long, value_delimiter = ',', default_value = "http://localhost:2379", value_name = "URLS")]
     listen_client_urls: Vec<ClientUrl>,
-    /// Let the API server keep its log in memory, so that it is lost when the API server stops.
+    /// Let the API server keep its log in memory. The log is lost when the API server stops.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     unsafe_no_fsync: bool,
     #[command(flatten)]

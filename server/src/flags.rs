@@ -91,7 +91,8 @@ pub struct Args {
     #[command(flatten)]
     pub admission: AdmissionArgs,
 
-    /// IP ranges for Services: one CIDR, or one IPv4 and one IPv6 CIDR. The first one is of the default family.
+    /// IP ranges for Services: one CIDR, or one IPv4 and one IPv6 CIDR. The family of the first one is the default for
+    /// Services.
     #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR[,CIDR]")]
     pub service_cluster_ip_range: ServiceRanges,
     /// Range of the ports for Services of type NodePort.
@@ -106,8 +107,8 @@ pub struct Args {
     #[arg(long, default_value = "1h0m0s", value_parser = parse_duration, value_name = "DURATION")]
     pub event_ttl: Duration,
     /// How long the server waits before it removes the content of a deleted namespace, so that the client that deleted
-    /// it can finalize it first. It stops waiting when a client watches this namespace by name [default: 0s, and 2s for
-    /// envtest].
+    /// the namespace can finalize it first. The wait ends when a client watches this namespace by name [default: 0s,
+    /// and 2s for envtest].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub namespace_grace_period: Option<Duration>,
 
@@ -149,8 +150,9 @@ pub struct Args {
     #[command(flatten)]
     pub history: HistoryArgs,
     /// Size of a file that reserves disk space in the data folder, so that the server can start and delete objects when
-    /// the disk is full. It takes at most a quarter of the free space; 0 turns it off. With it, most writes are refused
-    /// and the oldest history is removed while less than 32 MiB (on a small disk: an eighth of it) are free.
+    /// the disk is full. The file takes at most a quarter of the free space; 0 turns it off. With the file, most writes
+    /// are refused and the oldest history is removed while less than 32 MiB (on a small disk: an eighth of the disk)
+    /// are free.
     #[arg(long, default_value = "64Mi", value_parser = parse_bytes, value_name = "SIZE")]
     pub disk_reserve: u64,
     #[command(flatten)]

@@ -95,9 +95,9 @@ enum Command {
     /// Make a folder for KUBEBUILDER_ASSETS and print its path, so that envtest suites of Go operators run against
     /// Holdfast.
     Envtest(envtest::Args),
-    /// Take the place of the etcd that envtest starts. It stores nothing.
+    /// Run in the place of the etcd that envtest starts. This process stores nothing.
     Etcd(etcd::Args),
-    /// Make a new cluster from another one, as it is or as it was at any moment of its history.
+    /// Make a new cluster with the state that another cluster has now, or had at any moment of its history.
     Fork(Box<fork::Args>),
     /// Move all objects of a cluster from a data folder to an etcd, or back, or from one etcd to another.
     Migrate(Box<migrate::Args>),
@@ -106,7 +106,7 @@ enum Command {
     /// Read, check, export, import and compact event logs.
     #[command(subcommand)]
     Log(log::Command),
-    /// Show the versions of an object: when, who, what changed.
+    /// Show the versions of an object: the time, the user and the changes of each.
     History(Box<history::versions::Args>),
     /// Show every field of an object with the version, time and actor that set it last.
     Blame(Box<history::blame::Args>),

@@ -30,10 +30,10 @@ pub struct Args {
     /// migration from the same source, which is continued.
     #[arg(long, value_name = "DIR|URLS")]
     to: Store,
-    /// Read and convert everything, and print what would be moved and what cannot be read, but write nothing.
+    /// Read and convert all objects, print which would be moved and which cannot be read, and write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Leave out objects that cannot be read, and print which.
+    /// Leave out objects that cannot be read, and list them in the output.
     #[arg(long)]
     skip_unreadable: bool,
     /// Prefix of all keys in etcd [default: /registry].
@@ -51,13 +51,13 @@ pub struct Args {
     /// Prefix of all keys in the etcd of --to, if it differs from --etcd-prefix.
     #[arg(long, value_name = "PREFIX")]
     to_etcd_prefix: Option<String>,
-    /// See --to-etcd-prefix.
+    /// CA certificates for the members of the etcd of --to, if they differ from --etcd-cafile.
     #[arg(long, value_name = "FILE")]
     to_etcd_cafile: Option<PathBuf>,
-    /// See --to-etcd-prefix.
+    /// Client certificate for the etcd of --to, if it differs from --etcd-certfile.
     #[arg(long, requires = "to_etcd_keyfile", value_name = "FILE")]
     to_etcd_certfile: Option<PathBuf>,
-    /// See --to-etcd-prefix.
+    /// Private key of the certificate in --to-etcd-certfile.
     #[arg(long, requires = "to_etcd_certfile", value_name = "FILE")]
     to_etcd_keyfile: Option<PathBuf>,
     /// Encoding of built-in objects in etcd: application/json, application/yaml or application/vnd.kubernetes.protobuf

@@ -34,11 +34,11 @@ pub struct Args {
     /// File with the capacity, labels, taints and zones of the nodes; see docs/NODES.md.
     #[arg(long, value_name = "FILE")]
     node_template: Option<PathBuf>,
-    /// This machine's address, at which the API server reaches the nodes for logs, exec and the like. Without it these
-    /// do not work.
+    /// Address of this machine, at which the API server reaches the nodes for logs, exec and similar requests. Without
+    /// this option these requests fail.
     #[arg(long, value_name = "ADDRESS")]
     kubelet_address: Option<IpAddr>,
-    /// Port at that address; all nodes share it.
+    /// Port at --kubelet-address, which all nodes share.
     #[arg(long, value_name = "PORT", default_value_t = holdfast_nodes::node::PORT)]
     kubelet_port: u16,
     #[command(flatten)]

@@ -60,13 +60,14 @@ pub struct Args {
     /// Deprecated: name of a ConfigMap with a Policy under the key policy.cfg.
     #[arg(long, value_name = "NAME", help_heading = "Algorithm")]
     policy_configmap: Option<String>,
-    /// Deprecated: namespace of that ConfigMap.
+    /// Deprecated: namespace of the ConfigMap in --policy-configmap.
     #[arg(long, value_name = "NAMESPACE", default_value = "kube-system", help_heading = "Algorithm")]
     policy_configmap_namespace: String,
     /// Deprecated: read the Policy from its file even if a ConfigMap is named.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set, value_parser = holdfast_component::values::parse_bool, value_name = "BOOL", help_heading = "Algorithm")]
     use_legacy_policy_config: bool,
-    /// Deprecated: score (0 to 100) for a place where a running pod's required affinity matches the pod to be placed.
+    /// Deprecated: score (0 to 100) that a node gets for each running pod whose required affinity matches the pod to be
+    /// scheduled.
     #[arg(long, value_name = "WEIGHT", allow_negative_numbers = true, help_heading = "Algorithm")]
     hard_pod_affinity_symmetric_weight: Option<i64>,
     /// Deprecated: the scheduler name in pods that this scheduler handles.

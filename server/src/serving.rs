@@ -28,15 +28,15 @@ pub struct ServingArgs {
     /// Directives of the header Strict-Transport-Security: max-age=SECONDS, includeSubDomains, preload.
     #[arg(long, value_delimiter = ',', value_name = "DIRECTIVES")]
     pub strict_transport_security_directives: Vec<String>,
-    /// Share of HTTP/2 requests after which the server asks the client to reconnect (GOAWAY), so that clients spread
-    /// over servers again: up to 0.02.
+    /// Share of HTTP/2 requests, up to 0.02, after which the server asks the client to reconnect (GOAWAY): in this way
+    /// clients spread over servers again.
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true, value_name = "SHARE")]
     pub goaway_chance: f64,
     /// Maximum duration of a request, except watches and other long-running requests; 0 for no limit.
     #[arg(long, default_value = "1m0s", value_parser = parse_duration, value_name = "DURATION")]
     pub request_timeout: Duration,
-    /// Minimum duration, in seconds, of a watch without timeoutSeconds; the server picks one between this and twice as
-    /// long.
+    /// Minimum duration, in seconds, of a watch without timeoutSeconds; the server picks a duration between this and
+    /// twice this value.
     #[arg(long, default_value_t = 1800, allow_negative_numbers = true, value_name = "SECONDS")]
     pub min_request_timeout: i64,
     /// Serve HTTP/1.1 only.
@@ -46,8 +46,8 @@ pub struct ServingArgs {
     /// quarter of the memory at 64 KiB each].
     #[arg(long, value_name = "COUNT")]
     pub connections_max: Option<usize>,
-    /// How many of these connections are reserved for clients that have not authenticated yet, the web page, and probes
-    /// [default: a sixteenth].
+    /// How many connections of --connections-max are reserved for clients that have not authenticated yet, the web
+    /// page, and probes [default: a sixteenth].
     #[arg(long, value_name = "COUNT")]
     pub connections_reserve: Option<usize>,
     /// Maximum number of connections from one address without an authenticated user; when there are more, the oldest is
@@ -66,10 +66,10 @@ pub struct ServingArgs {
     /// Listen even if old connections to the address are still closing (SO_REUSEADDR). No effect: this is always on.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub permit_address_sharing: bool,
-    /// How long after the start /livez succeeds although the start is not complete.
+    /// How long after the start /livez succeeds even if the start is not complete.
     #[arg(long, alias = "max-startup-sequence-duration", alias = "maximum-startup-sequence-duration", default_value = "0s", value_parser = parse_duration, value_name = "DURATION")]
     pub livez_grace_period: Duration,
-    /// How long the server goes on serving after it is told to stop, while /readyz already fails.
+    /// How long the server continues to serve after the signal to stop; /readyz fails during this time.
     #[arg(long, default_value = "0s", value_parser = parse_duration, value_name = "DURATION")]
     pub shutdown_delay_duration: Duration,
     /// While the server stops, answer new requests with 429 and Retry-After instead of refusing connections.

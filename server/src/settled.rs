@@ -174,13 +174,13 @@ impl Options for ApiServer {
         gone("cloud-provider-gce-l7lb-src-cidrs", Form::Value, networks, NO_FIREWALLS),
         gone("cloud-provider-gce-lb-src-cidrs", Form::Value, networks, NO_FIREWALLS),
         row("default-watch-cache-size", Form::Value, number, "No effect: watches are served from the log"),
-        row("deserialization-cache-size", Form::Value, number, "No effect: there is no such cache"),
+        row("deserialization-cache-size", Form::Value, number, "No effect: the server has no such cache"),
         row("enable-logs-handler", Form::Switch, no, "Only false is accepted: log files are not served"),
         gone(
             "enable-swagger-ui",
             Form::Switch,
             boolean,
-            "No effect: there is no such page, as in Kubernetes since 1.14",
+            "No effect: the server has no such page; Kubernetes removed it in 1.14",
         ),
         gone(
             "experimental-logging-sanitization",
@@ -221,7 +221,7 @@ impl Options for ApiServer {
             duration,
             "No effect: the server listens only when it has read the log",
         ),
-        gone("storage-versions", Form::Value, any, "No effect: objects are stored in one version of each kind"),
+        gone("storage-versions", Form::Value, any, "No effect: each kind is stored in one fixed version"),
         row("target-ram-mb", Form::Value, number, "No effect: there are no watch caches to size"),
         row("watch-cache", Form::Switch, boolean, "No effect: reads and watches are always served from memory"),
         row("watch-cache-sizes", Form::Value, any, "No effect: watches are served from the log"),
@@ -274,7 +274,7 @@ impl Options for Component {
             "min-compatibility-version",
             Form::Value,
             release,
-            "Any release up to 1.35, without effect: the component works with all of them",
+            "Accepts any release up to 1.35, without effect: the component works with all of them",
         ),
     ];
 }
@@ -313,7 +313,7 @@ impl Options for ControllerManager {
             "cidr-allocator-type",
             Form::Value,
             range_allocator,
-            "Only RangeAllocator is accepted: the others need a cloud",
+            "Only RangeAllocator is accepted: the other allocators need a cloud",
         ),
         row("cloud-config", Form::Value, nothing, NO_CLOUD),
         row("cloud-provider", Form::Value, no_cloud, NO_CLOUD),
@@ -379,11 +379,11 @@ fn allocator(text: &str) -> Result<(), String> {
     }
 }
 
-const NO_CLOUD: &str =
-    "No effect without a cloud, which this process does not have: see holdfast cloud-controller-manager";
-const NO_MIGRATION: &str = "Only off or empty: no controller of this process migrates to a cloud controller manager";
+const NO_CLOUD: &str = "No effect: this process uses no cloud, see holdfast cloud-controller-manager";
+const NO_MIGRATION: &str =
+    "Only false or the empty value is accepted: no controller of this process migrates to a cloud controller manager";
 const NO_RECYCLER: &str =
-    "No effect: no volume is recycled; the policy Recycle is for NFS and host folders, and long deprecated";
+    "No effect: no volume is recycled; the policy Recycle is for NFS and host folders, and is deprecated";
 
 fn range_allocator(text: &str) -> Result<(), String> {
     match text {

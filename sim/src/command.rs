@@ -30,10 +30,11 @@ pub struct Args {
 enum Mode {
     /// Run every seed twice, and check that both runs do the same, step by step.
     Meta(Scope),
-    /// Simulate the scheduler instead: pods and nodes come and go, schedulers crash, and two run at once.
+    /// Simulate the scheduler instead: pods and nodes are added and removed, schedulers crash, and two schedulers run
+    /// at once.
     Scheduling(Scope),
-    /// Simulate the controllers instead: users, nodes and pods around a controller manager that gets events late, is
-    /// refused, and crashes.
+    /// Simulate the controllers instead: users, nodes and pods change the cluster, while a controller manager receives
+    /// events late, has requests refused, and crashes.
     Controllers(Scope),
     /// Simulate admission instead: quotas, policies, and webhooks that refuse, fail and answer late.
     Admission(Scope),
@@ -41,11 +42,11 @@ enum Mode {
 
 #[derive(Debug, Clone, clap::Args)]
 struct Scope {
-    /// The seeds to run: one, or a range such as 1..1000, including its end. Default: 1..100, or with --minutes all
-    /// from 1 on.
+    /// The seeds to run: one seed, or a range such as 1..1000, including its end [default: 1..100; with --minutes, all
+    /// seeds from 1 on].
     #[arg(long, value_parser = seeds)]
     seeds: Option<RangeInclusive<u64>>,
-    /// Stop after so many minutes, even if seeds are left. Fractions are allowed.
+    /// Stop after this number of minutes, even if seeds are left. Fractions are allowed.
     #[arg(long, value_parser = minutes)]
     minutes: Option<Duration>,
     /// Number of steps of each simulation.

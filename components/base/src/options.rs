@@ -192,7 +192,7 @@ pub struct ClientArgs {
     /// Maximum number of requests a second to the API server.
     #[arg(long, alias = "core-api-qps")]
     pub kube_api_qps: Option<f64>,
-    /// Maximum number of requests at once, above the rate of --kube-api-qps.
+    /// Maximum number of requests in a burst, above the rate of --kube-api-qps.
     #[arg(long, alias = "core-api-burst")]
     pub kube_api_burst: Option<i64>,
     /// Content type of requests to the API server. No effect: requests are always JSON.
@@ -330,7 +330,7 @@ pub struct MetricsArgs {
     /// Names of metrics to leave out.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub disabled_metrics: Vec<String>,
-    /// Show metrics that were hidden after this release. Only 1.34 is accepted, and no metric is hidden.
+    /// Show metrics that this release shows and later releases hide. Only 1.34 is accepted, and no metric is hidden.
     #[arg(long, value_parser = parse_previous_minor, value_name = "MAJOR.MINOR")]
     pub show_hidden_metrics_for_version: Option<String>,
     /// Allowed values of a metric's label; all others are shown as `unexpected`. Repeatable.

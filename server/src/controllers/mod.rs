@@ -64,7 +64,7 @@ pub struct Args {
     /// Number of unhealthy nodes a second whose pods are evicted, in an unhealthy zone.
     #[arg(long, default_value_t = 0.01, value_name = "RATE", help_heading = "Nodes")]
     secondary_node_eviction_rate: f64,
-    /// An unhealthy zone with no more nodes than this has no pods evicted.
+    /// In an unhealthy zone with at most this number of nodes, no pods are evicted.
     #[arg(long, default_value_t = 50, value_name = "COUNT", help_heading = "Nodes")]
     large_cluster_size_threshold: usize,
     /// Share of unhealthy nodes, from 0 to 1, from which a zone counts as unhealthy.

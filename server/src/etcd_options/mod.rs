@@ -36,12 +36,11 @@ pub struct EtcdArgs {
     /// Private key of the certificate in --etcd-certfile.
     #[arg(long, requires = "etcd_certfile", value_name = "FILE")]
     pub etcd_keyfile: Option<PathBuf>,
-    /// How often addresses and node ports of Services are compared with what is recorded as given out, for tests that do
-    /// not wait as long as kube-apiserver [default: 3m].
+    /// How often addresses and node ports of Services are compared with the allocations that are recorded in etcd.
+    /// Tests set a shorter interval than kube-apiserver's [default: 3m].
     #[arg(long, hide = true, value_parser = parse_duration, value_name = "DURATION")]
     pub etcd_repair_interval: Option<Duration>,
-    /// How often old revisions are compacted in etcd, by one of the servers for all; 0 if something else compacts
-    /// [default: 5m].
+    /// How often one of the servers compacts old revisions in etcd; 0 if another program compacts [default: 5m].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub etcd_compaction_interval: Option<Duration>,
     /// 0 leaves the metric apiserver_storage_objects out. With any other value, objects are counted whenever metrics
@@ -57,7 +56,7 @@ pub struct EtcdArgs {
     /// Timeout of the health check "etcd-readiness" [default: 2s].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub etcd_readycheck_timeout: Option<Duration>,
-    /// For how many seconds new objects share one etcd lease [default: 60].
+    /// For how many seconds new Events share one etcd lease [default: 60].
     #[arg(long, allow_hyphen_values = true, value_name = "SECONDS")]
     pub lease_reuse_duration_seconds: Option<i64>,
     /// Accept an etcd that was restored from a backup, and is older than this server's copy. Objects that differ are

@@ -35,68 +35,69 @@ use crate::report::{Report, Row};
 /// What to measure, and against which server.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The API server: https://HOST:PORT, or http:// for HTTP/2 without TLS. Default: the kubeconfig's.
+    /// The API server: https://HOST:PORT, or http:// for HTTP/2 without TLS [default: the server in the kubeconfig].
     #[arg(long)]
     pub server: Option<String>,
-    /// Bearer token.
+    /// Bearer token for the server.
     #[arg(long, conflicts_with = "client_certificate")]
     pub token: Option<String>,
-    /// Client certificate, PEM.
+    /// Client certificate, in PEM.
     #[arg(long, requires = "client_key")]
     pub client_certificate: Option<PathBuf>,
-    /// The certificate's key, PEM.
+    /// Private key of the certificate in --client-certificate, in PEM.
     #[arg(long, requires = "client_certificate")]
     pub client_key: Option<PathBuf>,
-    /// Kubeconfig: its current context gives server, CA and credentials; other options override it.
+    /// Kubeconfig whose current context has the server, its CA and the credentials; other options override it.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// CA certificate for the server, PEM.
+    /// CA certificate for the server, in PEM.
     #[arg(long, conflicts_with = "insecure")]
     pub ca: Option<PathBuf>,
     /// Accept any server certificate.
     #[arg(long)]
     pub insecure: bool,
-    /// Process ids of the server, whose costs are measured; those of several processes are added up (for
-    /// example kube-apiserver and etcd).
+    /// Ids of the server's processes, whose costs are measured and added up (for example those of kube-apiserver and
+    /// etcd).
     #[arg(long, value_delimiter = ',')]
     pub pid: Vec<u32>,
-    /// HTTP/2 connections that the workers share.
+    /// Number of HTTP/2 connections that the workers share.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
     pub connections: u16,
-    /// Requests in flight; lists use at most four.
+    /// Number of requests in flight; lists use at most four.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..))]
     pub workers: u16,
-    /// How long each mode runs: 500ms, 10s, 2m. With --count: at most this long (10m unless given).
+    /// How long each mode runs, such as 500ms, 10s or 2m. With --count, the time after which a mode ends in any case
+    /// [default with --count: 10m].
     #[arg(long, value_parser = parse_duration)]
     pub duration: Option<Duration>,
-    /// Operations in each mode, instead of a time.
+    /// Number of operations in each mode, instead of a duration.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// How many objects exist before `list` and `page` start.
+    /// Number of objects that exist before `list` and `page` start.
     #[arg(long, default_value_t = 35_000)]
     pub objects: u64,
     /// Create this many objects before the first mode, even if no mode needs them.
     #[arg(long, default_value_t = 0)]
     pub fill: u64,
-    /// Open watches in `watch` and `watch-all`.
+    /// Number of open watches in `watch` and `watch-all`.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub watchers: u32,
-    /// Connections that the watches share.
+    /// Number of connections that the watches share.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
     pub watch_connections: u16,
-    /// Nodes in the modes that schedule pods.
+    /// Number of nodes in the modes that schedule pods.
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub nodes: u32,
-    /// Make objects of a custom resource instead of ConfigMaps, for all but `watch`, `watch-all` and `table`.
+    /// Create objects of a custom resource instead of ConfigMaps, in all modes except `watch`, `watch-all` and `table`.
     #[arg(long)]
     pub custom: bool,
-    /// Leave the namespace and its objects behind.
+    /// Keep the namespace and its objects after the measurement.
     #[arg(long)]
     pub keep: bool,
     /// Print JSON instead of a table.
     #[arg(long)]
     pub json: bool,
-    /// What to measure, in this order [default: everything that needs no scheduler].
+    /// The modes to run, in this order [default: all modes that need no scheduler].
     #[arg(value_enum)]
     pub modes: Vec<Mode>,
 }
@@ -111,39 +112,39 @@ pub enum Mode {
     MergePatch,
     /// Server-side apply that changes nothing.
     Apply,
-    /// List every object in one answer.
+    /// List all objects in one answer.
     List,
-    /// The same in Protobuf.
+    /// List all objects in one answer, in Protobuf.
     ListProtobuf,
-    /// List in pages of 500.
+    /// List all objects in pages of 500.
     Page,
     /// Get one object as it was before most objects changed.
     PastGet,
-    /// List in pages of 500 as it was before most objects changed.
+    /// List all objects, as they were before most of them changed, in pages of 500.
     PastPage,
     /// List 500 pods as a Table.
     Table,
     /// Create CustomResourceDefinitions, each in its own group.
     Define,
-    /// Many watchers; each event goes to one of them.
+    /// Open many watches; each event goes to one of them.
     Watch,
-    /// Many watchers; each event goes to all of them.
+    /// Open many watches; each event goes to all of them.
     WatchAll,
-    /// The same in Protobuf.
+    /// Open many watches in Protobuf; each event goes to all of them.
     WatchAllProtobuf,
-    /// Many watchers; 50 events a second, each to all of them.
+    /// Open many watches; 50 events a second, each of which goes to all watches.
     WatchAllPaced,
     /// Schedule pods that request only CPU and memory; 10,000 unless --count is given.
     Schedule,
-    /// The same with required affinity by region.
+    /// Schedule pods with required affinity by region.
     ScheduleAffinity,
-    /// The same with required anti-affinity by host, one pod a node.
+    /// Schedule pods with required anti-affinity by host, one pod on each node.
     ScheduleAntiAffinity,
-    /// The same with preferred affinity by host.
+    /// Schedule pods with preferred affinity by host.
     SchedulePreferred,
-    /// The same, spread over zones.
+    /// Schedule pods that are spread over zones.
     ScheduleSpread,
-    /// Schedule pods that must preempt others, one on each node.
+    /// Schedule pods that must each preempt other pods, one on each node.
     SchedulePreempt,
 }
 

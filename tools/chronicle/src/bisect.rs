@@ -28,8 +28,8 @@ pub struct Args {
     bad: String,
     #[command(flatten)]
     filters: Filters,
-    /// Run the command on forks, so that it can write. Each fork is a separate cluster with the state that the cluster
-    /// of --data-dir had at that moment, and is removed after the command.
+    /// Run the command on forks, so that the command can write. Each fork is a separate cluster with the state that the
+    /// cluster of --data-dir had at the moment in question, and is removed after the command.
     #[arg(long, requires = "data_dir")]
     fork: bool,
     /// Show the output of the command.
@@ -39,8 +39,9 @@ pub struct Args {
     source: Source,
     #[command(flatten)]
     shown: Shown,
-    /// The command to run. KUBECONFIG names the cluster as it was, and HOLDFAST_VERSION its version. Exit code 0 means
-    /// good, 125 means that this version cannot be tested, and any other code up to 127 means bad.
+    /// The command to run. In its environment, KUBECONFIG names the cluster as it was at one version, and
+    /// HOLDFAST_VERSION is this version. Exit code 0 means good, 125 means that this version cannot be tested, and any
+    /// other code up to 127 means bad.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

@@ -24,7 +24,7 @@ pub struct Source {
     /// Data folder of the cluster, on this machine. Its server may be running.
     #[arg(long, value_name = "DIR", group = "source")]
     from: Option<PathBuf>,
-    /// Let the running server that KUBECONFIG names make the fork, in a folder on its machine.
+    /// Let the running server that KUBECONFIG names make the fork, in a folder on that server's machine.
     #[arg(long, group = "source")]
     server: bool,
 }

@@ -46,14 +46,15 @@ pub struct Args {
     /// Begin with the state of the cluster in this data folder; its server may be running [default: an empty cluster].
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
-    /// The moment of that state: a version (42), a time (2026-11-21T10:00:00Z), or how long ago (-15m) [default: now].
+    /// The moment of the state in --from: a version (42), a time (2026-11-21T10:00:00Z), or how long ago (-15m)
+    /// [default: now].
     #[arg(long, value_name = "MOMENT", requires = "from", allow_hyphen_values = true)]
     at: Option<String>,
     /// Keep the data folder, and print its path.
     #[arg(long)]
     keep: bool,
-    /// For programs that start this one, instead of a command: print one line of JSON that says how to reach the
-    /// cluster, and stop when standard input is closed.
+    /// For programs that start this program: run no command, print one line of JSON with the cluster's URL, kubeconfig
+    /// and certificates, and stop when standard input is closed.
     #[arg(long, conflicts_with = "command")]
     for_parent: bool,
     /// The command and its arguments, after `--`. Its environment has KUBECONFIG, USE_EXISTING_CLUSTER, HOLDFAST_URL

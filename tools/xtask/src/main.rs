@@ -16,11 +16,11 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run what continuous integration runs, but for the tests.
+    /// Run all checks of continuous integration except the tests.
     Ci,
     /// Write core/schema/table.txt from the sources of k8s-pb and k8s-openapi.
     Schema {
-        /// Change nothing: fail when the table in the repository differs.
+        /// Write nothing, and fail if the table in the repository differs.
         #[arg(long)]
         check: bool,
     },

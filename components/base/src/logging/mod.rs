@@ -37,7 +37,7 @@ pub struct LoggingArgs {
     /// Log to standard error as well as to files.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub alsologtostderr: bool,
-    /// Write a stack trace when the log line at this place is reached.
+    /// Write a stack trace when the log statement at this FILE:LINE is executed.
     #[arg(long, default_value = ":0", value_name = "FILE:LINE")]
     pub log_backtrace_at: SourceLine,
     /// Write log files to this directory; needs --logtostderr=false.
@@ -55,7 +55,7 @@ pub struct LoggingArgs {
     /// Log to standard error instead of files.
     #[arg(long, default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub logtostderr: bool,
-    /// Leave out severity, time and place from lines.
+    /// Leave severity, time and source position out of lines.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub skip_headers: bool,
     /// Leave out the header of log files.

@@ -24,14 +24,14 @@ pub struct Args {
     moment: String,
     #[command(flatten)]
     server: Server,
-    /// File to add the context and its user to [default: the file that has the original context]; - writes a separate
-    /// kubeconfig to standard output.
+    /// File to which the context and its user are added [default: the file that has the original context]; - writes a
+    /// separate kubeconfig to standard output.
     #[arg(short, long, value_name = "FILE", conflicts_with = "command")]
     output: Option<PathBuf>,
     /// Make the new context the current one.
     #[arg(long, conflicts_with_all = ["output", "command"])]
     set_current: bool,
-    /// Run a command with the context, and do not keep the context.
+    /// Run this command with the new context, and remove the context afterwards.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

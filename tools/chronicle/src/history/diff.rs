@@ -34,7 +34,7 @@ pub struct Filters {
     /// Only objects with this name.
     #[arg(long)]
     name: Option<String>,
-    /// Only objects that this user wrote between the two moments.
+    /// Only objects to which this user wrote between the two moments.
     #[arg(long)]
     user: Option<String>,
 }

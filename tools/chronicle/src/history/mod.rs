@@ -50,7 +50,7 @@ pub struct Shown {
     /// Format of the output.
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
-    /// Whether to colour text; auto does so on a terminal.
+    /// Whether to colour text; auto colours it only on a terminal.
     #[arg(long, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
     color: When,
 }
@@ -61,7 +61,7 @@ pub struct ObjectArgs {
     /// The object, as for kubectl: `deploy web` or `deploy/web`.
     #[arg(value_names = ["KIND", "NAME"], num_args = 1..=2, required = true)]
     object: Vec<String>,
-    /// Namespace of the object [default: that of the kubeconfig's context, or default].
+    /// Namespace of the object [default: the namespace of the kubeconfig's context, or default].
     #[arg(short, long)]
     namespace: Option<String>,
 }

@@ -18,11 +18,11 @@ use http::Method;
 /// The options for writing.
 #[derive(Clone, Copy, clap::Args)]
 pub struct Writing {
-    /// Show what would change, by a dry run on the server, and write nothing.
+    /// Make a dry run on the server, show what would change, and write nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// Overwrite fields that others have set since. If the server refuses to change a field, delete the object and
-    /// create it again.
+    /// Overwrite fields that other users have changed since then. If the server refuses to change a field, delete the
+    /// object and create it again.
     #[arg(long)]
     pub force: bool,
 }

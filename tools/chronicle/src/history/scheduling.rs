@@ -16,9 +16,9 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The pod.
+    /// Name of the pod.
     pod: String,
-    /// Namespace of the object [default: that of the kubeconfig's context, or default].
+    /// Namespace of the object [default: the namespace of the kubeconfig's context, or default].
     #[arg(short, long)]
     namespace: Option<String>,
     /// A version (42), a time (2026-11-21T10:00:00Z) or how long ago (-15m, -2h, -3d) [default: now].

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The event that is taken back, by its version.
+    /// The version of the event to undo.
     version: u64,
     #[command(flatten)]
     writing: Writing,

@@ -15,7 +15,7 @@ pub struct Args {
     /// Show what changed from each version to the next.
     #[arg(short = 'p', long)]
     diff: bool,
-    /// Maximum number of versions to show, the newest ones.
+    /// Show only this number of the newest versions.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     #[command(flatten)]

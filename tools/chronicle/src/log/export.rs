@@ -24,20 +24,21 @@ use std::path::{Path, PathBuf};
 pub struct Args {
     #[command(flatten)]
     source: Source,
-    /// The first event to write [default: the log's first]. Only an export from the first can be imported.
+    /// The first event to write [default: the log's first]. Only an export that begins with offset 1 can be imported.
     #[arg(long, value_name = "OFFSET")]
     from: Option<u64>,
     /// The last event to write [default: the log's last].
     #[arg(long, value_name = "OFFSET")]
     to: Option<u64>,
-    /// The file to write [default: standard output]. It must not exist; until it is complete its name is FILE.part.
+    /// The file to write, which must not exist [default: standard output]. Until the export is complete, the file is
+    /// called FILE.part.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Continue the FILE.part of an interrupted export.
+    /// Continue an interrupted export, whose complete lines are in FILE.part.
     #[arg(long, requires = "output", conflicts_with_all = ["from", "to"])]
     resume: bool,
-    /// Decrypt encrypted values. Without this, a data folder's values are written encrypted, and the log of a running
-    /// server that encrypts is not exported, because a server returns values decrypted.
+    /// Write encrypted values in plain text. Without this option, values of a data folder stay encrypted in the export,
+    /// and the log of a running server that encrypts cannot be exported, because the server sends plain values.
     #[arg(long)]
     plain: bool,
 }

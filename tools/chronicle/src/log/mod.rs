@@ -36,11 +36,12 @@ pub enum Command {
         /// Also print new events as they happen.
         #[arg(short, long)]
         follow: bool,
-        /// How many of the last events to print first; 0 for all.
+        /// Number of existing events to print, the newest ones; 0 for all.
         #[arg(short = 'n', long, default_value_t = 0)]
         lines: u64,
     },
-    /// Read the whole log, and verify that it gives exactly the state that is served. The server may be running.
+    /// Read the whole log, and verify that its events give exactly the state that the server serves. The server may be
+    /// running.
     Verify(verify::Args),
     /// Write the log as lines of JSON. The server may be running.
     Export(export::Args),
@@ -48,8 +49,8 @@ pub enum Command {
     Import(import::Args),
     /// Count events and bytes by kind, by user and by hour. The server may be running.
     Stats(stats::Args),
-    /// Remove old history and free its disk space. The server must be stopped; a running server does this itself if it
-    /// has the same options.
+    /// Remove old history and free its disk space. The server must be stopped; with the same options, a running server
+    /// does this itself.
     Compact(compact::Args),
     /// Restore objects whose newest event is damaged to their last intact version. The server must be stopped.
     Repair {

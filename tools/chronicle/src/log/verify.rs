@@ -26,7 +26,7 @@ pub struct Args {
     folder: Folder,
     #[command(flatten)]
     encryption: EncryptionArgs,
-    /// Also print the digest of the state after every so many events.
+    /// Also print the digest of the state after every EVENTS events.
     #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..))]
     every: Option<u64>,
     /// Print JSON instead of text.

@@ -28,7 +28,7 @@ const FOLLOW_PERIOD: Duration = Duration::from_millis(100);
 
 #[derive(clap::Args, Clone)]
 pub struct Source {
-    /// Read this data folder instead of asking a server. Its server may be running.
+    /// Read the log in this data folder instead of asking a server. The folder's server may be running.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "context"])]
     pub data_dir: Option<PathBuf>,
     #[command(flatten)]

@@ -24,20 +24,20 @@ pub struct Args {
     log: PathBuf,
     #[command(flatten)]
     encryption: EncryptionArgs,
-    /// The server to write to: a kubeconfig, or a URL. Credentials for a URL come from $KUBECONFIG or ~/.kube/config if
-    /// it is in there; otherwise none are sent.
+    /// The server to write to: a kubeconfig, or a URL. If $KUBECONFIG or ~/.kube/config has a cluster with this URL,
+    /// its credentials are used; otherwise none are sent.
     #[arg(long, value_name = "KUBECONFIG|URL")]
     against: String,
-    /// Context of that kubeconfig [default: its current one].
+    /// Context of the kubeconfig in --against [default: its current one].
     #[arg(long, value_name = "NAME")]
     against_context: Option<String>,
     /// Speed relative to the recording, such as 1, 0.5 or 60; max for as fast as possible.
     #[arg(long, value_name = "X", default_value = "1")]
     speed: Speed,
-    /// The first event.
+    /// The first event to replay.
     #[arg(long, value_name = "VERSION", default_value_t = 1)]
     from: u64,
-    /// The last event [default: the log's last].
+    /// The last event to replay [default: the log's last].
     #[arg(long, value_name = "VERSION")]
     to: Option<u64>,
     /// Maximum number of requests at the same time. Requests for one object are always sent one after another.
