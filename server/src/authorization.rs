@@ -61,7 +61,7 @@ pub struct AuthorizationArgs {
     /// Kubeconfig of another API server, which authorizes the requests that no mode has decided.
     #[arg(long, alias = "authorization-coreconfig", value_name = "FILE")]
     pub authorization_kubeconfig: Option<PathBuf>,
-    /// Paths that need no authorization; a trailing * allows every path that begins so [default: none, and
+    /// Paths that need no authorization; a trailing * allows every path with this prefix [default: none, and
     /// /healthz,/readyz,/livez with --authorization-kubeconfig].
     #[arg(long, value_delimiter = ',', value_name = "PATHS")]
     pub authorization_always_allow_paths: Option<Vec<OpenPath>>,

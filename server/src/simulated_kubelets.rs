@@ -25,7 +25,7 @@ const TOKEN_TIME: Duration = Duration::from_secs(120);
 const ALLOWED_TIME: Duration = Duration::from_secs(300);
 const REFUSED_TIME: Duration = Duration::from_secs(30);
 
-/// The user as whom the API server in this process calls the nodes.
+/// The API server in this process calls the nodes as this user.
 const CALLER: &str = "kube-apiserver-kubelet-client";
 
 /// A listener and the certificate that it shows.

@@ -167,7 +167,7 @@ pub struct AuthorizationArgs {
     /// --authorization-always-allow-paths are served.
     #[arg(long, alias = "authorization-coreconfig", value_name = "FILE")]
     pub authorization_kubeconfig: Option<PathBuf>,
-    /// Paths that need no authorization; a trailing `*` allows every path that begins so.
+    /// Paths that need no authorization; a trailing `*` allows every path with this prefix.
     #[arg(long, value_delimiter = ',', default_value = "/healthz,/readyz,/livez", value_name = "PATHS")]
     pub authorization_always_allow_paths: Vec<OpenPath>,
     /// How long answers that allow a request are cached.
@@ -330,7 +330,8 @@ pub struct MetricsArgs {
     /// Names of metrics to leave out.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub disabled_metrics: Vec<String>,
-    /// Show metrics that this release shows and later releases hide. Only 1.34 is accepted, and no metric is hidden.
+    /// Show the metrics that were hidden after this release. Only 1.34 is accepted, and the option has no effect,
+    /// because no metric is hidden.
     #[arg(long, value_parser = parse_previous_minor, value_name = "MAJOR.MINOR")]
     pub show_hidden_metrics_for_version: Option<String>,
     /// Allowed values of a metric's label; all others are shown as `unexpected`. Repeatable.

@@ -114,7 +114,7 @@ struct AutoscalingArgs {
     /// For this long after a pod's start, its CPU usage counts only if it was measured while the pod was ready.
     #[arg(long, default_value = "5m0s", value_parser = parse_duration, value_name = "DURATION")]
     horizontal_pod_autoscaler_cpu_initialization_period: Duration,
-    /// How long after its start a pod that is not ready counts as not yet started.
+    /// Changes of a pod's readiness within this time after its start count as part of the start.
     #[arg(long, default_value = "30s", value_parser = parse_duration, value_name = "DURATION")]
     horizontal_pod_autoscaler_initial_readiness_delay: Duration,
 }

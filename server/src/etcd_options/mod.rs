@@ -59,9 +59,9 @@ pub struct EtcdArgs {
     /// For how many seconds new Events share one etcd lease [default: 60].
     #[arg(long, allow_hyphen_values = true, value_name = "SECONDS")]
     pub lease_reuse_duration_seconds: Option<i64>,
-    /// Accept an etcd that was restored from a backup, and is older than this server's copy. Objects that differ are
-    /// written again as etcd has them, with new versions, and existing watches must start again. Use it for one start
-    /// after a restore.
+    /// Accept an etcd that was restored from a backup, and is older than this server's copy. Objects that differ from
+    /// the copy are written again with etcd's content and new versions, and existing watches must start again. Use this
+    /// option for one start after a restore.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub etcd_accept_restored: bool,
     /// Every read shows all earlier writes. Only true is accepted, as in Kubernetes since 1.17.

@@ -2,7 +2,8 @@
 //!
 //! The times in a record come from other machines and are not compared with the local clock. A lease has expired if the
 //! record has not changed for its duration by the observer's own clock. So clocks may differ by any amount, if they run
-//! at the same rate. A leader steps down before that duration has passed since it began to write its last renewal.
+//! at the same rate. A leader that cannot renew its lease stops leading earlier than that: at the latest when the
+//! lease's duration has passed since the leader began its last successful write.
 
 use jiff::Timestamp;
 use std::time::Duration;

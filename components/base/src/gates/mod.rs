@@ -277,8 +277,8 @@ pub fn rows() -> Vec<[String; 4]> {
     let shown = |spec: GateSpec| spec.map_or(String::new(), |(stage, on)| format!("{} {on}", stage.name()));
     let effect = |gate: &Gate| match gate.effect {
         Switch(_, what) => format!("a switch: {what}"),
-        Ahead(what) => format!("a switch, on as in the release after 1.35: {what}"),
-        Kinds(kinds) => format!("a switch, on here: {} are served", kinds.join(", ")),
+        Ahead(what) => format!("a switch, on by default as in 1.36: {what}"),
+        Kinds(kinds) => format!("a switch, on by default here: {} are served", kinds.join(", ")),
         Always(why) => format!("always true: {why}"),
         Never(why) => format!("always false: {why}"),
         Elsewhere => "no effect: the API server does not use it".to_owned(),

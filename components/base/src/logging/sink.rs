@@ -98,7 +98,7 @@ struct Files {
     heading: bool,
     /// Whether a line is written only to the file of its own severity.
     one: bool,
-    /// The open files by severity. A single file is in the place of information.
+    /// The open files by severity. A single file for all severities is in the slot of the severity information.
     open: [Option<Open>; 4],
 }
 
