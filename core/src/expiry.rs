@@ -11,7 +11,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The user as which the server deletes the objects.
+/// The server deletes the objects as this user.
 pub const USER: &str = "system:apiserver";
 /// The maximum number of deletions in one plan.
 const STEPS_MAX: usize = 512;

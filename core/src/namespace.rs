@@ -31,7 +31,7 @@ pub struct Plan {
     pub again_ms: Option<i64>,
 }
 
-/// The service account in kube-system as which the server empties namespaces.
+/// The server empties namespaces as this service account in kube-system.
 const ACCOUNT: &str = "namespace-controller";
 /// The field manager of these writes, as in Kubernetes.
 const MANAGER: &str = "kube-controller-manager";

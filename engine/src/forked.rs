@@ -142,8 +142,8 @@ impl ForkedLog {
         Ok(found)
     }
 
-    /// The events up to the fork that events up to `through` have replaced or deleted, without those that were already
-    /// removed.
+    /// The shared events (those up to the fork) that are no longer current at `through`, because an event up to
+    /// `through` has replaced or deleted their object. Events that were already removed are not included.
     fn replaced(&self, through: Offset) -> Result<Vec<Record>, Fault> {
         let begin = self.oldest()?;
         let mut replaced = Vec::new();

@@ -153,8 +153,8 @@ impl Room {
         self.is_little.load(Ordering::Relaxed) || self.left_for_others(free).is_some()
     }
 
-    /// While only namespaces that fill the disk are refused, the thousandths of the remaining room for other writes;
-    /// `None` if there is more room than that.
+    /// The room for other writes while only writes of namespaces that fill the disk are refused, in thousandths of the
+    /// room when that begins. `None` if there is more room, so that no namespace is refused.
     fn left_for_others(&self, free: u64) -> Option<u64> {
         let part = self.mark / SOON_PART;
         let left = free.saturating_sub(self.mark);

@@ -266,7 +266,8 @@ async fn own_authorities_and_proxies_say_who_asks() {
     assert_eq!(forbidden(&front, &both).await, "ada");
     assert_eq!(forbidden(&front, &[("x-who", "ada"), ("x-remote-group", "system:masters")]).await, "ada");
 
-    // Another certificate of the front-proxy authority has the wrong name, and the client authority does not know it.
+    // A certificate of the front-proxy authority with another name belongs to no front proxy, and the client authority
+    // has not signed it.
     let back = shows(proxies.client("back", masters));
     flags(&back, &pretended).await.refused(401, "Unauthorized");
     // A certificate of the client authority with the proxy's name does not make its owner a front proxy either.

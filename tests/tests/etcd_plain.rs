@@ -212,7 +212,7 @@ fn what_came_of_writes_without_an_answer_is_known_after_recovery() {
             match receipt {
                 Receipt::At(_) => assert!(is_there, "{} was acknowledged", record.key),
                 Receipt::Refused(fault) => assert!(!is_there, "{} was refused: {fault}", record.key),
-                // The write was sent again, so its outcome is known; so is its user.
+                // The log has sent the write again during recovery, so it is stored now.
                 Receipt::Unknown => assert!(is_there, "{} was read back", record.key),
                 Receipt::Overtaken | Receipt::Taken(_) => panic!("nobody else writes {}", record.key),
             }

@@ -59,8 +59,9 @@ impl Query {
         value.parse().map(Some).map_err(|_| Refusal::BadRequest(BadRequest::NotANumber(value.to_owned())))
     }
 
-    /// The options of a verb, by the kind of their document (`CreateOptions`), which refusals name. Numbers are parsed
-    /// before anything is judged; parameters of other verbs are ignored.
+    /// The options of a verb, by the kind of their document (`CreateOptions`), which refusals name. A parameter that
+    /// should be a number and is none is reported first, before other invalid values. Parameters of other verbs are
+    /// ignored.
     pub fn options(&self, kind: &str) -> Result<Options, Refusal> {
         let is = |kinds: &[&str]| kinds.contains(&kind);
         let number = |name: &str, kinds: &[&str]| if is(kinds) { self.number(name) } else { Ok(None) };

@@ -333,7 +333,8 @@ fn flag(value: bool) -> &'static str {
     if value { "true" } else { "false" }
 }
 
-/// Kubernetes' name of the half. Validating webhooks have a name of their own.
+/// Kubernetes' name of the mutating or the validating part of admission, as a label. Validating webhooks have another
+/// name than validating plug-ins.
 fn kind_of(half: Half, of_webhook: bool) -> &'static str {
     match half {
         Half::Mutating => "admit",

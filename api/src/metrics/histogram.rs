@@ -20,7 +20,7 @@ struct Observed {
     /// One counter for each bound, and one for larger values.
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
-    /// The number of observed units in one shown unit.
+    /// How many observed units are one shown unit, such as 1e9 nanoseconds in a second.
     unit: f64,
 }
 

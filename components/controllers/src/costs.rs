@@ -100,7 +100,7 @@ fn idle(controller: Box<dyn Controller>, spread: usize) -> (Driver, BTreeSet<Res
 /// Makes plans until no key is left to plan now, without carrying the plans out. Returns the number of plans.
 fn rest(driver: &mut Driver) -> usize {
     let mut plans = 0;
-    // The later times include keys that wait for a batch, and keys with a time of their own.
+    // After 1 and 60 seconds, keys are due that wait for a batch or for a time that their plan named.
     for later in [0, 1, 60] {
         let time = now().plus_seconds(later);
         while let Some(task) = driver.take(|| Stamp { time, seed: 1 }) {

@@ -164,7 +164,8 @@ impl Containers {
     pub async fn look(&self, pod: &Value, spec: &Value) -> Result<Look, String> {
         let mut company = Vec::new();
         if self.known(&Key::of(pod, spec)).is_none() {
-            // Containers that share volumes with it are made first, so that it finds the files that they have written.
+            // Containers that share volumes with this container are run first, so that this container finds the files
+            // that they have written.
             for other in sharing(pod, spec) {
                 if self.known(&Key::of(pod, other)).is_none() {
                     company.extend(self.look_at(pod, other).await);

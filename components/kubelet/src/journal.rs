@@ -8,7 +8,7 @@ const BYTES_MAX: usize = 1 << 20;
 const LINE_BYTES_MAX: usize = 16 << 10;
 /// How much recent output is kept for attached clients.
 const RECENT_BYTES_MAX: usize = 256 << 10;
-/// The bytes that a line counts for in addition to its text.
+/// The bytes of memory that a line counts as in [`BYTES_MAX`], in addition to its text.
 const LINE_BYTES: usize = 40;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,5 +1,6 @@
-//! Writes Events concurrently with the work that they report, which does not wait for them. Events beyond a limit are
-//! dropped: the Events of one namespace take at most as many places as they leave free for all other namespaces.
+//! Writes Events concurrently with the work that they report, which does not wait for them. Waiting Events beyond a
+//! limit are dropped. A namespace that already has more waiting Events than there are free places gets no further
+//! place, so that it cannot take all places.
 
 use crate::Act;
 use crate::recorder::{Recorder, Writing};

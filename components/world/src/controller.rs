@@ -86,7 +86,7 @@ pub trait Controller: Send {
         self.name()
     }
 
-    /// The service account in `kube-system` as which the controller acts.
+    /// The name of the service account in `kube-system` that the controller uses.
     fn account(&self) -> &'static str {
         self.name()
     }
@@ -96,7 +96,7 @@ pub trait Controller: Send {
         "kube-controller-manager"
     }
 
-    /// The user as which the controller acts; `None`: it acts as a service account.
+    /// The user that the controller uses; `None`: it uses a service account.
     fn user(&self) -> Option<&'static str> {
         None
     }

@@ -55,7 +55,8 @@ struct Member {
     controller: Box<dyn Controller>,
     /// The kinds that the controller needs in addition to its resources.
     extra_kinds: ExtraKinds,
-    /// Whether the controller is making a plan in the background. Until the plan is made, [`Placeholder`] replaces it.
+    /// Whether the controller is making a plan in the background. Until the plan is made, `controller` is a
+    /// [`Placeholder`].
     is_in_background: bool,
     /// The changes since the plan in the background was begun.
     missed_changes: Vec<Change>,

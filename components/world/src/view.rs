@@ -33,7 +33,7 @@ pub(crate) fn decode<V: View>(bytes: &[u8]) -> Option<(Meta, KeptView)> {
     Some((meta(bytes)?, view))
 }
 
-/// Decodes only the part of the metadata that links objects, for resources that no controller names.
+/// Decodes only the part of the metadata that links objects, for resources that no controller has requested.
 pub(crate) fn none(bytes: &[u8]) -> Option<(Meta, KeptView)> {
     let (labels, annotations) = Default::default();
     Some((Meta { labels, annotations, ..meta(bytes)? }, Box::new(())))

@@ -21,7 +21,7 @@ use base64::engine::general_purpose::STANDARD;
 use holdfast_value::Value;
 use std::sync::Arc;
 
-/// The user as which the server writes.
+/// The server writes as this user.
 pub const USER: &str = "system:apiserver";
 /// The field manager of these writes.
 const MANAGER: &str = "kube-apiserver";

@@ -8,7 +8,7 @@ use crate::state::State;
 use holdfast_value::json;
 use std::sync::Arc;
 
-/// The service account in kube-system as which rules are written.
+/// The server writes the rules as this service account in kube-system.
 const MANAGER: &str = "clusterrole-aggregation-controller";
 
 /// One apply for each aggregated ClusterRole whose rules are out of date.

@@ -18,7 +18,7 @@ use crate::state::State;
 use holdfast_value::{Value, json};
 use std::sync::Arc;
 
-/// The user as which the server writes.
+/// The server writes as this user.
 const USER: &str = "system:apiserver";
 /// The field manager of the objects, and the field manager of their status.
 const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";

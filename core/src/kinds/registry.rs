@@ -1,7 +1,8 @@
 //! All served kinds, and how requests find them.
 //!
 //! [`registry`] contains the built-in kinds. The state starts with it and adds a kind for each
-//! CustomResourceDefinition. A clone shares everything; a change costs as much as the kind's own group.
+//! CustomResourceDefinition. A clone shares all data with the original. A change of a kind copies the data of its
+//! group, and little else.
 
 use super::{Deprecation, Kind, Known, Version, groups, known};
 use imbl::{HashMap, OrdMap, OrdSet, Vector};

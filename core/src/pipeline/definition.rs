@@ -14,7 +14,7 @@ use holdfast_value::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The user as which the server does this work.
+/// The server does this work as this user.
 const USER: &str = "system:apiserver";
 /// How many deletions are planned at a time.
 const STEPS_MAX: usize = 512;

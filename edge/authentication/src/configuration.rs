@@ -47,7 +47,7 @@ pub struct Anonymous {
 /// The server's own settings. A configuration must be compatible with them.
 #[derive(Debug, Clone, Default)]
 pub struct Server {
-    /// The issuers of service account tokens, which must not be configured as issuers.
+    /// The issuers of the server's own service account tokens. A configuration must not name them as issuers of JWTs.
     pub own_issuers: Vec<String>,
     /// The dialers for issuers that name an egress; `None` if no issuer may name one.
     pub egress: Option<Egress>,

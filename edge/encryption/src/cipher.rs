@@ -4,7 +4,6 @@
 //! authenticates nothing. So in Holdfast's logs the output of these two ends with a MAC over the output and the place,
 //! with a key derived from the cipher's key. In etcd, where kube-apiserver must be able to read the value, there is no
 //! MAC.
-//! theirs. In etcd, where kube-apiserver has to read the value, it ends without one.
 
 use aes_gcm::aead::consts::U12;
 use aes_gcm::aead::{Aead, Payload};

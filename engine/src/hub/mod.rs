@@ -1,10 +1,11 @@
 //! The watch hub sends each event to the watchers whose selection it concerns, and to no others.
 //!
 //! Watchers with equal selections form a group, so that a selection is stored once, and evaluated once for each event.
-//! A group is found by a hash of the fixed value in the selection: one object, one value of an indexed field, one
-//! namespace, or none. Then it is found by a label that must have one of a few values. Each watcher has a bounded
-//! queue. If the queue is full, or if evaluating the selection would take more work than one event may cost, the hub
-//! drops the watcher. The watcher then reads further events from the log, and joins again.
+//! The hub finds the groups for an event by the fixed value in their selections: one object, one value of an indexed
+//! field, one namespace, or none. Among groups with the same fixed value, it finds them by a label that must have one
+//! of a few values. Each watcher has a bounded queue. If the queue is full, or if evaluating the selection would take
+//! more work than one event may cost, the hub drops the watcher. The watcher then reads further events from the log,
+//! and joins again.
 
 use crate::planted::{Bug, planted};
 use crate::read_memory::Charge;

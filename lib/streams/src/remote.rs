@@ -63,7 +63,7 @@ impl Version {
 /// The outcome of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// For versions before 4; `None` for a success.
+    /// The text of the error, for versions before 4; `None` for a success.
     text: Option<String>,
     /// For version 4 and later: a Status.
     status: String,

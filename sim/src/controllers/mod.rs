@@ -357,7 +357,7 @@ impl Site {
         self.publish()
     }
 
-    /// Evicts a pod. An available one goes only if its budget allows it.
+    /// Evicts a pod. An available pod may be evicted only if its budget allows it.
     fn evict(&mut self, action: &Action) -> Verdict {
         let pod = self.cluster.get("pods", &action.key);
         let counts = self.calm && pod.is_some_and(cluster::is_available);

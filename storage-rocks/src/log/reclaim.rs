@@ -191,8 +191,8 @@ fn left(db: &DB, table: &Table, most: u64, visit: &mut dyn FnMut(&[u8], &[u8])) 
     Ok(Some(bytes))
 }
 
-/// Drops the tables without remaining events. Returns whether it dropped any: after that, further tables may overlap no
-/// other.
+/// Drops the tables without remaining events. Returns whether a table was dropped. If so, tables that overlapped a
+/// dropped table may now overlap no other table.
 fn drop_empty(db: &DB) -> Result<bool, Fault> {
     let mut dropped = 0;
     for table in tables(db)? {

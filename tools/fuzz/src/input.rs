@@ -164,7 +164,7 @@ impl<'a> Choices<'a> {
                 let items = self.below(4);
                 let names = ["cpu", "memory", "hugepages-2Mi", "hugepages-1Gi"];
                 let name = |choices: &mut Self| match field.ty {
-                    // Most quantities belong to resources.
+                    // In real objects, the keys of a map of quantities are mostly names of resources.
                     Type::Quantity if !choices.one_in(4) => choices.pick(&names).to_owned(),
                     _ => choices.text(),
                 };

@@ -20,8 +20,8 @@ pub struct Mirroring {
     /// How many addresses of a subset are mirrored.
     max: usize,
     batch_millis: i64,
-    /// The version of each Endpoints for which an Event about addresses that are not mirrored was written, so that
-    /// there is one Event per version.
+    /// For each Endpoints object, the version for which an Event reported addresses that are not mirrored. There is one
+    /// such Event per version.
     told: BTreeMap<Key, String>,
 }
 

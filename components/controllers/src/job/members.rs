@@ -68,7 +68,7 @@ impl<'w> Member<'w> {
         self.verdict(job) != Verdict::Ignored
     }
 
-    /// How often earlier pods of its index failed: counted and ignored failures.
+    /// How often earlier pods of the same index failed: the counted failures, and the ignored failures.
     fn failures(&self) -> (i64, i64) {
         (number(self.pod, FAILURES).unwrap_or(0).max(0), number(self.pod, IGNORED_FAILURES).unwrap_or(0).max(0))
     }
@@ -179,7 +179,8 @@ pub fn backoff_end(members: &[Member<'_>]) -> Option<Time> {
     Some(failures.iter().max()?.plus_seconds(backoff(failures.len() as i64)))
 }
 
-/// As [`backoff_end`], for the index of this failed pod, the last one of the index.
+/// Like [`backoff_end`], for one index: the time from which its next pod may be created. `failed` is the last failed
+/// pod of the index.
 pub fn index_backoff_end(failed: &Member<'_>) -> Time {
     failed.finished().plus_seconds(backoff(total(failed).saturating_add(1)))
 }

@@ -194,9 +194,9 @@ impl<'w> Pods<'w> {
     }
 
     /// The time until which no more pods are created for `wanted` replicas. Without a wait, a node that rejects all of
-    /// them would cause pods to be created for ever, as fast as they can be written. A few failures do not delay a set
-    /// with many pods: a round is as many failures as the set has pods, or as one plan creates at most. A pod that ran
-    /// for longer than the longest wait is replaced at once.
+    /// them would cause pods to be created for ever, as fast as they can be written. Failures are counted in rounds, so
+    /// that a few failures do not delay a set with many pods: one round is `wanted` failures, and at most [`BURST`]. A
+    /// pod that ran for longer than the longest wait is replaced at once.
     fn held_until(&self, wanted: usize) -> Option<Time> {
         let last = self.ended.iter().copied().max()?;
         let counted = self.ended.iter().filter(|made| last.millis_since(**made) < COUNTED_MILLIS).count();

@@ -208,7 +208,7 @@ impl Controller for AttributesClassProtection {
         if change.is_of::<VolumeAttributesClass>() {
             return keys.add(change.key.clone());
         }
-        // The class can be deleted once an object no longer has it.
+        // A class whose deletion waits can be deleted once the last claim or volume no longer names it.
         if let Some(claim) = change.before::<PersistentVolumeClaim>() {
             classes_of(&claim).iter().for_each(|class| keys.add(Key::cluster(class)));
         }

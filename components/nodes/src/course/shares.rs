@@ -72,7 +72,7 @@ impl<'p> Shares<'p> {
     /// Runs the earlier containers; returns whether the shell could run all of them to their end.
     pub fn fill(&self, pod: &Value, volumes: &Volumes, allocatable: &Value, begin_ms: i64) -> bool {
         let none = Sources::default();
-        // All of them together may use the steps of one container.
+        // All earlier containers together may use as many steps as a single container.
         let mut left = STEPS_MAX;
         let mut run = |container: &Value| {
             let setup = inside::setup(pod, container, &none, volumes, allocatable, begin_ms);

@@ -1,4 +1,4 @@
-//! The fields of objects that the scheduler reads: small typed views, decoded once an event.
+//! The fields of objects that the scheduler reads: small typed views, decoded once per event.
 //!
 //! Decoding never fails. The API server has validated the object; a field that is missing, or not of the expected type,
 //! counts as absent.

@@ -56,8 +56,8 @@ impl CachedScore {
         CachedScore { score, weight, normalization, local }
     }
 
-    /// Whether the raw scores are marks of nodes. The final score depends on the highest raw score among the feasible
-    /// nodes, so it cannot be added up in advance.
+    /// Whether a node's raw score is one of its marks. It is if the score is normalized: the final score then depends
+    /// on the highest raw score among the feasible nodes, so it cannot be added to the node's sum in advance.
     fn is_scaled(&self) -> bool {
         self.local && self.normalization != Normalization::None
     }

@@ -59,7 +59,8 @@ impl Plugin for ServiceAffinity {
             ObjectChange::Node(Some(before), Some(after)) => {
                 self.same.iter().any(|label| before.labels.get(label) != after.labels.get(label))
             }
-            // The pod may have followed pods on the deleted node.
+            // A new node may be feasible. If a node was deleted, the pods on it no longer restrict this pod to nodes
+            // with the same labels.
             ObjectChange::Node(..) => true,
             // A new Service only adds restrictions.
             ObjectChange::Other { before, .. } => *before && self.depends_on(cycle, event.kind, &event.key),

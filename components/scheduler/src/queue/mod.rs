@@ -111,7 +111,8 @@ struct QueuedPodInfo {
     timestamp: Time,
     /// The number in the order of arrival, for pods that were added at the same time.
     arrival: u64,
-    /// How many turns of [`TURN_PODS`] pods of its namespace are before its own turn, while it is active.
+    /// While the pod is active: how many full turns of [`TURN_PODS`] pods its namespace had in the active queue when
+    /// the pod was added. Pods of equal priority are tried in the order of this number.
     turn: usize,
     /// The work of scheduling this pod, in ordinary pods. While the pod is active, it counts as this many pods.
     weight: usize,

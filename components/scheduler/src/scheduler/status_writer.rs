@@ -140,7 +140,8 @@ impl Scheduler {
         self.statuses.pending.insert(key.clone(), pending);
     }
 
-    /// Sends the waiting write, unless another write is pending: then the waiting write is sent after that.
+    /// Sends the waiting write, unless another write of the status is in progress. In that case the waiting write is
+    /// sent when the other write has ended.
     fn send_status(&mut self, key: &Key) {
         let Some(pending) = self.statuses.pending.get_mut(key).filter(|pending| pending.request.is_none()) else {
             return;

@@ -52,7 +52,7 @@ pub enum Mode {
     /// After its event was stored, or could not be stored. The event of the request's arrival is stored before the
     /// response begins, or after [`HELD`], whichever comes first.
     Blocking,
-    /// After its event was stored; a request whose arrival cannot be recorded is refused.
+    /// After its event was stored. If the event of the request's arrival cannot be stored, the request is refused.
     BlockingStrict,
 }
 

@@ -4,8 +4,6 @@
 //! value, every provider with the prefix of the value is tried, including providers of other resources, because history
 //! may be older than the current configuration. Plain values are accepted if no entry covers their resource, or if a
 //! covering entry has the identity provider.
-//! configuration. Plain values are accepted if no entry covers their resource, or if a covering entry has the identity
-//! provider.
 
 mod peers;
 

@@ -123,7 +123,7 @@ impl Table {
     }
 }
 
-/// The streams that the other side opens. The connection stays open while it exists.
+/// The streams that the other side opens. The connection stays open while this value exists.
 pub struct Incoming {
     asked: Receiver<OpenedStream>,
     _open: Outbox<Frame>,
