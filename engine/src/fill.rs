@@ -47,8 +47,8 @@ impl Fill {
     }
 
     /// If the namespace wrote too large a share, returns the bytes that it wrote and the bytes that all namespaces
-    /// wrote. `left` is the part of the room, in thousandths, that is left while only writes to such namespaces are
-    /// refused.
+    /// wrote. `left` is that of [`Lack::Soon`](crate::log::Lack::Soon): the less room is left, the smaller is the share
+    /// that counts as too large.
     pub fn too_much(&self, namespace: &str, left: u64) -> Option<(u64, u64)> {
         if namespace.is_empty() || OWN.contains(&namespace) {
             return None;

@@ -31,7 +31,7 @@ struct Inner {
     full: bool,
     /// `Some` if there is room only for writes that make room. The value says whether a reserve for such writes exists.
     short: Option<bool>,
-    /// The part, in thousandths, that is left of the room in which only namespaces that fill the disk are refused.
+    /// The `left` of [`Lack::Soon`], if the log reports that room is little.
     soon_short: Option<u64>,
     /// The offset of the last event that another process appended.
     others: u64,
@@ -71,7 +71,7 @@ impl MemoryLog {
         self.lock().short = Some(kept);
     }
 
-    /// Sets the part, in thousandths, that is left of the room in which only namespaces that fill the disk are refused.
+    /// Makes the log report [`Lack::Soon`] with this `left`.
     pub fn be_soon_short_of_room(&self, left: u64) {
         self.lock().soon_short = Some(left);
     }

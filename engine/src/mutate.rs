@@ -211,8 +211,8 @@ impl Engine {
             answers.outdated(version);
             decision = self.judge(&snapshot, request, stamp, answers, told).await?;
         }
-        // A request that has a turn does not wait for other turns; otherwise two requests could wait for each other. It
-        // loses the race where another request has a turn, and then queues for both.
+        // A request that has a turn does not wait for other turns; otherwise two requests could wait for each other. If
+        // it loses its race to a request that has a turn, it queues for the objects of both turns.
         if !in_turn && let Some(contested) = self.turns().contested(written(&decision)) {
             return Ok(Attempt::Behind(contested));
         }

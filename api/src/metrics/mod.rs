@@ -91,8 +91,8 @@ pub struct Metrics {
     rejected: Counter,
     pub(crate) fairness: Measures,
     decisions: Decisions,
-    // These are gauges, because Kubernetes' names for them do not end in `_total`, as the names of this library's
-    // counters must.
+    // These metrics are gauges: the metrics library requires that the names of counters end in `_total`, and
+    // Kubernetes' names for these metrics do not.
     attempts: Family<ResultLabels, Gauge>,
     users: Family<UserLabels, Gauge>,
     authentications: Family<ResultLabels, Histogram, fn() -> Histogram>,

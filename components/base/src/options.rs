@@ -88,7 +88,7 @@ pub struct ServingArgs {
     pub permit_address_sharing: bool,
 }
 
-/// A port without TLS, for whoever still asks for it.
+/// A port without TLS, for old command lines that still request it.
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Insecure serving")]
 pub struct InsecureArgs {
@@ -178,7 +178,7 @@ pub struct AuthorizationArgs {
     pub authorization_webhook_cache_unauthorized_ttl: Duration,
 }
 
-/// The API server that the component works for. What is given overrules what a configuration file says.
+/// The API server that the component works for. These options override the configuration file.
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "API server")]
 pub struct ClientArgs {
@@ -200,7 +200,7 @@ pub struct ClientArgs {
     pub kube_api_content_type: Option<String>,
 }
 
-/// What is given overrules what a configuration file says.
+/// Options of leader election, which override the configuration file.
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Leader election")]
 pub struct ElectionArgs {

@@ -62,7 +62,7 @@ mod tests {
         assert!((75..=80).contains(&made), "{made}");
         assert_eq!(paces.take("one", 1, 1, at(60_000)).0, 1);
         assert_eq!(paces.take("one", 1, 1, at(60_000)), (0, Some(at(61_000))));
-        // Other owners are not delayed. Neither is an owner that scales up, nor a large one that replaces its pods.
+        // Not delayed are other owners, an owner that scales up, and a large owner that replaces its pods.
         assert_eq!(paces.take("two", 1, 1, at(60_000)), (1, None));
         assert_eq!(paces.take("one", 1000, 999, at(60_000)), (999, None));
         for millis in 0..8 {

@@ -139,7 +139,8 @@ pub struct NodeSettings {
     pub eviction_rate: f64,
     /// `--secondary-node-eviction-rate`: the same in a zone where many nodes are lost.
     pub secondary_eviction_rate: f64,
-    /// `--large-cluster-size-threshold`: in such a zone with no more nodes than this, no pods are evicted.
+    /// `--large-cluster-size-threshold`: a zone where many nodes are lost and that has at most this many nodes loses no
+    /// pods by eviction.
     pub large_cluster: usize,
     /// `--unhealthy-zone-threshold`: the fraction of lost nodes that counts as many.
     pub unhealthy_zone: f64,

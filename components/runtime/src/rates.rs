@@ -94,7 +94,7 @@ impl Rates {
         self.charge_at(self.began.elapsed(), namespace, bytes)
     }
 
-    /// As [`Rates::charge`], at this time since the start.
+    /// Like [`Rates::charge`], at this time since the start.
     fn charge_at(&self, time: Duration, namespace: &str, bytes: usize) -> Duration {
         if namespace.is_empty() {
             return Duration::ZERO;

@@ -12,7 +12,7 @@ const SIMILAR_MAX: usize = 10;
 const SIMILAR_MS: i64 = 600_000;
 /// How many Events about one object a source may write at once.
 const BURST: i64 = 25;
-/// The time after which such a source may write one more Event.
+/// The time after which a source may write one more Event about the object.
 const REFILL_MS: i64 = 300_000;
 /// The maximum number of entries in each memory.
 const REMEMBERED_MAX: usize = 4096;

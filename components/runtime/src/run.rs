@@ -158,7 +158,7 @@ impl Runtime {
         self.run_until(feed, std::future::pending()).await;
     }
 
-    /// As [`Runtime::run`], with planning on a thread of its own, so that long plans do not delay other tasks of the
+    /// Like [`Runtime::run`], with planning on a thread of its own, so that long plans do not delay other tasks of the
     /// caller's thread. The feed must not use sockets.
     pub async fn run_apart(mut self, feed: impl Feed) {
         self.apart = Some(Handle::current());

@@ -245,17 +245,17 @@ pub trait Score: Send {
 
     fn remove_pod(&mut self, _: SchedulingCycle<'_>, _: &Pod, _: NodeId) {}
 
-    /// As [`Filter::update_topology`].
+    /// Like [`Filter::update_topology`].
     fn update_topology(&mut self, _: SchedulingCycle<'_>, _: NodeId, _touched: &mut Vec<NodeId>) -> bool {
         true
     }
 
-    /// As [`Filter::mark_count`].
+    /// Like [`Filter::mark_count`].
     fn mark_count(&self) -> usize {
         1
     }
 
-    /// As [`Filter::mark`].
+    /// Like [`Filter::mark`].
     fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
         marks.push(unique_mark(node.id));
     }

@@ -114,7 +114,7 @@ impl Diagnosis {
     }
 }
 
-/// As [`Diagnosis::message`], from the number of nodes for each rejection.
+/// Like [`Diagnosis::message`], from the number of nodes for each rejection.
 pub fn message<'a>(nodes: usize, rejected: impl Iterator<Item = (&'a Rejection, usize)>, after: &str) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for (rejection, nodes) in rejected {

@@ -408,7 +408,7 @@ impl Trial {
         std::mem::take(&mut self.told).into_iter().map(line).collect()
     }
 
-    /// As [`Trial::take_notes`], with all fields.
+    /// Like [`Trial::take_notes`], with all fields.
     pub fn take_told(&mut self) -> Vec<TrialEvent> {
         std::mem::take(&mut self.told)
     }

@@ -122,7 +122,7 @@ impl World {
         self.show_resource(V::resource());
     }
 
-    /// As [`World::show`], for a resource: with its view, or with the metadata alone if it has none.
+    /// Like [`World::show`], for a resource: with its view, or with the metadata alone if it has none.
     pub fn show_resource(&mut self, resource: &Resource) {
         if let Some(decode) = resource.decode() {
             self.decoders.insert(resource.clone(), decode);
@@ -184,7 +184,7 @@ impl World {
         changes
     }
 
-    /// As [`World::replace`] for an empty resource: nothing is compared, and all objects are inserted at once.
+    /// Like [`World::replace`] for an empty resource: nothing is compared, and all objects are inserted at once.
     fn fill(&mut self, resource: &Resource, objects: Vec<(Key, Body, u64)>, seen: Time) -> Vec<Change> {
         let decoded = decode_all(self.decoders.get(resource).copied(), &objects, seen);
         let mut changes = Vec::with_capacity(objects.len());

@@ -41,7 +41,8 @@ impl Gated {
         Gated { gate, fields: Fields::Together(at) }
     }
 
-    /// Declares fields that may be an object's only content, so that the object goes with them.
+    /// Declares fields that may be an object's only content. If they are removed and the object is empty then, the
+    /// object is removed as well.
     pub const fn wholly(gate: &'static str, at: &'static [&'static str]) -> Gated {
         Gated { gate, fields: Fields::Wholly(at) }
     }

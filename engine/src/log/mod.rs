@@ -26,8 +26,8 @@ const PIECE: usize = 1024;
 /// How little room is left on the disk, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lack {
-    /// Some room is left. Only writes to namespaces that fill the disk are refused. `left` is the part of that room
-    /// that is left, in thousandths.
+    /// Little room is left, and only writes to namespaces that fill the disk are refused. `left` is the unused part, in
+    /// thousandths, of the room in which only these writes are refused.
     Soon { left: u64, why: String },
     /// No room is left. All writes are refused except those that make room.
     Now { why: String },

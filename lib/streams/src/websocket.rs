@@ -44,7 +44,7 @@ pub enum Form {
     Binary,
     /// The channel as a digit, then the bytes in base64.
     Base64,
-    /// As [`Form::Binary`]; the other side may end single channels.
+    /// Like [`Form::Binary`]; the other side may end single channels.
     BinaryWithEnds,
 }
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 /// The feature gate of taints of devices.
 pub const DEVICE_TAINTS: &str = "DRADeviceTaints";
 
-/// What `holdfast controller-manager` takes besides what every component does.
+/// The options of `holdfast controller-manager` in addition to those that every component has.
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 pub struct Args {

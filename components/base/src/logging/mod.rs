@@ -209,7 +209,7 @@ impl<'a> Origin<'a> {
         Origin { level, target, file: file.unwrap_or("???"), line: line.unwrap_or(1) }
     }
 
-    /// The lowest `-v` with which such lines are written; `None` if they are always written.
+    /// The lowest `-v` with which lines of this origin are written; `None` if they are always written.
     fn verbosity(&self) -> Option<i32> {
         let own = self.target.starts_with("holdfast");
         match self.level {
@@ -246,7 +246,8 @@ impl Filter {
         });
     }
 
-    /// The highest level of any line, so that others are skipped before their arguments are computed.
+    /// The highest level at which any line may be written. Lines above it are skipped before their arguments are
+    /// computed.
     fn most(&self) -> LevelFilter {
         match self.modules.highest().max(self.verbosity()) {
             6.. => LevelFilter::TRACE,

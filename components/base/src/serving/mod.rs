@@ -215,7 +215,7 @@ pub async fn shake_hands(
     place: &ConnectionSlot,
 ) -> Result<(TlsStream<TcpStream>, Arc<Presented>), String> {
     let late = |_| "the handshake took too long";
-    // A client that sends nothing takes no turn.
+    // A client that has sent nothing yet does not wait for a turn, so it does not delay other handshakes.
     let said = tokio::time::timeout(bounds.handshake, stream.readable()).await;
     said.map_err(late)?.map_err(|error| error.to_string())?;
     poll_fn(|context| place.poll_turn(context)).await;

@@ -113,7 +113,8 @@ impl Sync<'_> {
         self.old.sort_by(|one, other| one.age().cmp(&other.age()));
     }
 
-    /// By how much a set changes for its share of `change`, of which other sets have taken `done`.
+    /// The share of one set in `change`, by which all sets together change in size. The shares of the sets before it
+    /// add up to `done`.
     fn share(&self, set: &Set<'_>, change: i64, done: i64) -> i64 {
         let left = change - done;
         if left == 0 {

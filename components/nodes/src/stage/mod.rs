@@ -377,7 +377,8 @@ impl Delay {
 }
 
 impl Length {
-    /// Milliseconds; from the object if the query gives a duration or a time, which is counted from now.
+    /// The length in milliseconds. If the query finds a duration or a time in the object, that is the length; a time
+    /// counts as the duration from now until then.
     fn of(&self, object: &Value, now: Time, budget: &Budget) -> Option<i64> {
         let Some(query) = &self.from else { return self.millis };
         match first(query, object, budget).as_deref() {

@@ -49,8 +49,8 @@ const PREDICATES: &[(&str, &[&str], bool)] = &[
 
 const MANDATORY: [&str; 2] = ["PodToleratesNodeTaints", "CheckNodeUnschedulable"];
 
-/// Each priority, the score that replaced it, and its weight when a Policy had no list of priorities; 0: it did not
-/// apply then.
+/// Each priority, the score that replaced it, and its weight in a Policy without a list of priorities; 0: the priority
+/// did not apply in such a Policy.
 const PRIORITIES: &[(&str, &str, i64)] = &[
     ("SelectorSpreadPriority", legacy::SELECTOR_SPREAD, 1),
     ("ServiceSpreadingPriority", legacy::SELECTOR_SPREAD, 0),

@@ -108,7 +108,7 @@ impl Planner {
         })
     }
 
-    /// As [`Planner::plan`], for a pod that is nominated to a node, which is tried first. In the cache of the pod's
+    /// Like [`Planner::plan`], for a pod that is nominated to a node, which is tried first. In the cache of the pod's
     /// template the pod's own nomination counts against the node, so that node is checked without the cache.
     fn plan_nominated(&mut self, snapshot: &Snapshot, (number, profile): (usize, &Profile), pod: &Pod) -> Plan {
         let template_pod = Pod { uid: "".into(), nominated: None, ..pod.clone() };

@@ -147,7 +147,7 @@ fn ineligible(search: &NodeSearch<'_>) -> Option<&'static str> {
     ineligible_reason(search.cycle, nominated.map(|node| search.diagnosis.code(node)))
 }
 
-/// As [`ineligible`]; `rejection`: how the pod's nominated node was rejected.
+/// Like [`ineligible`]; `rejection`: how the pod's nominated node was rejected.
 pub(crate) fn ineligible_reason(cycle: SchedulingCycle<'_>, rejection: Option<Code>) -> Option<&'static str> {
     let pod = cycle.pod;
     if pod.never_preempts {

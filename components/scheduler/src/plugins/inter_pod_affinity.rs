@@ -179,8 +179,8 @@ fn add_to(totals: &mut Totals, sums: &KeyWeights) {
     }
 }
 
-/// A value computed once for all pods of a template, and not once for each pod, however many terms a template has: pods
-/// are far more numerous than templates.
+/// A value that is computed once for each template and not for each pod, because there are far more pods than
+/// templates, and a template may have many terms.
 #[derive(Debug)]
 struct TemplateResults<T>(Arc<Mutex<TemplateResultsState<T>>>);
 
@@ -194,7 +194,7 @@ struct TemplateResultsState<T> {
 #[derive(Debug, Default)]
 struct MissingKeys {
     keys: HashSet<Text>,
-    /// Whether more keys are missing than are kept.
+    /// Whether there are missing keys that are not in `keys`, because `keys` was full.
     more: bool,
 }
 

@@ -102,7 +102,7 @@ impl Scheduler {
         Scheduler::with_clock(configuration, Clock::default())
     }
 
-    /// As [`Scheduler::new`], with a clock for searches that have a time limit.
+    /// Like [`Scheduler::new`], with a clock for searches that have a time limit.
     pub fn with_clock(configuration: Arc<Configuration>, clock: Clock) -> Scheduler {
         let mut snapshot = Snapshot::with(&configuration);
         snapshot.clock = clock;
@@ -140,7 +140,7 @@ impl Scheduler {
         self.handle_event(event, now)
     }
 
-    /// As [`Scheduler::apply_object`], for an object as it is stored. Only the fields that the scheduler reads are
+    /// Like [`Scheduler::apply_object`], for an object as it is stored. Only the fields that the scheduler reads are
     /// decoded.
     pub fn apply_stored_object(
         &mut self,

@@ -55,7 +55,7 @@ impl Snapshot {
         change.event(kind, key)
     }
 
-    /// As [`Snapshot::apply`], for a pod as it is stored.
+    /// Like [`Snapshot::apply`], for a pod as it is stored.
     pub fn apply_stored_pod(&mut self, key: &Key, json: Option<&[u8]>) -> Option<ClusterEvent> {
         let pod = json.map(|json| Pod::read(&mut self.pool, key.clone(), json));
         self.apply_pod(key, pod).event(Kind::Pod, key)
