@@ -2,9 +2,8 @@
 //! not grow with the log.
 //!
 //! Tables never change, so both logs share them as hard links. Data younger than the tables is copied. Then the events
-//! after the version are removed, at a cost that depends only on these events. The folder is marked until all of it is
-//! durable.
-//! it is durable.
+//! after the version are removed, at a cost that depends only on these events. The folder is marked until the whole new
+//! log is durable.
 
 use crate::fault::{FolderFault, damage, fault};
 use crate::folder::{check_entries, check_owner, make_private};

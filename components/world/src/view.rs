@@ -33,7 +33,8 @@ pub(crate) fn decode<V: View>(bytes: &[u8]) -> Option<(Meta, KeptView)> {
     Some((meta(bytes)?, view))
 }
 
-/// Decodes only the part of the metadata that links objects, for resources that no controller has requested.
+/// Decodes only the part of the metadata that links objects, for resources that no controller has in
+/// [`Controller::resources`](crate::Controller::resources).
 pub(crate) fn none(bytes: &[u8]) -> Option<(Meta, KeptView)> {
     let (labels, annotations) = Default::default();
     Some((Meta { labels, annotations, ..meta(bytes)? }, Box::new(())))

@@ -267,7 +267,8 @@ impl World {
         self.reached = self.reached.max(version);
     }
 
-    /// The world contains all changes up to this version, whether or not one was of this resource.
+    /// The world contains all changes of the resource up to this version. The version may be that of a change of
+    /// another resource.
     pub fn reach(&mut self, resource: &Resource, version: u64) {
         let collection = self.collection(resource);
         collection.version = collection.version.max(version);

@@ -1,10 +1,10 @@
 //! Checks linearizability of each object, using only the answers to clients and their times.
 //!
 //! Versions order the states of every object. The history is linearizable if that order agrees with time. A request
-//! A request that begins after another was answered must not show an older version. No two writes are answered with the
-//! same version. The content of a version is the same for every reader. A write that insisted on a version directly
-//! follows that version. Neither the log nor the twin is used, with one exception. The answer that an object does not
-//! exist has no version, so the log must contain a moment during the request at which the object did not exist.
+//! that begins after another was answered must not show an older version. No two writes are answered with the same
+//! version. The content of a version is the same for every reader. A write that insisted on a version directly follows
+//! that version. Neither the log nor the twin is used, with one exception. The answer that an object does not exist has
+//! no version, so the log must contain a moment during the request at which the object did not exist.
 
 use super::{Verdict, ensure};
 use crate::twin::Twin;

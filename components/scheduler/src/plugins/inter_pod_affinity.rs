@@ -392,9 +392,9 @@ struct RequiredTerms {
     pod_counts: TemplateResults<PodCounts>,
     /// Pods that match all required affinity terms of the pod.
     near: DomainCounters,
-    /// Pods that match its required anti-affinity terms.
+    /// Pods that match the pod's required anti-affinity terms.
     far: DomainCounters,
-    /// Pods whose required anti-affinity terms match it.
+    /// Pods whose required anti-affinity terms match the pod.
     repelling: DomainCounters,
 }
 

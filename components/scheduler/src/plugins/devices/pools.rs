@@ -226,7 +226,7 @@ impl<'a> NodePool<'a> {
 pub enum PoolFlaw {
     /// Some of the pool's slices are missing.
     Incomplete,
-    /// The pool contradicts itself.
+    /// Two devices of the pool have the same name, or devices consume counters that the pool does not have.
     Invalid,
 }
 
