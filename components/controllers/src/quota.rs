@@ -38,7 +38,8 @@ struct QuotaSums {
     used: Usage,
     /// The bytes of all objects of the namespace, if the quota limits them.
     bytes: usize,
-    /// The usage of deleted objects that stops counting before the objects are removed: when, and how much.
+    /// For each object that is being deleted: the time at which usage stops counting even if the object still exists,
+    /// and that usage.
     leaving: BTreeMap<ObjectId, (Time, Usage)>,
 }
 

@@ -55,8 +55,8 @@ pub enum Receipt {
     /// The decision is durable. Its events have these offsets, in the order of its records; the log may have them in
     /// another order.
     At(Vec<Offset>),
-    /// A version that the decision required has changed. None of the decision's events is in the log. (In a log that
-    /// stores one object after the other, only the last of them is not.)
+    /// A version that the decision required has changed. None of the decision's events is in the log. (A log that
+    /// writes the objects one after another may already have stored all of the decision's events except the last.)
     Overtaken,
     /// Another object holds this claim, so none of the decision's events is in the log. The request is judged again.
     Taken(Arc<str>),
