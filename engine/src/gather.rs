@@ -49,6 +49,11 @@ impl Gathering {
         }
     }
 
+    /// Whether the writer waits at this moment.
+    pub fn is_waiting(&self) -> bool {
+        self.waits.load(Ordering::SeqCst)
+    }
+
     fn arrive(&self) {
         if self.coming.fetch_sub(1, Ordering::SeqCst) == 1
             && self.waits.swap(false, Ordering::SeqCst)

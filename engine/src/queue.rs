@@ -96,6 +96,11 @@ impl Queue {
         let _ = self.turned.set(Mutex::new(Some(writer)));
     }
 
+    /// Whether the writer's thread waits at this moment for requests that [`Queue::expect`] announced.
+    pub fn is_gathering(&self) -> bool {
+        self.gathering.is_waiting()
+    }
+
     /// Announces a request that may queue a command, so that the writer's thread waits briefly for it.
     pub fn expect<F>(&self, request: F) -> Expected<F> {
         match self.turned.get() {

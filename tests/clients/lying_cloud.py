@@ -31,6 +31,7 @@ class Liar(honest):
         return answer
 
     def GetInstance(self, request, context):
+        print("an instance is asked for", flush=True)
         if mode == "gone" and not hasattr(self, "lied"):
             self.lied = True
             context.abort(provider.grpc.StatusCode.NOT_FOUND, "instance not found")

@@ -9,6 +9,7 @@ pub mod backend;
 pub mod clients;
 pub mod clock;
 pub mod controllers;
+pub mod differences;
 pub mod envtest;
 pub mod etcd;
 pub mod facts;

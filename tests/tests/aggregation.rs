@@ -325,9 +325,7 @@ async fn a_connection_goes_on_as_something_else() {
     let mut watch =
         cluster.admin.open(Method::GET, &format!("{THINGS}?watch=1"), &[], Default::default()).await.unwrap();
     watch.body_mut().frame().await.expect("an event").expect("an event");
-    let began = std::time::Instant::now();
     cluster.server.stop();
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     assert_eq!(connection.read(&mut [0; 8]).await.unwrap_or(0), 0);
 }
 

@@ -404,13 +404,18 @@ async fn a_provider_that_lies_or_is_slow_is_told_of_by_name() {
         told(&wire, part).await;
     }
     // If an instance is not found once, the provider is asked again, and the node stays.
-    let (_folder, server, _provider, _running) =
+    let (_folder, server, provider, _running) =
         beside(|folder, socket| liar(folder, socket, "gone", &["--node", "one"])).await;
     let wire = Wire::admin(&server);
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one"},
         "spec": {"providerID": "example://one"}});
     wire.send(Method::POST, NODES, &[], node.to_string()).await.expect(201);
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    // The first answer is the lie; the third question comes after the second answer has been acted upon.
+    eventually(PATIENCE, || async {
+        let log = provider.log();
+        if log.matches("an instance is asked for").count() >= 3 { Ok(()) } else { Err(log) }
+    })
+    .await;
     wire.get(&format!("{NODES}/one")).await.expect(200);
     let (_folder, _server, _provider, mut running) =
         beside(|folder, socket| liar(folder, socket, "version", &[])).await;

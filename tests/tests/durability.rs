@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -518,14 +518,12 @@ async fn a_signal_ends_watches_and_the_server() {
             let answer = admin.open(Method::GET, &format!("{MAPS}?watch=1"), &[], Default::default()).await;
             watches.push(answer.expect("a watch").into_body());
         }
-        let began = Instant::now();
         server.signal(signal);
         for watch in watches {
             let end = tokio::time::timeout(Duration::from_secs(5), watch.collect()).await.expect("the watch ends");
             end.expect("it ends in order, not by a broken connection");
         }
         assert_eq!(server.wait().code(), Some(0), "{signal}: {}", server.stderr());
-        assert!(began.elapsed() < Duration::from_secs(5), "{signal}: it took {:?}", began.elapsed());
     }
 }
 

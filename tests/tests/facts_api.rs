@@ -1,7 +1,8 @@
 //! Compares the API's answers with those of Kubernetes 1.36.2 to the same requests.
 
+use holdfast_tests::differences::{Differences, Parts};
 use holdfast_tests::facts;
-use holdfast_tests::scripts::{Agreement, Client, Counts, Phase, Script, compare, play};
+use holdfast_tests::scripts::{Agreement, Client, Phase, Script, compare, play};
 use holdfast_tests::wire::Wire;
 use holdfast_tests::{Folder, Server};
 use serde_json::{Value, json};
@@ -10,12 +11,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many scripts agree: each number may only grow. A few scripts read objects that others change meanwhile, so two
-/// or three more may agree in one run than in another.
-const AGREED: Counts = Counts { codes: 3062, words: 3040, objects: 2991, wholly: 2968 };
-
 /// How many scripts run at a time.
 const PLAYERS: usize = 3;
+
+/// The number of the first script that is played again. A script makes the names of its objects from its number.
+const AGAIN: usize = 10_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_are_answered_as_kubernetes_answers_them() {
@@ -34,28 +34,33 @@ async fn scripts_are_answered_as_kubernetes_answers_them() {
     ];
     let server = Server::start(&folder.join("data"), &options);
     let scripts: Vec<Script> = facts::lines("api");
-    let results = play_all(&server, scripts).await;
+    let known = Differences::of("api");
+    let mut results = play_all(&server, scripts).await;
+    // A script may have read what another script changed at the same time. So a script that differs and is not listed
+    // is played again, alone.
+    let mut client = Client::new(Wire::anonymous(&server), "tok");
+    for (number, (script, agreement, got)) in results.iter_mut().enumerate() {
+        if !known.explains(&script.name, &agreement.differing()) {
+            println!("played again: {}", script.name);
+            *got = play(&mut client, script, AGAIN + number).await;
+            *agreement = compare(script, got);
+        }
+    }
 
-    let (mut counts, mut newer, mut all) = (Counts::default(), Counts::default(), 0);
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("facts-api.jsonl");
-    let mut differences = std::io::BufWriter::new(std::fs::File::create(&path).expect("a file for differences"));
+    let mut details = std::io::BufWriter::new(std::fs::File::create(&path).expect("a file for differences"));
+    let mut differing = Parts::new();
     for (script, agreement, got) in &results {
-        if script.since.is_some() {
-            newer.add(*agreement);
-        } else {
-            counts.add(*agreement);
-            all += 1;
-        }
-        if !(agreement.words && agreement.objects) {
-            let line = difference(script, got, *agreement);
-            writeln!(differences, "{line}").expect("write a difference");
+        let parts = agreement.differing();
+        if !parts.is_empty() {
+            writeln!(details, "{}", difference(script, got, *agreement)).expect("write a difference");
+            differing.insert(script.name.clone(), parts);
         }
     }
-    println!("{all} scripts: {counts}\nof newer versions: {newer}\ndifferences: {}", path.display());
-    assert!(counts.reach(&AGREED), "fewer agree than did, see {}:\n{counts}, not\n{AGREED}", path.display());
-    if counts != AGREED {
-        println!("more agree than did; in {}:\nconst AGREED: Counts = {counts};", file!());
-    }
+    details.flush().expect("write the differences");
+    println!("{} of {} scripts agree; differences: {}", results.len() - differing.len(), results.len(), path.display());
+    let played = results.iter().map(|(script, ..)| script.name.clone()).collect();
+    known.check(&played, &differing, &path);
     server.stop();
 }
 

@@ -291,6 +291,11 @@ impl Engine {
         self.queue.expect(request)
     }
 
+    /// Whether the writer waits at this moment for requests that [`Engine::expect`] announced. For tests.
+    pub fn is_gathering(&self) -> bool {
+        self.queue.is_gathering()
+    }
+
     /// Lets the writer finish the commands in its queue and then ends the writer. Later writes are refused.
     pub fn close(&self) {
         self.parts().iter().for_each(|part| part.engine.queue.close());

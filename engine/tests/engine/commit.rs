@@ -115,8 +115,10 @@ async fn the_writer_waits_for_who_is_on_the_way() {
     let waiting = tokio::spawn(engine.expect(std::future::pending::<()>()));
     let (first, second) = (begin("a"), begin("b"));
     let first = tokio::spawn(first);
-    // A writer that does not wait would be done by now.
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    // A writer that does not wait appends the first write alone.
+    while !engine.is_gathering() && sizes.lock().unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
     assert!(sizes.lock().unwrap().is_empty());
     second.await.unwrap();
     first.await.unwrap().unwrap();

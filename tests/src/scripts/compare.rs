@@ -3,7 +3,7 @@
 use super::Script;
 use super::mask::settle;
 use serde_json::Value;
-use std::fmt;
+use std::collections::BTreeSet;
 
 /// Whether all answers of a script agree, by part.
 #[derive(Clone, Copy)]
@@ -14,37 +14,11 @@ pub struct Agreement {
     pub objects: bool,
 }
 
-/// How many scripts agree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub codes: usize,
-    pub words: usize,
-    pub objects: usize,
-    /// Scripts that agree in both words and objects.
-    pub wholly: usize,
-}
-
-impl Counts {
-    pub fn add(&mut self, agreement: Agreement) {
-        self.codes += usize::from(agreement.codes);
-        self.words += usize::from(agreement.words);
-        self.objects += usize::from(agreement.objects);
-        self.wholly += usize::from(agreement.words && agreement.objects);
-    }
-
-    /// Whether each count is at least that of `other`.
-    pub fn reach(&self, other: &Counts) -> bool {
-        self.codes >= other.codes
-            && self.words >= other.words
-            && self.objects >= other.objects
-            && self.wholly >= other.wholly
-    }
-}
-
-impl fmt::Display for Counts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { codes, words, objects, wholly } = self;
-        write!(f, "Counts {{ codes: {codes}, words: {words}, objects: {objects}, wholly: {wholly} }}")
+impl Agreement {
+    /// The names of the parts that differ.
+    pub fn differing(self) -> BTreeSet<String> {
+        let parts = [("codes", self.codes), ("words", self.words), ("objects", self.objects)];
+        parts.into_iter().filter(|(_, agrees)| !agrees).map(|(name, _)| name.to_owned()).collect()
     }
 }
 

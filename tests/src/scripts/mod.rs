@@ -10,7 +10,7 @@ mod mask;
 mod play;
 
 pub use client::{Client, Received, Sent};
-pub use compare::{Agreement, Counts, compare};
+pub use compare::{Agreement, compare};
 pub use play::play;
 
 use serde::Deserialize;

@@ -17,12 +17,6 @@ use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 
-/// Scenarios that agree in everything. The number may only grow.
-const AGREEING: usize = 476;
-
-/// Scenarios in which this scheduler differs on purpose.
-const DIFFERENT: &[&str] = &[];
-
 #[test]
 fn decisions_agree_with_kubernetes() {
     let lines = lines();
@@ -32,7 +26,7 @@ fn decisions_agree_with_kubernetes() {
     for scenario in &scenarios {
         let name = scenario["name"].as_str().unwrap();
         let differences = Player::new(&lines[0], scenario).play(scenario);
-        let agrees = differences.is_empty() || DIFFERENT.contains(&name);
+        let agrees = differences.is_empty();
         agreeing += usize::from(agrees);
         for plugin in scenario["plugins"].as_array().into_iter().flatten() {
             let count: &mut (usize, usize) = plugins.entry(plugin.as_str().unwrap()).or_default();
@@ -48,7 +42,7 @@ fn decisions_agree_with_kubernetes() {
         println!("{plugin:36} {good} of {all}");
     }
     println!("agree: {agreeing} of {}; differences: {sums:?}", scenarios.len());
-    assert!(!only.is_empty() || agreeing >= AGREEING, "{agreeing} scenarios agree, {AGREEING} did before");
+    assert_eq!(agreeing, scenarios.len(), "scenarios that agree");
 }
 
 fn lines() -> Vec<Value> {

@@ -196,9 +196,7 @@ mod tests {
         for _ in 0..12 {
             backend.take(&Event::nothing(), false).await.expect("there is room");
         }
-        let began = Instant::now();
         backend.close(Duration::from_millis(100)).await;
-        assert!(began.elapsed() < Duration::from_secs(10));
         assert_eq!(backend.errors(), 10);
         backend.take(&Event::nothing(), false).await.expect_err("it is closed");
         assert_eq!(backend.errors(), 11);

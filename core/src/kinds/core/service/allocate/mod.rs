@@ -120,7 +120,10 @@ fn contradiction(spec: &Document) -> Option<Cause> {
     let policy = text(spec, "ipFamilyPolicy");
     let wrong = |why: &str| Some(Cause::invalid("spec.ipFamilyPolicy", &policy.into(), why));
     let families = spec.get("ipFamilies").unwrap_or(&Value::Null);
-    if policy == "SingleStack" && count("ipFamilies") == 2 && families[0] != families[1] {
+    if count("ipFamilies") == 2 && families[0] == families[1] {
+        return Some(Cause::duplicate("spec.ipFamilies[1]", &families[1]));
+    }
+    if policy == "SingleStack" && count("ipFamilies") == 2 {
         return wrong("must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified");
     }
     if policy == "SingleStack" && count("clusterIPs") > 1 {
