@@ -109,6 +109,7 @@ impl Components {
             account_tokens: Some(signing::token_signer(token_key)?),
             host_path_provisioner: true,
             device_taints: gates.enabled(controllers::DEVICE_TAINTS),
+            pod_certificates: gates.enabled(controllers::POD_CERTIFICATES),
             ..Settings::default()
         };
         let entries: Vec<&str> = match args.controllers.is_empty() {

@@ -120,6 +120,7 @@ fn settings() -> Settings {
         allocate_node_ranges: true,
         cluster_ranges: vec!["10.0.0.0/8".into()],
         device_taints: true,
+        pod_certificates: true,
         ..Settings::default()
     }
 }

@@ -116,6 +116,9 @@ fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
         Box::new(volumes::protection::VolumeProtection),
         Box::new(volumes::selinux::SelinuxWarnings),
     ];
+    if settings.pod_certificates {
+        keepers.push(Box::new(certificates::clean_pods::PodRequestCleaner));
+    }
     if settings.device_taints {
         keepers.push(Box::new(device_taints::DeviceTaintEviction::default()));
     }

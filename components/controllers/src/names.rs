@@ -78,8 +78,7 @@ pub const ALL: [ControllerName; 52] = [
 pub const OF_THE_SERVER: [&str; 2] = ["namespace-controller", "clusterrole-aggregation-controller"];
 
 /// Controllers that Holdfast does not have, and why.
-pub const LEFT_OUT: [(&str, &str); 8] = [
-    ("podcertificaterequest-cleaner-controller", "PodCertificateRequests are not served"),
+pub const LEFT_OUT: [(&str, &str); 7] = [
     (
         "kube-apiserver-serving-clustertrustbundle-publisher-controller",
         "its feature gate is off by default and not built",
@@ -206,6 +205,7 @@ mod tests {
             allocate_node_ranges: true,
             cluster_ranges: vec!["10.0.0.0/16".into()],
             device_taints: true,
+            pod_certificates: true,
             ..crate::Settings::default()
         };
         let built: Vec<&str> = crate::all(&settings).iter().map(|controller| controller.name()).collect();

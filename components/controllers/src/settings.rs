@@ -33,6 +33,8 @@ pub struct Settings {
     pub force_detach: bool,
     /// The feature gate DRADeviceTaints.
     pub device_taints: bool,
+    /// The feature gate PodCertificateRequest.
+    pub pod_certificates: bool,
     pub nodes: NodeSettings,
     pub services: ServiceSettings,
     pub autoscaling: AutoscalingSettings,
@@ -62,6 +64,7 @@ impl Default for Settings {
             node_bits_v6: 64,
             force_detach: true,
             device_taints: false,
+            pod_certificates: false,
             nodes: NodeSettings::default(),
             services: ServiceSettings::default(),
             autoscaling: AutoscalingSettings::default(),

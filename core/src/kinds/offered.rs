@@ -238,15 +238,18 @@ mod tests {
         Offer { asked, ..Offer::default() }
     }
 
+    /// A row may name a version that this release has removed, but every kind is still served in another version.
     #[test]
-    fn every_row_is_of_a_version_that_is_served() {
+    fn every_row_names_a_group_and_kinds_of_it() {
         for (api_version, kinds, _) in SINCE {
-            let (group, version) = api_version.split_once('/').unwrap();
+            let (group, _) = api_version.split_once('/').unwrap();
+            let of_group = |kind: &Kind| kind.versions.iter().any(|served| served.group == group);
+            let known: Vec<&str> =
+                registry().iter().filter(|(_, kind)| of_group(kind)).map(|(_, kind)| &*kind.kind).collect();
+            assert!(!known.is_empty(), "{api_version}");
             for kind in *kinds {
-                // A row may name a version that this release has removed.
-                let _ = registry().find_kind(group, version, kind);
+                assert!(known.contains(kind), "{api_version} {kind}");
             }
-            assert!(registry().iter().any(|(_, kind)| kind.versions.iter().any(|served| served.group == group)));
         }
     }
 

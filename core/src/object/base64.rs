@@ -75,26 +75,9 @@ fn first_fault(text: &[u8]) -> Option<usize> {
     if letters % 4 == 0 || letters + padding == 4 {
         return None;
     }
-    // The text ends inside a group. Go reports the start of the group if there is no padding, and the end of the text
-    // otherwise.
-    Some(if padding > 0 { text.len() } else { text.len() - trailing(text, letters) })
-}
-
-/// The number of bytes from the first of the last `letters` letters to the end, without line breaks.
-fn trailing(text: &[u8], letters: usize) -> usize {
-    let mut left = letters;
-    let mut length = 0;
-    for byte in text.iter().rev() {
-        // Line breaks before the group's first letter do not count.
-        if left == 0 {
-            break;
-        }
-        length += 1;
-        left -= usize::from(!matches!(byte, b'\r' | b'\n'));
-    }
-    let breaks = text[text.len() - length..].iter().filter(|byte| matches!(byte, b'\r' | b'\n')).count();
-    // Go counts back by letters and not by bytes, so line breaks are subtracted.
-    length - breaks
+    // The text ends inside a group. Go reports the end of the text if there is padding. Otherwise it counts back from the
+    // end by the letters of the group, as if no line breaks were among them.
+    Some(if padding > 0 { text.len() } else { text.len() - letters })
 }
 
 #[cfg(test)]

@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// The feature gate of taints of devices.
 pub const DEVICE_TAINTS: &str = "DRADeviceTaints";
+/// The gate of the controller that deletes old PodCertificateRequests.
+pub const POD_CERTIFICATES: &str = "PodCertificateRequest";
 
 /// The options of `holdfast controller-manager` in addition to those that every component has.
 #[derive(clap::Args, Debug)]
@@ -224,7 +226,11 @@ impl Args {
 
     /// Makes the chosen controllers.
     pub fn chosen(&self, gates: &Gates) -> Result<Chosen> {
-        let settings = Settings { device_taints: gates.enabled(DEVICE_TAINTS), ..self.settings()? };
+        let settings = Settings {
+            device_taints: gates.enabled(DEVICE_TAINTS),
+            pod_certificates: gates.enabled(POD_CERTIFICATES),
+            ..self.settings()?
+        };
         let choice = choose(self.controllers.iter().map(String::as_str))?;
         let collects = |name: &str| self.enable_garbage_collector || name != "garbage-collector-controller";
         let controllers: Vec<Box<dyn Controller>> = holdfast_controllers::all(&settings)

@@ -2,6 +2,7 @@
 
 pub mod approve;
 pub mod clean;
+pub mod clean_pods;
 mod request;
 pub mod sign;
 

@@ -36,6 +36,19 @@ crate::resource!(
     cluster
 );
 
+/// A pod's request for a certificate; only its metadata is read.
+#[derive(Debug, Default, Deserialize)]
+pub struct PodCertificateRequest {}
+
+crate::resource!(
+    PodCertificateRequest,
+    "certificates.k8s.io",
+    "v1beta1",
+    "podcertificaterequests",
+    "PodCertificateRequest",
+    namespaced
+);
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SigningSpec {

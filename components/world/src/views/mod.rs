@@ -21,7 +21,8 @@ pub use batch::{CronJob, Job};
 pub use budget::PodDisruptionBudget;
 pub use claim::PersistentVolumeClaim;
 pub use cluster::{
-    CertificateSigningRequest, IPAddress, Lease, ServiceCIDR, StorageVersion, ValidatingAdmissionPolicy,
+    CertificateSigningRequest, IPAddress, Lease, PodCertificateRequest, ServiceCIDR, StorageVersion,
+    ValidatingAdmissionPolicy,
 };
 pub use condition::Condition;
 pub use definition::Definition;
