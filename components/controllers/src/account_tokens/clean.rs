@@ -107,7 +107,8 @@ impl Controller for TokenCleaner {
     }
 }
 
-/// Whether the token was made without a request for it: then its account lists it.
+/// Whether a cluster made the token for every service account, without a user's request. The `secrets` of the service
+/// account list only such tokens.
 fn was_made_for_an_account(world: &World, secret: Seen<'_, Secret>) -> bool {
     let listed = place(&secret.meta().namespace, &secret.meta().name);
     let Some(account) = account_of(world, secret) else { return false };
