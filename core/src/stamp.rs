@@ -59,7 +59,7 @@ impl Stamp {
         self.suffix(Purpose::Name, nth)
     }
 
-    /// Five such characters for a purpose other than an object's name.
+    /// Five characters of `NAME_ALPHABET` for a purpose other than an object's name.
     pub fn suffix(&self, purpose: Purpose, nth: u64) -> String {
         let mut stream = self.stream(purpose, nth);
         (0..NAME_SUFFIX_LENGTH)

@@ -411,7 +411,7 @@ fn values_for_auditors_that_cannot_be_told() {
     }
 }
 
-/// Creates the policy `p` and its binding `b`. `policy` and `binding` have further fields of them.
+/// Creates the policy `p` and its binding `b`. `policy` and `binding` contain further fields of the two.
 fn judging(world: &mut World, resource: &str, expression: &str, (policy, binding): (Value, Value)) {
     let rules = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": [resource]}]);
     let mut spec = json!({"matchConstraints": {"resourceRules": rules}, "validations": [{"expression": expression}]});

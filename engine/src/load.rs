@@ -57,7 +57,7 @@ fn read_all(log: &dyn LogRead, registry: &Registry) -> Result<Loaded, Fault> {
             together.push(record);
             if bytes >= TOGETHER_BYTES {
                 bytes = 0;
-                // If a record could not be decoded, the receiver no longer exists. Its fault is returned below.
+                // If a record could not be decoded, the receiver no longer exists, and the fault is returned below.
                 let _ = records.send(std::mem::take(&mut together));
             }
             Ok(())

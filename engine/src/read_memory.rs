@@ -450,7 +450,7 @@ mod tests {
         keep("other", 5, 33);
         keep("fourth", 6, 25);
         assert_eq!(left(), [1, 4, 5, 6]);
-        // A charge whose loss ends a reply is released for other users, but not for its own user.
+        // A reply is ended to release memory for other users, but not for further requests of the reply's own user.
         let (memory, user) = (ReadMemory::new(100), user);
         let mut answer = memory.take(&user("a"), 50).expect("room");
         let ended = Arc::new(AtomicU64::new(0));

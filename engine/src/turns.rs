@@ -28,7 +28,7 @@ pub(crate) struct Turns {
 
 #[derive(Default)]
 struct Shared {
-    /// The number of lines.
+    /// The number of queues.
     lines: AtomicUsize,
     shards: [Mutex<HashMap<Contested, Line>>; SHARDS],
     hashing: RandomState,

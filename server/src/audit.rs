@@ -69,7 +69,7 @@ pub struct AuditArgs {
     /// Maximum number of batches a second.
     #[arg(long, default_value_t = 0.0)]
     pub audit_log_batch_throttle_qps: f32,
-    /// Maximum number of batches in a burst, above the rate of the option for QPS.
+    /// Maximum number of batches in a burst, above the rate of --audit-log-batch-throttle-qps.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub audit_log_batch_throttle_burst: i64,
     /// Leave objects out of events that are too large.
@@ -110,7 +110,7 @@ pub struct AuditArgs {
     /// Maximum number of batches a second.
     #[arg(long, default_value_t = 10.0)]
     pub audit_webhook_batch_throttle_qps: f32,
-    /// Maximum number of batches in a burst, above the rate of the option for QPS.
+    /// Maximum number of batches in a burst, above the rate of --audit-webhook-batch-throttle-qps.
     #[arg(long, default_value_t = 15, allow_negative_numbers = true)]
     pub audit_webhook_batch_throttle_burst: i64,
     /// Leave objects out of events that are too large.

@@ -54,8 +54,8 @@ pub struct AuthorizationArgs {
     /// --authorization-kubeconfig].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub authorization_webhook_cache_authorized_ttl: Option<Duration>,
-    /// How long the webhook's other answers are cached; 0 for not at all [default: 30s, and 10s with
-    /// --authorization-kubeconfig].
+    /// How long the webhook's answers that do not allow a request are cached; 0 for not at all [default: 30s, and 10s
+    /// with --authorization-kubeconfig].
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
     /// Kubeconfig of another API server, which authorizes the requests that no mode has decided.

@@ -30,7 +30,7 @@ pub struct Upkeep {
     etcd: Arc<Measured>,
     /// The etcds of `--etcd-servers-overrides`.
     others: Vec<Arc<Measured>>,
-    /// The number of members of all of them.
+    /// The total number of members of `etcd` and `others`.
     members: usize,
     keys: Keys,
     options: EtcdArgs,

@@ -1,4 +1,5 @@
-//! The API server's options. Every option works; an option of what Kubernetes has removed is refused by name.
+//! The API server's options. Every option works; an option of a feature that Kubernetes has removed is refused
+//! by name.
 
 use crate::admission::AdmissionArgs;
 use crate::audit::AuditArgs;

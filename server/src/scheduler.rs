@@ -51,7 +51,8 @@ pub struct Args {
     /// Write the resulting configuration, complete and in version v1, to this file, and exit.
     #[arg(long, value_name = "OUTPUT")]
     write_config_to: Option<PathBuf>,
-    /// Deprecated: an algorithm provider of old releases: DefaultProvider or ClusterAutoscalerProvider.
+    /// Deprecated: use the plug-ins of this algorithm provider of old releases: DefaultProvider or
+    /// ClusterAutoscalerProvider.
     #[arg(long, value_name = "NAME", help_heading = "Algorithm")]
     algorithm_provider: Option<String>,
     /// Deprecated: file with a Policy, in JSON or YAML; used if no ConfigMap is named.

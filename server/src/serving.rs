@@ -93,7 +93,7 @@ impl ServingArgs {
         file.map(|file| tracing_config::read(file)).transpose()
     }
 
-    /// How requests are handled, or all faults of the options about that.
+    /// How requests are handled, or all faults of the options that determine it.
     pub fn manners(&self) -> Result<Manners, Vec<String>> {
         let mut faults = Vec::new();
         let origins = origins(&self.cors_allowed_origins, &mut faults);

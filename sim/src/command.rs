@@ -249,7 +249,7 @@ fn list(steps: &[u32]) -> String {
 
 /// The CPU time of this process so far, where the system reports it.
 fn cpu_seconds() -> Option<f64> {
-    /// The unit on every architecture of Linux.
+    /// The unit of CPU times in `/proc/self/stat`, which is the same on every architecture of Linux.
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     // The process name in parentheses may contain anything, including spaces.

@@ -7,7 +7,7 @@
 use crate::client::{Compare, Etcd, Expected, Fault, Keys, Operation, Txn};
 use bytes::Bytes;
 
-/// The key. It is outside of all prefixes, so all clusters on one etcd share it.
+/// The key by which the servers coordinate. It is outside of all prefixes, so all clusters on one etcd share it.
 pub const COMPACT_REV_KEY: &str = "compact_rev_key";
 
 /// The state of one server. It is lost when the process ends.

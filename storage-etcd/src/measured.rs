@@ -147,8 +147,8 @@ impl Measured {
         outcome
     }
 
-    /// A transaction is labelled by its first object. The key with the author, which it also writes, belongs to no
-    /// kind.
+    /// A transaction is labelled by its first object. The transaction also writes the key with the author, which
+    /// belongs to no kind.
     fn asked_of(&self, transaction: &Txn) -> Asked {
         let is_object = |operation: &&Operation| !(self.named)(operation.key()).1.is_empty();
         let first = transaction.operations.iter().find(is_object).or(transaction.operations.first());

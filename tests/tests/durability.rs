@@ -415,7 +415,8 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
             if matches!(answer.code, 200 | 404) { Ok(()) } else { Err(answer.text()) }
         })
         .await;
-        // An interactive user, or a loop over a command; meanwhile the server frees room.
+        // Deletes come as slowly as from an interactive user or from a loop over a command, so that the server frees
+        // room meanwhile.
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     let (gone, left) = maps.split_at(maps.len() / 2);

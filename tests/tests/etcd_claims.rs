@@ -357,7 +357,7 @@ async fn what_a_killed_server_did_not_free_is_freed_by_another_one() {
     let wire = Wire::admin(&server);
     let made = make(&wire, "own", &json!({"ports": [{"port": 80, "nodePort": 30070}]})).await.expect("created");
     let address = made["spec"]["clusterIP"].as_str().expect("an address").to_owned();
-    // The server learns that the Service is deleted a second after it is.
+    // The server learns of the deletion of the Service a second late.
     proxy.delay(Duration::from_secs(1));
     let deleting = tokio::spawn(async move { wire.send(Method::DELETE, &format!("{SERVICES}/own"), &[], "").await });
     let key = client::Keys::one("/registry/services/specs/default/own");

@@ -104,7 +104,8 @@ async fn events_are_in_an_etcd_of_their_own_for_all_servers() {
         keys(&etcds.main, "/registry/configmaps/default/").contains(&"/registry/configmaps/default/own-map".into())
     );
 
-    // An Event that another server writes to that etcd is read here, and replaced by its version.
+    // The server returns an Event that another server wrote to the etcd of Events, and patches it at the Event's
+    // revision in that etcd.
     let stored = etcds.events.ctl(&["get", "/registry/events/default/own-a", "-w", "json"]);
     assert!(stored.contains("\"lease\":"), "{stored}");
     let foreign = json!({

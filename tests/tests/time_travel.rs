@@ -545,7 +545,7 @@ fn map(name: &str, text: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}})
 }
 
-/// The version after patching a ConfigMap.
+/// Patches a ConfigMap and returns its new version.
 async fn patch(admin: &Wire, name: &str, body: &Value) -> u64 {
     let headers = [("content-type", "application/merge-patch+json")];
     version(&admin.send(Method::PATCH, &format!("{MAPS}/{name}"), &headers, body.to_string()).await.expect(200).json())

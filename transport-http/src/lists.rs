@@ -223,7 +223,8 @@ impl Items {
         }
     }
 
-    /// The item's range in its stored bytes. Without the opening brace, unless items are whole.
+    /// The range of an item's stored bytes that a list sends: all bytes if items are sent whole, otherwise the bytes
+    /// from `metadata` on, without the newline at the end.
     fn stored(&self, entry: &Entry) -> Range<usize> {
         if self.whole { 0..entry.size() } else { entry.hub_item() }
     }

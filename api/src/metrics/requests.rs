@@ -96,7 +96,7 @@ impl Row {
     }
 }
 
-/// The number of answers of a row, by code.
+/// Pairs of a status code and the number of answers with this code.
 type Codes = Vec<(u16, u64)>;
 
 impl Requests {

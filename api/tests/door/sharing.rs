@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Makes gets. Their answers are not rendered yet, so they keep their places.
+/// Sends GET requests. Their answers are not rendered yet, so the requests keep their places.
 async fn hold(service: &Arc<Service>, user: &User, count: usize) -> Vec<Answer> {
     let mut held = Vec::new();
     for _ in 0..count {

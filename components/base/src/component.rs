@@ -32,7 +32,7 @@ const BACKLOG: u32 = 1024;
 
 /// The properties of a component that its command determines.
 pub struct Kind {
-    /// `kube-scheduler` or another.
+    /// The component's name, such as `kube-scheduler`.
     pub name: &'static str,
     /// `v1.35.0`.
     pub version: &'static str,

@@ -40,7 +40,7 @@ impl Throttle {
     }
 }
 
-/// Adds both layers to a service.
+/// Adds metrics and, if there is a [`Throttle`], a rate limit to the client of a host.
 #[derive(Clone)]
 pub struct Watched {
     pub host: Arc<str>,

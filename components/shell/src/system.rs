@@ -124,7 +124,7 @@ impl Shared {
         system.wake_ms = Some(system.wake_ms.map_or(time_ms, |known| known.min(time_ms)));
     }
 
-    /// Takes steps from the turn; returns false if too few are left.
+    /// Deducts `count` steps from the running process's turn. Returns false if the turn has no steps left.
     pub fn step(&self, count: u64) -> bool {
         let mut system = self.lock();
         if system.slice == 0 {

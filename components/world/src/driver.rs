@@ -380,7 +380,8 @@ impl Driver {
         }
     }
 
-    /// The next key by turns, with its member, which may work on the key.
+    /// Takes the next key from the queue of a member that may work on it; namespaces take turns, and so do members.
+    /// Returns the index of the member, the key, and how long the key has waited, in milliseconds.
     fn next_key(&mut self, now: Time, background_slots: Option<usize>) -> Option<(usize, Key, i64)> {
         let may_take =
             |place: usize, namespace: &str| self.members[place].may_take(namespace, background_slots != Some(0));

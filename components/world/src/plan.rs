@@ -227,7 +227,7 @@ impl Action {
         Action { subresource, ..self }
     }
 
-    /// Adds objects that must not exist to the action.
+    /// Makes the action fail if one of these objects exists.
     pub fn unless(self, absent: Vec<(Resource, Key, Text)>) -> Action {
         Action { absent, ..self }
     }

@@ -67,7 +67,7 @@ pub struct Queue {
     now: Option<Time>,
     /// Keys that are being planned or acted on; `true` if the key was added again since.
     busy: HashMap<Key, bool>,
-    /// At most one time for each key.
+    /// At most one timer for each key.
     timers: BTreeSet<(Time, Key)>,
     times: HashMap<Key, Time>,
     failures: HashMap<Key, u32>,

@@ -1,4 +1,4 @@
-//! Tables of callers and impersonated users: whether it is allowed, and the resulting user.
+//! Tables of callers and impersonated users: whether the impersonation is allowed, and the resulting user.
 
 use super::*;
 use crate::authz::chain::{Chain, Way};

@@ -28,8 +28,8 @@ pub enum Type {
     TypeOf(Arc<Type>),
     /// A type that only functions can read, with its full name: `kubernetes.Quantity`.
     Opaque(&'static str),
-    /// A placeholder. In a signature the number stands for the letter; in the checker it is the number of a type
-    /// variable.
+    /// A placeholder for a type. In a function's signature the number stands for a capital letter (0 for `A`); in the
+    /// checker it is the number of a type variable.
     Param(u32),
     /// The type of an expression with a reported error. It fits everywhere, so that no further errors result.
     Error,

@@ -82,8 +82,8 @@ impl Keys {
         is_object.then(|| (&path[..group.len() + 1 + plural.len()], names))
     }
 
-    /// Whether a key begins like a key of a custom kind, that is with a group that contains a dot. No object need have
-    /// the key.
+    /// Whether a key begins like a key of a custom kind, that is with a group that contains a dot. An object with
+    /// this key need not exist.
     pub fn is_of_custom_kind(&self, key: &[u8]) -> bool {
         let path = key.strip_prefix(self.root.as_bytes()).unwrap_or_default();
         path.split(|byte| *byte == b'/').next().is_some_and(|group| group.contains(&b'.') && group.len() < path.len())

@@ -20,7 +20,7 @@ struct Kept<K, V> {
     entries: HashMap<K, Entry<V>>,
     /// Keys by the number of their last use.
     by_use: BTreeMap<u64, K>,
-    /// The use numbers of each user's answers.
+    /// For each user, the keys in `by_use` of the user's answers.
     of_users: HashMap<String, BTreeSet<u64>>,
     uses: u64,
 }

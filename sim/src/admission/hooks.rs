@@ -63,7 +63,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hooks {
-    /// How many calls wait whose callers still want an answer.
+    /// The number of waiting calls whose callers still want an answer.
     pub fn waiting(&self) -> usize {
         let mut waiting = lock(&self.waiting);
         waiting.retain(|waiting| !waiting.answer.is_closed());

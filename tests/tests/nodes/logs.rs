@@ -63,7 +63,7 @@ async fn logs_are_read_and_followed() {
     let (_, _, message) = told(admin.get(&format!("{PODS}/moved/log")).await.expect(500));
     assert!(message.ends_with("redirects forbidden"), "{message}");
 
-    // Line by line; the connection to the node ends when the client leaves.
+    // The client gets a followed log line by line. The connection to the node ends when the client disconnects.
     let path = format!("{PODS}/web/log?follow=true");
     let mut follow = admin.open(Method::GET, &path, &[], Default::default()).await.expect("an answer");
     let mut text = String::new();

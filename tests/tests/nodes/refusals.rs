@@ -32,7 +32,7 @@ async fn what_must_not_be_reached_is_not() {
     let patch = [("content-type", "application/merge-patch+json")];
     admin.send(Method::PATCH, "/api/v1/nodes/bad-0", &patch, marked.to_string()).await.expect(200);
     admin.get(&format!("{PODS}/bad-0/log")).await.expect(400);
-    // The server's own address is refused as a kubelet's.
+    // The server refuses its own address as the address of a kubelet.
     let own: u16 = cluster.server.url().rsplit(':').next().expect("a port").parse().expect("a number");
     let address = cluster.kubelet.address.ip().to_string();
     cluster.node("itself", &address, own).await;

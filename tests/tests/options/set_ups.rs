@@ -29,7 +29,7 @@ impl Drop for ApiServer {
 }
 
 impl ApiServer {
-    /// Starts it with an installer's options from a file, in a folder with the files that they name.
+    /// Starts a server with an installer's options from a file, in a folder with the files that the options name.
     async fn start(set: &str) -> ApiServer {
         let folder = Folder::new();
         let (pki, port) = (folder.join("pki"), free_port());

@@ -297,7 +297,7 @@ where
         }
     }
 
-    /// Updates the deadlines after a turn.
+    /// Updates the deadlines after `turn` has read, answered and written.
     fn note(&mut self) {
         let frames = self.http.frames();
         let is_idle = self.http.streams() == 0;

@@ -126,7 +126,7 @@ pub const GATES: &[Gate] = &[
     gate("DRADeviceTaints", NONE, ALPHA, Ahead("devices may have taints, and claims tolerate them")),
     gate("DRAExtendedResource", NONE, ALPHA, Ahead("DeviceClasses may name an extended resource")),
     gate("DRAPartitionableDevices", NONE, ALPHA, Ahead("devices may share counters")),
-    gate("DRAPrioritizedList", NONE, BETA, Switch(34, "claims may ask for the first of several devices")),
+    gate("DRAPrioritizedList", NONE, BETA, Switch(34, "claims may list alternative devices in order of preference")),
     gate("DRAResourceClaimDeviceStatus", NONE, BETA, Switch(33, "ResourceClaims may have a status of their devices")),
     gate("DRASchedulerFilterTimeout", NONE, BETA, Always("searches for devices have a deadline")),
     gate("DeclarativeValidation", NONE, BETA, Unseen),

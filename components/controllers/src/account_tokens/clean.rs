@@ -107,7 +107,8 @@ impl Controller for TokenCleaner {
     }
 }
 
-/// Whether the token was made without a request for it: then its account lists it.
+/// Whether the token was made for its service account automatically, without a user's request: the account lists such a
+/// token in its `secrets`.
 fn was_made_for_an_account(world: &World, secret: Seen<'_, Secret>) -> bool {
     let listed = place(&secret.meta().namespace, &secret.meta().name);
     let Some(account) = account_of(world, secret) else { return false };

@@ -330,8 +330,8 @@ impl Scene<'_> {
         Ok(Ok(values.fold(0, i64::saturating_add)))
     }
 
-    /// The proposal for one value: either all pods share the value, or each pod should have a share of it. The metric
-    /// has a different name in each case.
+    /// The proposed size for the value of one metric. The target is either a value for all pods together, or an average
+    /// value for each pod; the metric has a different name in each case.
     fn by_target(
         &self,
         source: &str,

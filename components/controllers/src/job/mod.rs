@@ -36,7 +36,7 @@ const POD: &str = "pod/";
 
 /// The first and the longest wait after an error of the server.
 const BACK_OFF: BackOff = BackOff { first_ms: 1_000, last_ms: 60_000 };
-/// How long a change of a Job's own status after a refusal delays its next plan.
+/// The delay of a Job's next plan after its own status has changed, if requests of the last plan were refused.
 const BATCH_MS: i64 = 1_000;
 
 #[derive(Default)]

@@ -19,9 +19,9 @@ use tokio::time::Instant;
 const WAITING_MAX: usize = 4096;
 /// The longest wait for the first lists of resources that are not named: a list that fails must not block everything.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long after a change of definitions discovery runs: a new definition takes a moment to be served.
+/// The delay of discovery after a CustomResourceDefinition has changed: the server takes a moment to serve a new one.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long after a failure discovery runs again.
+/// The delay of the next discovery after discovery has failed.
 const AGAIN: Duration = Duration::from_secs(10);
 
 pub struct RemoteFeed {

@@ -1,7 +1,8 @@
 //! Events for people. An Event that repeats within some minutes becomes a count.
 //!
 //! Requests for pods come before Events: while pods are tried, bound or evicted, Events wait, but only for some seconds
-//! and only up to a limit of memory. Otherwise the API server would spend time on Events that waiting pods need.
+//! and only up to a limit of memory. Otherwise the API server would spend time on Events
+//! while pods wait.
 
 use super::Scheduler;
 use super::requests::{EVENTS, Purpose};

@@ -20,8 +20,8 @@ pub fn definition(new: &Value, old: Option<&Value>) -> Causes {
     let metadata = root.get("metadata");
     let name = metadata.get("name");
     let wanted = format!("{}.{}", plural.text(), group.text());
-    // On update the name is not checked: the group and the plural are immutable, and a change of either is reported
-    // there.
+    // On update the name is not checked: the group and the plural are immutable, and a change is reported with the
+    // changed field.
     if old.is_none() && !name.is_empty() && name.text() != wanted {
         causes.push(name.invalid(MISNAMED));
     }

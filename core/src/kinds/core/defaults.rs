@@ -153,7 +153,7 @@ fn entries(document: Value) -> Map {
     }
 }
 
-/// Makes each limit without a request the request too.
+/// Sets the request of a resource that has only a limit to this limit.
 fn request_limits(resources: &mut Map) {
     let Some(limits) = resources.get("limits").and_then(Value::as_object).filter(|limits| !limits.is_empty()) else {
         return;

@@ -345,7 +345,8 @@ impl Target {
         Ok(true)
     }
 
-    /// How the target serves the kind. A kind whose definition was just written may take a moment.
+    /// How the target serves the kind. A kind whose definition was just written is served after a moment,
+    /// so the look-up is repeated.
     async fn resource(&self, work: &Work, sent: &mut Vec<Sent>) -> Result<Resource, Failure> {
         let id = (work.api_version().to_owned(), work.kind().to_owned());
         let group = id.0.rsplit_once('/').map_or("", |(group, _)| group);

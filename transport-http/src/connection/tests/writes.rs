@@ -68,7 +68,8 @@ async fn an_event_for_many_watches_goes_out_in_one_write() {
     }
 }
 
-/// The first task that a single worker runs is the one that was woken last. Each of several workers does the same.
+/// The runtime has a single worker, which first runs the task that was woken last. Each worker of a larger runtime does
+/// the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn answers_that_are_ready_together_go_out_in_one_write() {
     for is_quick in [|_: &Request<()>| true, |_: &Request<()>| false] {

@@ -79,7 +79,7 @@ fn a_delayed_status_is_dropped_if_another_client_bound_or_deleted_the_pod() {
 #[test]
 fn an_unwritten_nomination_counts() {
     let mut scene = busy();
-    // An event of the pod that shows neither changes nothing.
+    // An event about the pod, with a status that does not contain the nomination, changes nothing.
     urgent(&mut scene, json!({"phase": "Pending"}));
     assert_eq!(nominated(&scene).as_deref(), Some("full"));
     victim_goes(&mut scene);
