@@ -35,7 +35,7 @@ use holdfast_engine::volatile::VolatileLog;
 use holdfast_engine::{Apart, Engine, Log, Options, Sealing};
 use holdfast_service::housekeeping::presence::{self, Presence};
 use holdfast_service::housekeeping::{self, bootstrap, elections};
-use holdfast_service::{Limits, Service};
+use holdfast_service::{Limits, Meter, Options as ServiceOptions, Service};
 use holdfast_storage_rocks::{Durability, FolderInUse, Reserve, RocksLog, folder};
 use holdfast_tls::guests::Guests;
 use holdfast_tls::server::LiveTls;
@@ -44,7 +44,9 @@ use holdfast_transport_http::pages::Pages;
 use holdfast_transport_http::paths::git_version;
 use holdfast_transport_http::serve::serve;
 use holdfast_transport_http::transport::ShownMetrics;
-use holdfast_transport_http::{Builder, Features, Transport};
+use holdfast_transport_http::{
+    Builder, Features, ForkSettings, OtherServersSettings, ServerInfoSettings, ServerVersion, Transport,
+};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -326,7 +328,7 @@ impl Server {
             }
             despite_a_full_disk(transport.keep_registered(&mut kept).await)
                 .map_err(|refusal| anyhow!("the server's APIServices could not be made: {refusal:?}"))?;
-            transport.be_ready();
+            transport.set_ready();
             transport.start_components(&mut kept);
             let done = work(address, &mut signals).await?;
             elections.leave().await;
@@ -340,9 +342,9 @@ impl Server {
                     signals.next().await;
                     std::process::exit(1);
                 });
-                transport.leave();
+                transport.begin_shutdown();
                 tokio::time::sleep(args.serving.shutdown_delay_duration).await;
-                transport.end().await;
+                transport.shut_down().await;
                 serving.await?.context("serve")?;
             }
             if let Some(auditor) = auditor {
@@ -460,7 +462,6 @@ async fn transport(
     let anonymous = args.anonymous_auth.unwrap_or(true) && !everybody_may(&engine);
     let (authenticator, counted) = authentication::authenticator(args, anonymous).await?;
     authentication::look_up(args, tls, &authenticator).await?;
-    let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
     let images = match engine.settings().admission.configuration.image_policy.clone() {
         Some(policy) => Some(image_policy::Webhook::open(policy)?),
         None => None,
@@ -480,48 +481,60 @@ async fn transport(
         follows_tls.then(|| ("tls-cert-file", tls.trouble.clone())),
     ];
     let followed = followed.into_iter().flatten().map(|(name, trouble)| checks::of_files(name, trouble));
+    let aggregation = aggregation::settings(args, components.inside())?;
+    let trust = Some(aggregation::trust(args)?);
+    let keys_url = gates.issuer_discovery.then(|| args.authentication.keys_url(&address)).transpose()?;
+    let speakers = admission::speakers(&engine.settings().admission).map_err(|faults| anyhow!(joined(&faults)))?;
+    let manners = args.serving.manners().map_err(|faults| anyhow!(joined(&faults)))?;
+    let tracer = args.serving.tracing()?.as_ref().map(otlp::tracer);
+    let checks = encryption::checks(&keys)
+        .into_iter()
+        .chain(followed)
+        .chain(disk.as_ref().map(disk::check))
+        .chain(etcd.map(Upkeep::checks).into_iter().flatten());
+    let own_meters: [Meter; 3] = [
+        encryption::meter(&keys, server_id_hash()),
+        Arc::new(move || reloads.metrics()),
+        Arc::new(move || guests.metrics()),
+    ];
+    let meters = own_meters.into_iter().chain(disk.as_ref().map(disk::meter)).chain(etcd.map(Upkeep::meter));
     let builder = Builder {
         authenticator,
-        limits,
-        fairness: fairness(args, &gates),
+        service: ServiceOptions {
+            limits: Limits {
+                reading_max: args.max_requests_inflight,
+                mutating_max: args.max_mutating_requests_inflight,
+            },
+            fairness: fairness(args, &gates),
+            auditor,
+            watch_min: args.serving.watch_min(),
+            meters: meters.collect(),
+            authorities: Some(webhooks),
+            upgrades_need_create: gates.upgrades_need_create,
+            ..ServiceOptions::default()
+        },
         features: features(&gates),
-        aggregation: aggregation::settings(args, components.inside())?,
-        trust: Some(aggregation::trust(args)?),
-        connections,
-        forks_max,
-        keys_url: gates.issuer_discovery.then(|| args.authentication.keys_url(&address)).transpose()?,
-        address,
-        forker,
+        manners,
+        lifecycle: args.serving.lifecycle(),
+        other_servers: OtherServersSettings { aggregation, trust, connections, images, speakers },
+        forks: ForkSettings { forker, in_memory_max: forks_max },
+        server_info: ServerInfoSettings {
+            address,
+            keys_url,
+            version: ServerVersion {
+                git_version: args.shown_version().unwrap_or_else(git_version),
+                emulated_minor: releases.emulated,
+                min_compatible_minor: releases.min_compatible,
+            },
+            pages: Some(pages),
+            shown_metrics: shown_metrics(args)?,
+            checks: checks.collect(),
+        },
         components: Some(Arc::new(move |transport, tasks| {
             let _in_background = background.enter();
             components.start(transport, tasks);
         })),
-        auditor,
-        images,
-        speakers: admission::speakers(&engine.settings().admission).map_err(|faults| anyhow!(joined(&faults)))?,
-        manners: args.serving.manners().map_err(|faults| anyhow!(joined(&faults)))?,
-        watch_min: args.serving.watch_min(),
-        pages: Some(pages),
-        tracer: args.serving.tracing()?.as_ref().map(otlp::tracer),
-        releases: (releases.emulated, releases.min_compatible),
-        git_version: args.shown_version().unwrap_or_else(git_version),
-        shown_metrics: shown_metrics(args)?,
-        checks: encryption::checks(&keys)
-            .into_iter()
-            .chain(followed)
-            .chain(disk.as_ref().map(disk::check))
-            .chain(etcd.map(Upkeep::checks).into_iter().flatten())
-            .collect(),
-        meters: [
-            encryption::meter(&keys, server_id_hash()),
-            Arc::new(move || reloads.metrics()),
-            Arc::new(move || guests.metrics()),
-        ]
-        .into_iter()
-        .chain(disk.as_ref().map(disk::meter))
-        .chain(etcd.map(Upkeep::meter))
-        .collect(),
-        authorities: Some(webhooks),
+        tracer,
         ..Builder::new(engine)
     };
     let transport = builder.build();
@@ -565,8 +578,7 @@ fn features(gates: &ApiGates) -> Features {
         server_side_apply: gates.server_side_apply,
         self_links: !gates.remove_self_link,
         constrained_impersonation: gates.constrained_impersonation,
-        upgrades_need_create: gates.upgrades_need_create,
-        strangers_last: gates.strangers_last,
+        unauthenticated_http2_dos_mitigation: gates.unauthenticated_http2_dos_mitigation,
         watch_list: gates.watch_list,
     }
 }
