@@ -81,7 +81,8 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
     let _log = logging::init(&args.logging).map_err(|why| anyhow!(why))?;
     keep_others_out();
     check(&args)?;
-    for (option, given) in [("cloud-provider", &args.cloud_provider), ("cloud-config", &args.cloud_config)] {
+    for (option, given) in [("cloud-provider", &args.cloud.cloud_provider), ("cloud-config", &args.cloud.cloud_config)]
+    {
         if given.as_deref().is_some_and(|given| !given.is_empty()) {
             tracing::warn!(
                 "Flag --{option} has been deprecated, it has no effect: only holdfast up connects to a cloud"
@@ -89,11 +90,11 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
         }
     }
     let (membership, lasting) = store(&mut args)?;
-    let bind = args.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-    let (certificate, key) = match args.tls.pair() {
+    let bind = args.network.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let (certificate, key) = match args.network.tls.pair() {
         Some((certificate, key)) => (certificate.to_owned(), key.to_owned()),
         None => certificates::kept_pair(
-            &args.tls.cert_dir,
+            &args.network.tls.cert_dir,
             "apiserver",
             "kube-apiserver",
             &server_names(),
@@ -101,9 +102,11 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
         )?,
     };
     let tls = tls::configure(&args, &certificate, &key)?;
-    if args.service_account_signing_key_file.is_none() && args.service_account_key_file.is_empty() {
-        holdfast_storage_rocks::check_whole(args.data_dir())?;
-        args.service_account_signing_key_file = Some(pki::account_key(args.data_dir())?);
+    if args.credentials.service_account_signing_key_file.is_none()
+        && args.credentials.service_account_key_file.is_empty()
+    {
+        holdfast_storage_rocks::check_whole(args.storage.data_dir())?;
+        args.credentials.service_account_signing_key_file = Some(pki::account_key(args.storage.data_dir())?);
     }
     let connected = on_etcd::connect(&args)?;
     let server = Server {
@@ -131,7 +134,7 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
 /// Determines where the events are stored (in the data folder or on etcd), and how durably. A server that joins
 /// `holdfast etcd`, which replaces envtest's etcd, stores them as durably as that command demands.
 fn store(args: &mut Args) -> Result<(Option<Membership>, Lasting)> {
-    let membership = match args.etcd_servers.as_slice() {
+    let membership = match args.storage.etcd_servers.as_slice() {
         [] => return Ok((None, Lasting::Kept)),
         [url] => match etcd::join(url)? {
             Some(membership) => membership,
@@ -140,12 +143,12 @@ fn store(args: &mut Args) -> Result<(Option<Membership>, Lasting)> {
         _ => return Ok((None, Lasting::Kept)),
     };
     ensure!(
-        args.etcd.etcd_servers_overrides.is_empty(),
+        args.storage.etcd.etcd_servers_overrides.is_empty(),
         "--etcd-servers-overrides is about etcd, and --etcd-servers names `holdfast etcd`, which stores nothing"
     );
-    args.etcd_servers.clear();
-    args.data_dir.get_or_insert_with(|| args.tls.cert_dir.clone());
-    args.namespace_grace_period.get_or_insert(ENVTEST_NAMESPACE_GRACE);
+    args.storage.etcd_servers.clear();
+    args.storage.data_dir.get_or_insert_with(|| args.network.tls.cert_dir.clone());
+    args.objects.namespace_grace_period.get_or_insert(ENVTEST_NAMESPACE_GRACE);
     let lasting = if membership.fsync { Lasting::Kept } else { Lasting::InMemory };
     Ok((Some(membership), lasting))
 }
@@ -226,28 +229,29 @@ impl Server {
             offer.asked.entry((*kind).to_owned()).or_insert(false);
         }
         let settings = pipeline::Settings {
-            service_ranges: args.service_cluster_ip_range,
-            node_ports: args.service_node_port_range,
+            service_ranges: args.services.service_cluster_ip_range,
+            node_ports: args.services.service_node_port_range,
             ports_elsewhere: etcd.as_ref().map(Upkeep::ports).unwrap_or_default(),
-            allow_privileged: args.allow_privileged.unwrap_or(false),
+            allow_privileged: args.objects.allow_privileged.unwrap_or(false),
             authorization: chain,
             admission: admission::chain(&args.admission, plugins_left_out)
                 .map_err(|faults| anyhow!(joined(&faults)))?
                 .without(&gates.plugins_off)
                 .with_gates_off(&gates.fields_off),
             // In etcd, leases make Events expire.
-            event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero() && etcd.is_none()),
-            namespace_grace: args.namespace_grace_period.unwrap_or_default(),
+            event_ttl: Some(args.objects.event_ttl).filter(|ttl| !ttl.is_zero() && etcd.is_none()),
+            namespace_grace: args.objects.namespace_grace_period.unwrap_or_default(),
             api_audiences: authentication::api_audiences(&args),
             token_seconds_max: args.authentication.token_seconds_max()?,
             extend_tokens: args.authentication.service_account_extend_token_expiration,
             ticks: holdfast_service::ticks,
             deletions_max: args
+                .objects
                 .delete_collection_workers
                 .map_or(pipeline::Settings::default().deletions_max, |workers| {
                     usize::try_from(workers).unwrap_or(0).max(1)
                 }),
-            namespace_bytes: args.namespace_bytes,
+            namespace_bytes: args.objects.namespace_bytes,
             garbage_collection: args.cluster.enable_garbage_collector,
             unsafe_deletion: gates.unsafe_deletion,
             gates_off: gates.fields_off.clone(),
@@ -257,16 +261,16 @@ impl Server {
         let registry = Arc::new(offer.registry(registry()));
         let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
         engine.open_parts(parts)?;
-        engine.reads().memory().set_bytes_max(args.read_memory.unwrap_or_else(read_memory::of_machine));
+        engine.reads().memory().set_bytes_max(args.limits.read_memory.unwrap_or_else(read_memory::of_machine));
         let runtime = holdfast_chronicle::runtime()?;
         let background = holdfast_background::runtime()?;
         let served = async {
             let mut signals = Signals::catch()?;
-            let listener = args.serving.listen(bind, args.port())?;
+            let listener = args.serving.listen(bind, args.network.port())?;
             let address = listener.local_addr()?;
-            let forks_max = args.forks_max.unwrap_or(default_forks_max);
+            let forks_max = args.limits.forks_max.unwrap_or(default_forks_max);
             let mut bounds = args.serving.bounds().map_err(|faults| anyhow!(joined(&faults)))?;
-            if let streams @ 1.. = args.http2_max_streams_per_connection {
+            if let streams @ 1.. = args.network.http2_max_streams_per_connection {
                 bounds.streams_max = streams;
             }
             let guests = Guests::new(bounds);
@@ -379,7 +383,7 @@ struct Opened {
 }
 
 fn open(args: &Args, lasting: Lasting, connected: Option<Connected>, keys: &Arc<Live>) -> Result<Opened> {
-    let (folder, mut retention) = (args.data_dir(), args.history.retention());
+    let (folder, mut retention) = (args.storage.data_dir(), args.history.retention());
     let durability = match lasting {
         Lasting::Kept => Durability::Synced,
         Lasting::Fleeting => Durability::Unsynced,
@@ -392,7 +396,7 @@ fn open(args: &Args, lasting: Lasting, connected: Option<Connected>, keys: &Arc<
         }
     };
     // The log of a server whose folder is deleted needs no disk reserve.
-    let reserve = if lasting == Lasting::Kept { args.disk_reserve } else { 0 };
+    let reserve = if lasting == Lasting::Kept { args.disk.disk_reserve } else { 0 };
     // etcd has the events: after a crash the local copy receives them again, so it needs no fsync.
     let durability = if connected.is_none() { durability } else { Durability::Unsynced };
     let log = Arc::new(RocksLog::open_with(folder, durability, Reserve::Bytes(reserve))?);
@@ -459,7 +463,7 @@ async fn transport(
         etcd,
     } = beside;
     let gates = args.api_gates()?;
-    let anonymous = args.anonymous_auth.unwrap_or(true) && !everybody_may(&engine);
+    let anonymous = args.credentials.anonymous_auth.unwrap_or(true) && !everybody_may(&engine);
     let (authenticator, counted) = authentication::authenticator(args, anonymous).await?;
     authentication::look_up(args, tls, &authenticator).await?;
     let images = match engine.settings().admission.configuration.image_policy.clone() {
@@ -469,8 +473,8 @@ async fn transport(
     let connections =
         kubelets::connections(&args.kubelets, aggregation::egress(args)?.cluster, &gates, address.port())?;
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
-    let authorities = [&args.client_ca_file, &args.front_proxy.requestheader_client_ca_file];
-    let follows_tls = args.tls.names_files() || authorities.into_iter().any(Option::is_some);
+    let authorities = [&args.credentials.client_ca_file, &args.front_proxy.requestheader_client_ca_file];
+    let follows_tls = args.network.tls.names_files() || authorities.into_iter().any(Option::is_some);
     let reloads = tls.clone();
     let followed = [
         args.authentication
@@ -502,8 +506,8 @@ async fn transport(
         authenticator,
         service: ServiceOptions {
             limits: Limits {
-                reading_max: args.max_requests_inflight,
-                mutating_max: args.max_mutating_requests_inflight,
+                reading_max: args.limits.max_requests_inflight,
+                mutating_max: args.limits.max_mutating_requests_inflight,
             },
             fairness: fairness(args, &gates),
             auditor,
@@ -554,7 +558,7 @@ fn without_metric(text: &str, name: &str) -> String {
 /// How long a request may wait in a queue of priority and fairness: a quarter of the request timeout. `None`: requests
 /// do not queue.
 fn fairness(args: &Args, gates: &ApiGates) -> Option<Duration> {
-    args.is_fair(gates).then_some(args.serving.request_timeout / 4)
+    args.limits.is_fair(gates).then_some(args.serving.request_timeout / 4)
 }
 
 /// Whether the mode AlwaysAllow is on: then anonymous requests are refused, as in Kubernetes.
@@ -586,7 +590,7 @@ fn features(gates: &ApiGates) -> Features {
 /// Filters the text of `/metrics`.
 fn shown_metrics(args: &Args) -> Result<Option<ShownMetrics>> {
     let shown = args.metrics.shown().map_err(|faults| anyhow!(joined(&faults)))?;
-    let counts = args.etcd.counts_objects();
+    let counts = args.storage.etcd.counts_objects();
     Ok(Some(Arc::new(move |text| {
         let text = shown.apply(text);
         if counts { text } else { without_metric(&text, "apiserver_storage_objects") }
@@ -598,7 +602,7 @@ fn presence_of(args: &Args, bound: SocketAddr) -> Settings {
     let advertised = advertised(args, bound.ip());
     // Endpoints must not be in the loopback range. A machine without a network has no other address to publish.
     let reached = if advertised.is_loopback() { own_address() } else { Some(advertised) };
-    args.cluster.settings(args.service_cluster_ip_range, reached, bound)
+    args.cluster.settings(args.services.service_cluster_ip_range, reached, bound)
 }
 
 /// Ignores the refusal of a write on a full disk, so that the server starts and clients can read and delete.
@@ -624,7 +628,7 @@ async fn make_objects(service: &Arc<Service>, presence: &Settings) -> Result<(),
 
 /// The address at which the cluster reaches the server.
 fn advertised(args: &Args, bound: IpAddr) -> IpAddr {
-    match args.advertise_address {
+    match args.network.advertise_address {
         Some(address) => address,
         None if bound.is_unspecified() => own_address().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         None => bound,
@@ -658,8 +662,11 @@ pub fn server_names() -> Vec<String> {
 }
 
 pub fn server_addresses(args: &Args, bind: IpAddr) -> Vec<IpAddr> {
-    let mut addresses =
-        vec![IpAddr::V4(Ipv4Addr::LOCALHOST), args.service_cluster_ip_range.first.address(1), advertised(args, bind)];
+    let mut addresses = vec![
+        IpAddr::V4(Ipv4Addr::LOCALHOST),
+        args.services.service_cluster_ip_range.first.address(1),
+        advertised(args, bind),
+    ];
     if !bind.is_unspecified() {
         addresses.push(bind);
     }
