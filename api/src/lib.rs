@@ -23,7 +23,7 @@ mod tokens;
 
 pub use authorities::Authorities;
 pub use call::{Call, CallSubject, RequestId, ResourcePath, ResourceRequest, Source};
-pub use layers::{Layer, Next, Outcome, Passage, RequestSlot};
+pub use layers::{Outcome, RequestSlot};
 pub use metrics::{Metrics, Record, Watching, ticks};
 pub use reply::{Answer, Connecting, Draft, Granted, Listed, Reply, Shown, Watched};
 pub use scene::Scene;

@@ -40,10 +40,9 @@ impl Found {
     }
 
     /// Makes the request of a call, for the kind that was found.
-    pub(crate) fn request(named: ResourceRequest, target: Target, user: Arc<User>, id: Option<&RequestId>) -> Request {
+    pub(crate) fn request(named: ResourceRequest, target: Target, user: Arc<User>, id: &RequestId) -> Request {
         let ResourceRequest { verb, options, body, .. } = named;
-        let id = id.map(RequestId::as_str).unwrap_or_default().to_owned();
-        Request { user, verb, target, options, body, id }
+        Request { user, verb, target, options, body, id: id.as_str().to_owned() }
     }
 }
 

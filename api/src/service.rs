@@ -1,7 +1,7 @@
 //! The service. Every call passes its layers. A panic in one call ends only that call.
 
 use crate::fairness::Fairness;
-use crate::layers::{self, FlowControl, Layer, Next, Outcome, Passage};
+use crate::layers::{self, CallParts, FlowControl, Layers, Outcome, Received, RequestContext};
 use crate::metrics::{Metrics, Watching};
 use crate::reply::Answer;
 use crate::tokens::{NoTokens, Tokens};
@@ -28,7 +28,7 @@ use std::time::Duration;
 /// The service. A server has one, which all transports and all callers in the process share.
 pub struct Service {
     engine: Arc<Engine>,
-    layers: Vec<Box<dyn Layer>>,
+    layers: Box<dyn Layers<Received>>,
     metrics: Arc<Metrics>,
     flow: Arc<FlowControl>,
     tokens: Arc<dyn Tokens>,
@@ -130,7 +130,7 @@ impl Service {
 
     fn of(engine: Arc<Engine>, metrics: Arc<Metrics>, flow: FlowControl, options: Options) -> Arc<Service> {
         let flow = Arc::new(flow);
-        let layers = layers::all(&metrics, &flow, &options);
+        let layers = layers::all(&flow, &options);
         let Options { tokens, auditor, meters, authorities, watch_min, .. } = options;
         let Options { constrained_impersonation, upgrades_need_create, .. } = options;
         let gathered = AtomicU64::default();
@@ -162,15 +162,17 @@ impl Service {
 
     /// Carries out a call. A fault, even a panic, ends only this call.
     pub async fn call(self: &Arc<Self>, call: Call) -> Answer {
-        let mut passage = Box::new(Passage::new(call));
-        let first = Next::new(self, &self.layers);
-        let reply = caught(first.call(&mut passage)).await.and_then(|reply| reply);
-        self.layers.iter().rev().for_each(|layer| layer.ended(&mut passage, &reply));
-        let Passage { id, warnings, record, trail, mut place, .. } = *passage;
+        let Call { user, acting_as, id, at, asked, flaw, source, told, own } = call;
+        let mut context = RequestContext::new(id.unwrap_or_else(|| self.new_id()), self.metrics.begin(), told);
+        let parts = Box::new(CallParts { user, at, subject: asked, flaw });
+        let answered = self.layers.call(self, &mut context, Received { parts, acting_as, own, source });
+        let reply = caught(answered).await.and_then(|reply| reply);
+        layers::ended(&mut context, &reply);
+        let RequestContext { id, warnings, record, trail, mut place, .. } = context;
         if planted(Bug::PlaceKept) && reply.is_err() {
             std::mem::forget(place.take());
         }
-        Answer { reply, warnings, id: id.unwrap_or_else(|| self.new_id()), record, trail, place }
+        Answer { reply, warnings, id, record, trail, place }
     }
 
     /// Carries out a request of the server itself, and returns only the result.

@@ -31,7 +31,7 @@ pub fn settings(args: &Args, inside: Insiders) -> Result<Settings> {
 
 /// The proxies through which other servers are reached, from `--egress-selector-config-file`.
 pub fn egress(args: &Args) -> Result<Egress> {
-    let Some(file) = &args.egress_selector_config_file else { return Ok(Egress::default()) };
+    let Some(file) = &args.network.egress_selector_config_file else { return Ok(Egress::default()) };
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -87,6 +87,6 @@ pub fn trust(args: &Args) -> Result<Trust> {
             extra_header_prefixes: options.requestheader_extra_headers_prefix.clone(),
         }),
     };
-    let client_authorities = args.client_ca_file.as_ref().map(read).transpose()?.unwrap_or_default();
+    let client_authorities = args.credentials.client_ca_file.as_ref().map(read).transpose()?.unwrap_or_default();
     Ok(Trust { client_authorities, front_proxy })
 }

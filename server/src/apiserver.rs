@@ -35,7 +35,7 @@ use holdfast_engine::volatile::VolatileLog;
 use holdfast_engine::{Apart, Engine, Log, Options, Sealing};
 use holdfast_service::housekeeping::presence::{self, Presence};
 use holdfast_service::housekeeping::{self, bootstrap, elections};
-use holdfast_service::{Limits, Service};
+use holdfast_service::{Limits, Meter, Options as ServiceOptions, Service};
 use holdfast_storage_rocks::{Durability, FolderInUse, Reserve, RocksLog, folder};
 use holdfast_tls::guests::Guests;
 use holdfast_tls::server::LiveTls;
@@ -44,7 +44,9 @@ use holdfast_transport_http::pages::Pages;
 use holdfast_transport_http::paths::git_version;
 use holdfast_transport_http::serve::serve;
 use holdfast_transport_http::transport::ShownMetrics;
-use holdfast_transport_http::{Builder, Features, Transport};
+use holdfast_transport_http::{
+    Builder, Features, ForkSettings, OtherServersSettings, ServerInfoSettings, ServerVersion, Transport,
+};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,7 +81,8 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
     let _log = logging::init(&args.logging).map_err(|why| anyhow!(why))?;
     keep_others_out();
     check(&args)?;
-    for (option, given) in [("cloud-provider", &args.cloud_provider), ("cloud-config", &args.cloud_config)] {
+    for (option, given) in [("cloud-provider", &args.cloud.cloud_provider), ("cloud-config", &args.cloud.cloud_config)]
+    {
         if given.as_deref().is_some_and(|given| !given.is_empty()) {
             tracing::warn!(
                 "Flag --{option} has been deprecated, it has no effect: only holdfast up connects to a cloud"
@@ -87,11 +90,11 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
         }
     }
     let (membership, lasting) = store(&mut args)?;
-    let bind = args.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-    let (certificate, key) = match args.tls.pair() {
+    let bind = args.network.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let (certificate, key) = match args.network.tls.pair() {
         Some((certificate, key)) => (certificate.to_owned(), key.to_owned()),
         None => certificates::kept_pair(
-            &args.tls.cert_dir,
+            &args.network.tls.cert_dir,
             "apiserver",
             "kube-apiserver",
             &server_names(),
@@ -99,9 +102,11 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
         )?,
     };
     let tls = tls::configure(&args, &certificate, &key)?;
-    if args.service_account_signing_key_file.is_none() && args.service_account_key_file.is_empty() {
-        holdfast_storage_rocks::check_whole(args.data_dir())?;
-        args.service_account_signing_key_file = Some(pki::account_key(args.data_dir())?);
+    if args.credentials.service_account_signing_key_file.is_none()
+        && args.credentials.service_account_key_file.is_empty()
+    {
+        holdfast_storage_rocks::check_whole(args.storage.data_dir())?;
+        args.credentials.service_account_signing_key_file = Some(pki::account_key(args.storage.data_dir())?);
     }
     let connected = on_etcd::connect(&args)?;
     let server = Server {
@@ -129,7 +134,7 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
 /// Determines where the events are stored (in the data folder or on etcd), and how durably. A server that joins
 /// `holdfast etcd`, which replaces envtest's etcd, stores them as durably as that command demands.
 fn store(args: &mut Args) -> Result<(Option<Membership>, Lasting)> {
-    let membership = match args.etcd_servers.as_slice() {
+    let membership = match args.storage.etcd_servers.as_slice() {
         [] => return Ok((None, Lasting::Kept)),
         [url] => match etcd::join(url)? {
             Some(membership) => membership,
@@ -138,12 +143,12 @@ fn store(args: &mut Args) -> Result<(Option<Membership>, Lasting)> {
         _ => return Ok((None, Lasting::Kept)),
     };
     ensure!(
-        args.etcd.etcd_servers_overrides.is_empty(),
+        args.storage.etcd.etcd_servers_overrides.is_empty(),
         "--etcd-servers-overrides is about etcd, and --etcd-servers names `holdfast etcd`, which stores nothing"
     );
-    args.etcd_servers.clear();
-    args.data_dir.get_or_insert_with(|| args.tls.cert_dir.clone());
-    args.namespace_grace_period.get_or_insert(ENVTEST_NAMESPACE_GRACE);
+    args.storage.etcd_servers.clear();
+    args.storage.data_dir.get_or_insert_with(|| args.network.tls.cert_dir.clone());
+    args.objects.namespace_grace_period.get_or_insert(ENVTEST_NAMESPACE_GRACE);
     let lasting = if membership.fsync { Lasting::Kept } else { Lasting::InMemory };
     Ok((Some(membership), lasting))
 }
@@ -224,28 +229,29 @@ impl Server {
             offer.asked.entry((*kind).to_owned()).or_insert(false);
         }
         let settings = pipeline::Settings {
-            service_ranges: args.service_cluster_ip_range,
-            node_ports: args.service_node_port_range,
+            service_ranges: args.services.service_cluster_ip_range,
+            node_ports: args.services.service_node_port_range,
             ports_elsewhere: etcd.as_ref().map(Upkeep::ports).unwrap_or_default(),
-            allow_privileged: args.allow_privileged.unwrap_or(false),
+            allow_privileged: args.objects.allow_privileged.unwrap_or(false),
             authorization: chain,
             admission: admission::chain(&args.admission, plugins_left_out)
                 .map_err(|faults| anyhow!(joined(&faults)))?
                 .without(&gates.plugins_off)
                 .with_gates_off(&gates.fields_off),
             // In etcd, leases make Events expire.
-            event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero() && etcd.is_none()),
-            namespace_grace: args.namespace_grace_period.unwrap_or_default(),
+            event_ttl: Some(args.objects.event_ttl).filter(|ttl| !ttl.is_zero() && etcd.is_none()),
+            namespace_grace: args.objects.namespace_grace_period.unwrap_or_default(),
             api_audiences: authentication::api_audiences(&args),
             token_seconds_max: args.authentication.token_seconds_max()?,
             extend_tokens: args.authentication.service_account_extend_token_expiration,
             ticks: holdfast_service::ticks,
             deletions_max: args
+                .objects
                 .delete_collection_workers
                 .map_or(pipeline::Settings::default().deletions_max, |workers| {
                     usize::try_from(workers).unwrap_or(0).max(1)
                 }),
-            namespace_bytes: args.namespace_bytes,
+            namespace_bytes: args.objects.namespace_bytes,
             garbage_collection: args.cluster.enable_garbage_collector,
             unsafe_deletion: gates.unsafe_deletion,
             gates_off: gates.fields_off.clone(),
@@ -255,16 +261,16 @@ impl Server {
         let registry = Arc::new(offer.registry(registry()));
         let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
         engine.open_parts(parts)?;
-        engine.reads().memory().set_bytes_max(args.read_memory.unwrap_or_else(read_memory::of_machine));
+        engine.reads().memory().set_bytes_max(args.limits.read_memory.unwrap_or_else(read_memory::of_machine));
         let runtime = holdfast_chronicle::runtime()?;
         let background = holdfast_background::runtime()?;
         let served = async {
             let mut signals = Signals::catch()?;
-            let listener = args.serving.listen(bind, args.port())?;
+            let listener = args.serving.listen(bind, args.network.port())?;
             let address = listener.local_addr()?;
-            let forks_max = args.forks_max.unwrap_or(default_forks_max);
+            let forks_max = args.limits.forks_max.unwrap_or(default_forks_max);
             let mut bounds = args.serving.bounds().map_err(|faults| anyhow!(joined(&faults)))?;
-            if let streams @ 1.. = args.http2_max_streams_per_connection {
+            if let streams @ 1.. = args.network.http2_max_streams_per_connection {
                 bounds.streams_max = streams;
             }
             let guests = Guests::new(bounds);
@@ -326,7 +332,7 @@ impl Server {
             }
             despite_a_full_disk(transport.keep_registered(&mut kept).await)
                 .map_err(|refusal| anyhow!("the server's APIServices could not be made: {refusal:?}"))?;
-            transport.be_ready();
+            transport.set_ready();
             transport.start_components(&mut kept);
             let done = work(address, &mut signals).await?;
             elections.leave().await;
@@ -340,9 +346,9 @@ impl Server {
                     signals.next().await;
                     std::process::exit(1);
                 });
-                transport.leave();
+                transport.begin_shutdown();
                 tokio::time::sleep(args.serving.shutdown_delay_duration).await;
-                transport.end().await;
+                transport.shut_down().await;
                 serving.await?.context("serve")?;
             }
             if let Some(auditor) = auditor {
@@ -377,7 +383,7 @@ struct Opened {
 }
 
 fn open(args: &Args, lasting: Lasting, connected: Option<Connected>, keys: &Arc<Live>) -> Result<Opened> {
-    let (folder, mut retention) = (args.data_dir(), args.history.retention());
+    let (folder, mut retention) = (args.storage.data_dir(), args.history.retention());
     let durability = match lasting {
         Lasting::Kept => Durability::Synced,
         Lasting::Fleeting => Durability::Unsynced,
@@ -390,7 +396,7 @@ fn open(args: &Args, lasting: Lasting, connected: Option<Connected>, keys: &Arc<
         }
     };
     // The log of a server whose folder is deleted needs no disk reserve.
-    let reserve = if lasting == Lasting::Kept { args.disk_reserve } else { 0 };
+    let reserve = if lasting == Lasting::Kept { args.disk.disk_reserve } else { 0 };
     // etcd has the events: after a crash the local copy receives them again, so it needs no fsync.
     let durability = if connected.is_none() { durability } else { Durability::Unsynced };
     let log = Arc::new(RocksLog::open_with(folder, durability, Reserve::Bytes(reserve))?);
@@ -457,10 +463,9 @@ async fn transport(
         etcd,
     } = beside;
     let gates = args.api_gates()?;
-    let anonymous = args.anonymous_auth.unwrap_or(true) && !everybody_may(&engine);
+    let anonymous = args.credentials.anonymous_auth.unwrap_or(true) && !everybody_may(&engine);
     let (authenticator, counted) = authentication::authenticator(args, anonymous).await?;
     authentication::look_up(args, tls, &authenticator).await?;
-    let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
     let images = match engine.settings().admission.configuration.image_policy.clone() {
         Some(policy) => Some(image_policy::Webhook::open(policy)?),
         None => None,
@@ -468,8 +473,8 @@ async fn transport(
     let connections =
         kubelets::connections(&args.kubelets, aggregation::egress(args)?.cluster, &gates, address.port())?;
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
-    let authorities = [&args.client_ca_file, &args.front_proxy.requestheader_client_ca_file];
-    let follows_tls = args.tls.names_files() || authorities.into_iter().any(Option::is_some);
+    let authorities = [&args.credentials.client_ca_file, &args.front_proxy.requestheader_client_ca_file];
+    let follows_tls = args.network.tls.names_files() || authorities.into_iter().any(Option::is_some);
     let reloads = tls.clone();
     let followed = [
         args.authentication
@@ -480,48 +485,60 @@ async fn transport(
         follows_tls.then(|| ("tls-cert-file", tls.trouble.clone())),
     ];
     let followed = followed.into_iter().flatten().map(|(name, trouble)| checks::of_files(name, trouble));
+    let aggregation = aggregation::settings(args, components.inside())?;
+    let trust = Some(aggregation::trust(args)?);
+    let keys_url = gates.issuer_discovery.then(|| args.authentication.keys_url(&address)).transpose()?;
+    let speakers = admission::speakers(&engine.settings().admission).map_err(|faults| anyhow!(joined(&faults)))?;
+    let manners = args.serving.manners().map_err(|faults| anyhow!(joined(&faults)))?;
+    let tracer = args.serving.tracing()?.as_ref().map(otlp::tracer);
+    let checks = encryption::checks(&keys)
+        .into_iter()
+        .chain(followed)
+        .chain(disk.as_ref().map(disk::check))
+        .chain(etcd.map(Upkeep::checks).into_iter().flatten());
+    let own_meters: [Meter; 3] = [
+        encryption::meter(&keys, server_id_hash()),
+        Arc::new(move || reloads.metrics()),
+        Arc::new(move || guests.metrics()),
+    ];
+    let meters = own_meters.into_iter().chain(disk.as_ref().map(disk::meter)).chain(etcd.map(Upkeep::meter));
     let builder = Builder {
         authenticator,
-        limits,
-        fairness: fairness(args, &gates),
+        service: ServiceOptions {
+            limits: Limits {
+                reading_max: args.limits.max_requests_inflight,
+                mutating_max: args.limits.max_mutating_requests_inflight,
+            },
+            fairness: fairness(args, &gates),
+            auditor,
+            watch_min: args.serving.watch_min(),
+            meters: meters.collect(),
+            authorities: Some(webhooks),
+            upgrades_need_create: gates.upgrades_need_create,
+            ..ServiceOptions::default()
+        },
         features: features(&gates),
-        aggregation: aggregation::settings(args, components.inside())?,
-        trust: Some(aggregation::trust(args)?),
-        connections,
-        forks_max,
-        keys_url: gates.issuer_discovery.then(|| args.authentication.keys_url(&address)).transpose()?,
-        address,
-        forker,
+        manners,
+        lifecycle: args.serving.lifecycle(),
+        other_servers: OtherServersSettings { aggregation, trust, connections, images, speakers },
+        forks: ForkSettings { forker, in_memory_max: forks_max },
+        server_info: ServerInfoSettings {
+            address,
+            keys_url,
+            version: ServerVersion {
+                git_version: args.shown_version().unwrap_or_else(git_version),
+                emulated_minor: releases.emulated,
+                min_compatible_minor: releases.min_compatible,
+            },
+            pages: Some(pages),
+            shown_metrics: shown_metrics(args)?,
+            checks: checks.collect(),
+        },
         components: Some(Arc::new(move |transport, tasks| {
             let _in_background = background.enter();
             components.start(transport, tasks);
         })),
-        auditor,
-        images,
-        speakers: admission::speakers(&engine.settings().admission).map_err(|faults| anyhow!(joined(&faults)))?,
-        manners: args.serving.manners().map_err(|faults| anyhow!(joined(&faults)))?,
-        watch_min: args.serving.watch_min(),
-        pages: Some(pages),
-        tracer: args.serving.tracing()?.as_ref().map(otlp::tracer),
-        releases: (releases.emulated, releases.min_compatible),
-        git_version: args.shown_version().unwrap_or_else(git_version),
-        shown_metrics: shown_metrics(args)?,
-        checks: encryption::checks(&keys)
-            .into_iter()
-            .chain(followed)
-            .chain(disk.as_ref().map(disk::check))
-            .chain(etcd.map(Upkeep::checks).into_iter().flatten())
-            .collect(),
-        meters: [
-            encryption::meter(&keys, server_id_hash()),
-            Arc::new(move || reloads.metrics()),
-            Arc::new(move || guests.metrics()),
-        ]
-        .into_iter()
-        .chain(disk.as_ref().map(disk::meter))
-        .chain(etcd.map(Upkeep::meter))
-        .collect(),
-        authorities: Some(webhooks),
+        tracer,
         ..Builder::new(engine)
     };
     let transport = builder.build();
@@ -541,7 +558,7 @@ fn without_metric(text: &str, name: &str) -> String {
 /// How long a request may wait in a queue of priority and fairness: a quarter of the request timeout. `None`: requests
 /// do not queue.
 fn fairness(args: &Args, gates: &ApiGates) -> Option<Duration> {
-    args.is_fair(gates).then_some(args.serving.request_timeout / 4)
+    args.limits.is_fair(gates).then_some(args.serving.request_timeout / 4)
 }
 
 /// Whether the mode AlwaysAllow is on: then anonymous requests are refused, as in Kubernetes.
@@ -565,8 +582,7 @@ fn features(gates: &ApiGates) -> Features {
         server_side_apply: gates.server_side_apply,
         self_links: !gates.remove_self_link,
         constrained_impersonation: gates.constrained_impersonation,
-        upgrades_need_create: gates.upgrades_need_create,
-        strangers_last: gates.strangers_last,
+        unauthenticated_http2_dos_mitigation: gates.unauthenticated_http2_dos_mitigation,
         watch_list: gates.watch_list,
     }
 }
@@ -574,7 +590,7 @@ fn features(gates: &ApiGates) -> Features {
 /// Filters the text of `/metrics`.
 fn shown_metrics(args: &Args) -> Result<Option<ShownMetrics>> {
     let shown = args.metrics.shown().map_err(|faults| anyhow!(joined(&faults)))?;
-    let counts = args.etcd.counts_objects();
+    let counts = args.storage.etcd.counts_objects();
     Ok(Some(Arc::new(move |text| {
         let text = shown.apply(text);
         if counts { text } else { without_metric(&text, "apiserver_storage_objects") }
@@ -586,7 +602,7 @@ fn presence_of(args: &Args, bound: SocketAddr) -> Settings {
     let advertised = advertised(args, bound.ip());
     // Endpoints must not be in the loopback range. A machine without a network has no other address to publish.
     let reached = if advertised.is_loopback() { own_address() } else { Some(advertised) };
-    args.cluster.settings(args.service_cluster_ip_range, reached, bound)
+    args.cluster.settings(args.services.service_cluster_ip_range, reached, bound)
 }
 
 /// Ignores the refusal of a write on a full disk, so that the server starts and clients can read and delete.
@@ -612,7 +628,7 @@ async fn make_objects(service: &Arc<Service>, presence: &Settings) -> Result<(),
 
 /// The address at which the cluster reaches the server.
 fn advertised(args: &Args, bound: IpAddr) -> IpAddr {
-    match args.advertise_address {
+    match args.network.advertise_address {
         Some(address) => address,
         None if bound.is_unspecified() => own_address().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         None => bound,
@@ -646,8 +662,11 @@ pub fn server_names() -> Vec<String> {
 }
 
 pub fn server_addresses(args: &Args, bind: IpAddr) -> Vec<IpAddr> {
-    let mut addresses =
-        vec![IpAddr::V4(Ipv4Addr::LOCALHOST), args.service_cluster_ip_range.first.address(1), advertised(args, bind)];
+    let mut addresses = vec![
+        IpAddr::V4(Ipv4Addr::LOCALHOST),
+        args.services.service_cluster_ip_range.first.address(1),
+        advertised(args, bind),
+    ];
     if !bind.is_unspecified() {
         addresses.push(bind);
     }

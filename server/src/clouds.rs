@@ -23,6 +23,20 @@ const OTHERS: [&str; 11] =
 const CONFIG_MAP: &str = "configmap:";
 const CONFIG_MAP_KEY: &str = "cloud.yaml";
 
+// The cloud of `holdfast up`.
+#[derive(clap::Args, Debug, Clone)]
+#[group(skip)]
+pub struct CloudArgs {
+    /// With `up`: the cloud for this cluster's load balancers, nodes and routes: simulated, or external; see
+    /// docs/CLOUDS.md. With `apiserver` it has no effect and accepts any name, as in Kubernetes since 1.31.
+    #[arg(long, hide = true, value_name = "NAME")]
+    pub cloud_provider: Option<String>,
+    /// With `up`: the file that describes the simulated cloud, or the address of the external provider. With
+    /// `apiserver` it has no effect.
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub cloud_config: Option<String>,
+}
+
 /// A cloud as the options name it, not opened yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChosenCloud {

@@ -11,6 +11,35 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+// The addresses and ports of Services.
+#[derive(clap::Args, Debug, Clone)]
+#[group(skip)]
+pub struct ServiceArgs {
+    /// IP ranges for Services: one CIDR, or one IPv4 and one IPv6 CIDR. The family of the first one is the default for
+    /// Services.
+    #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR[,CIDR]")]
+    pub service_cluster_ip_range: ServiceRanges,
+    /// Range of the ports for Services of type NodePort.
+    #[arg(long, default_value = "30000-32767", value_parser = parse_ports, value_name = "FIRST-LAST")]
+    pub service_node_port_range: (u16, u16),
+}
+
+fn parse_ports(text: &str) -> Result<(u16, u16), String> {
+    let parse = |port: &str| port.trim().parse().map_err(|_| format!("{port:?} is not a port"));
+    let (first, last) = match (text.split_once('-'), text.split_once('+')) {
+        (Some((first, last)), _) => (parse(first)?, parse(last)?),
+        (None, Some((first, more))) => {
+            let first: u16 = parse(first)?;
+            (first, first.checked_add(parse(more)?).ok_or("the range ends behind port 65535")?)
+        }
+        (None, None) => (parse(text)?, parse(text)?),
+    };
+    if first == 0 || last < first {
+        return Err(format!("{text:?} is not a range of ports, such as 30000-32767"));
+    }
+    Ok((first, last))
+}
+
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Cluster")]
 pub struct ClusterArgs {
@@ -243,5 +272,15 @@ mod tests {
         for (fault, part) in faults.iter().zip(expected) {
             assert!(fault.contains(part), "{part} in {fault}");
         }
+    }
+
+    #[test]
+    fn port_ranges_parse_or_say_why() {
+        assert_eq!(parse_ports("30000-32767"), Ok((30000, 32767)));
+        assert_eq!(parse_ports("30000+10"), Ok((30000, 30010)));
+        assert!(parse_ports("9-8").is_err());
+        assert!(parse_ports("0-8").is_err());
+        assert!(parse_ports("x").is_err());
+        assert!(parse_ports("65000+1000").is_err());
     }
 }

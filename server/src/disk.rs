@@ -1,6 +1,7 @@
 //! Reports the disk's free room under the log: in metrics, and in readiness before writes are refused.
 
 use futures_util::future::{BoxFuture, FutureExt};
+use holdfast_component::values::parse_bytes;
 use holdfast_service::Meter;
 use holdfast_storage_rocks::{RocksLog, Standing};
 use holdfast_transport_http::HealthCheck;
@@ -8,6 +9,17 @@ use std::sync::Arc;
 
 /// The server is not ready if the free room is less than this many times the room at which most writes are refused.
 const MARKS: u64 = 2;
+
+#[derive(clap::Args, Debug, Clone)]
+#[group(skip)]
+pub struct DiskArgs {
+    /// Size of a file that reserves disk space in the data folder, so that the server can start and delete objects when
+    /// the disk is full. The file takes at most a quarter of the free space; 0 turns it off. With the file, most writes
+    /// are refused and the oldest history is removed while less than 32 MiB (on a small disk: an eighth of the disk)
+    /// are free.
+    #[arg(long, default_value = "64Mi", value_parser = parse_bytes, value_name = "SIZE")]
+    pub disk_reserve: u64,
+}
 
 struct Room(Arc<RocksLog>);
 

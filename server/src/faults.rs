@@ -8,11 +8,11 @@ impl Args {
     /// All faults of the options, found before the server starts.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = self.serving.manners().err().unwrap_or_default();
-        faults.extend(self.etcd.faults(&self.etcd_servers));
+        faults.extend(self.storage.etcd.faults(&self.storage.etcd_servers));
         faults.extend(self.serving.bounds().err().into_iter().flatten());
-        faults.extend(self.read_memory.and_then(read_memory::fault));
-        let (ranges, ports) = (self.service_cluster_ip_range, self.service_node_port_range);
-        faults.extend(self.cluster.faults(ranges, ports, self.advertise_address));
+        faults.extend(self.limits.read_memory.and_then(read_memory::fault));
+        let (ranges, ports) = (self.services.service_cluster_ip_range, self.services.service_node_port_range);
+        faults.extend(self.cluster.faults(ranges, ports, self.network.advertise_address));
         faults.extend(self.metrics.shown().err().into_iter().flatten());
         faults.extend(self.serving.tracing().err().map(|why| why.to_string()));
         faults.extend(self.offered.offer().err().into_iter().flatten());
@@ -29,13 +29,13 @@ impl Args {
         faults.extend(aggregation::identity(self).and_then(Result::err).map(|why| format!("{why:#}")));
         match self.api_gates() {
             Ok(gates) => {
-                if !gates.dual_stack && self.service_cluster_ip_range.second.is_some() {
+                if !gates.dual_stack && self.services.service_cluster_ip_range.second.is_some() {
                     faults.push(
                         "--service-cluster-ip-range: a second range needs the feature gate IPv6DualStack, which is off"
                             .into(),
                     );
                 }
-                if self.is_fair(&gates) {
+                if self.limits.is_fair(&gates) {
                     faults.extend(self.fairness_faults());
                 }
                 let live = self.encryption.live(&gates);
@@ -55,7 +55,7 @@ impl Args {
     /// Options that contradict priority and fairness while it is on.
     fn fairness_faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
-        let (reading, mutating) = (self.max_requests_inflight, self.max_mutating_requests_inflight);
+        let (reading, mutating) = (self.limits.max_requests_inflight, self.limits.max_mutating_requests_inflight);
         if (reading, mutating) == (0, 0) {
             faults.push(format!(
                 "--enable-priority-and-fairness: --max-requests-inflight={reading} and \

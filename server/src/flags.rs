@@ -3,9 +3,11 @@
 
 use crate::admission::AdmissionArgs;
 use crate::audit::AuditArgs;
-use crate::authentication::options::AuthenticationArgs;
+use crate::authentication::options::{AuthenticationArgs, CredentialArgs};
 use crate::authorization::AuthorizationArgs;
-use crate::cluster::ClusterArgs;
+use crate::clouds::CloudArgs;
+use crate::cluster::{ClusterArgs, ServiceArgs};
+use crate::disk::DiskArgs;
 use crate::encryption::EncryptionArgs;
 use crate::etcd_options::EtcdArgs;
 use crate::kubelets::KubeletArgs;
@@ -20,7 +22,6 @@ use holdfast_component::logging::LoggingArgs;
 use holdfast_component::options::{DebuggingArgs, MetricsArgs};
 use holdfast_component::serving::paths::version;
 use holdfast_component::values::{parse_bool, parse_bytes, parse_duration};
-use holdfast_core::kinds::core::ServiceRanges;
 use holdfast_core::kinds::offered::NEWEST;
 use holdfast_transport_http::paths::API_VERSION;
 use std::ffi::OsString;
@@ -36,126 +37,29 @@ pub struct Args {
     /// =v1.35.0-NAME the server starts, and reports this version.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_version, value_name = "FORM")]
     pub version: Option<String>,
-    /// Folder for the event log and, with `up`, for keys and certificates [default: ./holdfast-data].
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
-    /// URLs of etcd's members, http://HOST:PORT. Objects are stored in this etcd and shared by all servers that use it;
-    /// the data folder keeps this server's copy of the events. With the URL of `holdfast etcd`, which envtest starts,
-    /// the log is in the folder of TLS certificates, or in memory.
-    #[arg(long, value_delimiter = ',', value_name = "URL")]
-    pub etcd_servers: Vec<String>,
     #[command(flatten)]
-    pub etcd: EtcdArgs,
-
-    /// Address of the HTTPS port; 0.0.0.0 and :: mean all interfaces [default: 0.0.0.0, and 127.0.0.1 with up].
-    #[arg(long)]
-    pub bind_address: Option<IpAddr>,
-    /// HTTPS port; 0 chooses a free one [default: 6443].
-    #[arg(long)]
-    pub secure_port: Option<u16>,
-    /// Address at which the cluster reaches the server [default: the bind address].
-    #[arg(long)]
-    pub advertise_address: Option<IpAddr>,
+    pub storage: StorageArgs,
     #[command(flatten)]
-    pub tls: TlsArgs,
-    /// An EgressSelectorConfiguration: the proxies through which the server connects to nodes, webhooks, issuers and
-    /// aggregated servers.
-    #[arg(long, value_name = "FILE")]
-    pub egress_selector_config_file: Option<PathBuf>,
-    /// Maximum number of open HTTP/2 streams on one connection; 0 for the server's default.
-    #[arg(long, default_value_t = 0)]
-    pub http2_max_streams_per_connection: u32,
-
-    /// CA certificates for client certificates: the common name is the user, the organizations are the groups.
-    #[arg(long, value_name = "FILE")]
-    pub client_ca_file: Option<PathBuf>,
-    /// Accept requests without credentials, as the user system:anonymous [default: true].
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
-    pub anonymous_auth: Option<bool>,
-    /// File of static tokens, with lines of `token,user,uid,"group,group"`.
-    #[arg(long, value_name = "FILE")]
-    pub token_auth_file: Option<PathBuf>,
-    /// Keys that verify service account tokens, in PEM. Repeatable.
-    #[arg(long, value_name = "FILE")]
-    pub service_account_key_file: Vec<PathBuf>,
-    /// Private key that signs service account tokens, in PEM.
-    #[arg(long, value_name = "FILE")]
-    pub service_account_signing_key_file: Option<PathBuf>,
-    /// Issuer of service account tokens. Repeatable: new tokens name the first issuer, tokens of all are accepted.
-    #[arg(long, value_name = "URL")]
-    pub service_account_issuer: Vec<String>,
-    /// Audiences of the API: a service account token must be for one of them [default: the issuer].
-    #[arg(long, alias = "service-account-api-audiences", value_delimiter = ',')]
-    pub api_audiences: Vec<String>,
+    pub network: NetworkArgs,
+    #[command(flatten)]
+    pub credentials: CredentialArgs,
     #[command(flatten)]
     pub authorization: AuthorizationArgs,
     #[command(flatten)]
     pub admission: AdmissionArgs,
 
-    /// IP ranges for Services: one CIDR, or one IPv4 and one IPv6 CIDR. The family of the first one is the default for
-    /// Services.
-    #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR[,CIDR]")]
-    pub service_cluster_ip_range: ServiceRanges,
-    /// Range of the ports for Services of type NodePort.
-    #[arg(long, default_value = "30000-32767", value_parser = parse_ports, value_name = "FIRST-LAST")]
-    pub service_node_port_range: (u16, u16),
-
-    /// Allow privileged containers [default: false, and true with up].
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
-    pub allow_privileged: Option<bool>,
-
-    /// How long an Event is kept after its last change; 0 keeps it for ever.
-    #[arg(long, default_value = "1h0m0s", value_parser = parse_duration, value_name = "DURATION")]
-    pub event_ttl: Duration,
-    /// How long the server waits before it removes the content of a deleted namespace, so that the client that deleted
-    /// the namespace can finalize it first. The wait ends when a client watches this namespace by name [default: 0s,
-    /// and 2s for envtest].
-    #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
-    pub namespace_grace_period: Option<Duration>,
-
-    /// Maximum total size of the objects in one namespace. The cluster's own namespaces are exempt, and a ResourceQuota
-    /// for holdfast.dev/bytes sets another limit for its namespace [default: no limit].
-    #[arg(long, value_parser = crate::values::parse_bytes, value_name = "BYTES")]
-    pub namespace_bytes: Option<u64>,
-
-    /// How many objects of a collection are deleted at the same time; below 1 means 1 [default: 256].
-    #[arg(long, allow_hyphen_values = true, value_name = "COUNT")]
-    pub delete_collection_workers: Option<i64>,
-
-    /// Queue requests by flow schemas and priority levels, which share the sum of both in-flight limits as seats; with
-    /// false, a request over its limit is refused.
-    #[arg(long, alias = "enable-inflight-quota-handler", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
-    pub enable_priority_and_fairness: bool,
-    /// Maximum number of reading requests in progress, not counting watches; 0 means no limit, if
-    /// --enable-priority-and-fairness is false.
-    #[arg(long, default_value_t = 400)]
-    pub max_requests_inflight: u32,
-    /// Maximum number of writing requests in progress; 0 means no limit, if --enable-priority-and-fairness
-    /// is false.
-    #[arg(long, default_value_t = 200)]
-    pub max_mutating_requests_inflight: u32,
-
-    /// Maximum memory for reads: states of the past, further pages of lists, and answers that clients have not received
-    /// yet. One user gets at most half of it, and less while other users need some [default: an eighth of the machine's
-    /// memory, 512Mi at most].
-    #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
-    pub read_memory: Option<u64>,
-
-    /// Maximum number of forks in memory, each served below /forks/NAME; one user may have half of them, and 0 turns
-    /// them off [default: 0, and 1024 with up].
-    #[arg(long, value_name = "COUNT")]
-    pub forks_max: Option<u32>,
-
+    #[command(flatten)]
+    pub services: ServiceArgs,
+    #[command(flatten)]
+    pub objects: ObjectArgs,
+    #[command(flatten)]
+    pub limits: LimitArgs,
     #[command(flatten)]
     pub audit: AuditArgs,
     #[command(flatten)]
     pub history: HistoryArgs,
-    /// Size of a file that reserves disk space in the data folder, so that the server can start and delete objects when
-    /// the disk is full. The file takes at most a quarter of the free space; 0 turns it off. With the file, most writes
-    /// are refused and the oldest history is removed while less than 32 MiB (on a small disk: an eighth of the disk)
-    /// are free.
-    #[arg(long, default_value = "64Mi", value_parser = parse_bytes, value_name = "SIZE")]
-    pub disk_reserve: u64,
+    #[command(flatten)]
+    pub disk: DiskArgs,
     #[command(flatten)]
     pub encryption: EncryptionArgs,
     #[command(flatten)]
@@ -176,14 +80,8 @@ pub struct Args {
     pub metrics: MetricsArgs,
     #[command(flatten)]
     pub gates: GateArgs,
-    /// With `up`: the cloud for this cluster's load balancers, nodes and routes: simulated, or external; see
-    /// docs/CLOUDS.md. With `apiserver` it has no effect and accepts any name, as in Kubernetes since 1.31.
-    #[arg(long, hide = true, value_name = "NAME")]
-    pub cloud_provider: Option<String>,
-    /// With `up`: the file that describes the simulated cloud, or the address of the external provider. With
-    /// `apiserver` it has no effect.
-    #[arg(long, hide = true, value_name = "FILE")]
-    pub cloud_config: Option<String>,
+    #[command(flatten)]
+    pub cloud: CloudArgs,
     #[command(flatten)]
     pub settled: Settled<settled::ApiServer>,
     #[command(flatten)]
@@ -191,10 +89,6 @@ pub struct Args {
 }
 
 impl Args {
-    pub fn data_dir(&self) -> &Path {
-        self.data_dir.as_deref().unwrap_or(Path::new("./holdfast-data"))
-    }
-
     /// The output of `--version`, if it is given as a switch.
     pub fn version_text(&self) -> Option<String> {
         match self.version.as_deref()? {
@@ -209,10 +103,6 @@ impl Args {
         self.version.clone().filter(|version| version.starts_with('v'))
     }
 
-    pub fn port(&self) -> u16 {
-        self.secure_port.unwrap_or(6443)
-    }
-
     /// Every feature gate with its value for the emulated release.
     pub fn gates(&self) -> Result<Gates> {
         let release = self.offered.offer().map_or(NEWEST, |(offer, _)| offer.release);
@@ -223,10 +113,59 @@ impl Args {
     pub fn api_gates(&self) -> Result<ApiGates> {
         Ok(ApiGates::from(&self.gates()?))
     }
+}
 
-    /// Whether priority and fairness is on.
-    pub fn is_fair(&self, gates: &ApiGates) -> bool {
-        gates.priority_and_fairness && self.enable_priority_and_fairness
+// Comments of options are texts of the help, and the comment of their struct would be one about the whole command.
+
+// Where objects are stored.
+#[derive(clap::Args, Debug, Clone)]
+#[group(skip)]
+pub struct StorageArgs {
+    /// Folder for the event log and, with `up`, for keys and certificates [default: ./holdfast-data].
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// URLs of etcd's members, http://HOST:PORT. Objects are stored in this etcd and shared by all servers that use it;
+    /// the data folder keeps this server's copy of the events. With the URL of `holdfast etcd`, which envtest starts,
+    /// the log is in the folder of TLS certificates, or in memory.
+    #[arg(long, value_delimiter = ',', value_name = "URL")]
+    pub etcd_servers: Vec<String>,
+    #[command(flatten)]
+    pub etcd: EtcdArgs,
+}
+
+impl StorageArgs {
+    pub fn data_dir(&self) -> &Path {
+        self.data_dir.as_deref().unwrap_or(Path::new("./holdfast-data"))
+    }
+}
+
+// Where clients reach the server, and the proxies through which it reaches others.
+#[derive(clap::Args, Debug, Clone)]
+#[group(skip)]
+pub struct NetworkArgs {
+    /// Address of the HTTPS port; 0.0.0.0 and :: mean all interfaces [default: 0.0.0.0, and 127.0.0.1 with up].
+    #[arg(long)]
+    pub bind_address: Option<IpAddr>,
+    /// HTTPS port; 0 chooses a free one [default: 6443].
+    #[arg(long)]
+    pub secure_port: Option<u16>,
+    /// Address at which the cluster reaches the server [default: the bind address].
+    #[arg(long)]
+    pub advertise_address: Option<IpAddr>,
+    #[command(flatten)]
+    pub tls: TlsArgs,
+    /// An EgressSelectorConfiguration: the proxies through which the server connects to nodes, webhooks, issuers and
+    /// aggregated servers.
+    #[arg(long, value_name = "FILE")]
+    pub egress_selector_config_file: Option<PathBuf>,
+    /// Maximum number of open HTTP/2 streams on one connection; 0 for the server's default.
+    #[arg(long, default_value_t = 0)]
+    pub http2_max_streams_per_connection: u32,
+}
+
+impl NetworkArgs {
+    pub fn port(&self) -> u16 {
+        self.secure_port.unwrap_or(6443)
     }
 }
 
@@ -268,6 +207,69 @@ impl TlsArgs {
     /// Whether options name files of certificates, which may be replaced while the server runs.
     pub fn names_files(&self) -> bool {
         self.tls_cert_file.is_some() || !self.tls_sni_cert_key.is_empty()
+    }
+}
+
+// How objects are handled that clients write.
+#[derive(clap::Args, Debug, Clone)]
+#[group(skip)]
+pub struct ObjectArgs {
+    /// Allow privileged containers [default: false, and true with up].
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub allow_privileged: Option<bool>,
+
+    /// How long an Event is kept after its last change; 0 keeps it for ever.
+    #[arg(long, default_value = "1h0m0s", value_parser = parse_duration, value_name = "DURATION")]
+    pub event_ttl: Duration,
+    /// How long the server waits before it removes the content of a deleted namespace, so that the client that deleted
+    /// the namespace can finalize it first. The wait ends when a client watches this namespace by name [default: 0s,
+    /// and 2s for envtest].
+    #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
+    pub namespace_grace_period: Option<Duration>,
+
+    /// Maximum total size of the objects in one namespace. The cluster's own namespaces are exempt, and a ResourceQuota
+    /// for holdfast.dev/bytes sets another limit for its namespace [default: no limit].
+    #[arg(long, value_parser = crate::values::parse_bytes, value_name = "BYTES")]
+    pub namespace_bytes: Option<u64>,
+
+    /// How many objects of a collection are deleted at the same time; below 1 means 1 [default: 256].
+    #[arg(long, allow_hyphen_values = true, value_name = "COUNT")]
+    pub delete_collection_workers: Option<i64>,
+}
+
+// The limits of requests in progress, of the memory for reads, and of forks in memory.
+#[derive(clap::Args, Debug, Clone)]
+#[group(skip)]
+pub struct LimitArgs {
+    /// Queue requests by flow schemas and priority levels, which share the sum of both in-flight limits as seats; with
+    /// false, a request over its limit is refused.
+    #[arg(long, alias = "enable-inflight-quota-handler", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
+    pub enable_priority_and_fairness: bool,
+    /// Maximum number of reading requests in progress, not counting watches; 0 means no limit, if
+    /// --enable-priority-and-fairness is false.
+    #[arg(long, default_value_t = 400)]
+    pub max_requests_inflight: u32,
+    /// Maximum number of writing requests in progress; 0 means no limit, if --enable-priority-and-fairness
+    /// is false.
+    #[arg(long, default_value_t = 200)]
+    pub max_mutating_requests_inflight: u32,
+
+    /// Maximum memory for reads: states of the past, further pages of lists, and answers that clients have not received
+    /// yet. One user gets at most half of it, and less while other users need some [default: an eighth of the machine's
+    /// memory, 512Mi at most].
+    #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
+    pub read_memory: Option<u64>,
+
+    /// Maximum number of forks in memory, each served below /forks/NAME; one user may have half of them, and 0 turns
+    /// them off [default: 0, and 1024 with up].
+    #[arg(long, value_name = "COUNT")]
+    pub forks_max: Option<u32>,
+}
+
+impl LimitArgs {
+    /// Whether priority and fairness is on.
+    pub fn is_fair(&self, gates: &ApiGates) -> bool {
+        gates.priority_and_fairness && self.enable_priority_and_fairness
     }
 }
 
@@ -324,22 +326,6 @@ fn parse_version(text: &str) -> Result<String, String> {
             Err(format!("{text:?} must be true, false, raw, or match major/minor/patch of version {API_VERSION:?}"))
         }
     }
-}
-
-fn parse_ports(text: &str) -> Result<(u16, u16), String> {
-    let parse = |port: &str| port.trim().parse().map_err(|_| format!("{port:?} is not a port"));
-    let (first, last) = match (text.split_once('-'), text.split_once('+')) {
-        (Some((first, last)), _) => (parse(first)?, parse(last)?),
-        (None, Some((first, more))) => {
-            let first: u16 = parse(first)?;
-            (first, first.checked_add(parse(more)?).ok_or("the range ends behind port 65535")?)
-        }
-        (None, None) => (parse(text)?, parse(text)?),
-    };
-    if first == 0 || last < first {
-        return Err(format!("{text:?} is not a range of ports, such as 30000-32767"));
-    }
-    Ok((first, last))
 }
 
 /// Rewrites arguments to the form that clap expects: dashes for underscores in names, and `-v 4` for `-v=4`.
@@ -404,16 +390,6 @@ mod tests {
         for bad in ["v1.34.0", "v1.35", "v1.35.01", "v1.35.0-", "v1.35.0-a b", "yes", ""] {
             assert!(parse_version(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn port_ranges_parse_or_say_why() {
-        assert_eq!(parse_ports("30000-32767"), Ok((30000, 32767)));
-        assert_eq!(parse_ports("30000+10"), Ok((30000, 30010)));
-        assert!(parse_ports("9-8").is_err());
-        assert!(parse_ports("0-8").is_err());
-        assert!(parse_ports("x").is_err());
-        assert!(parse_ports("65000+1000").is_err());
     }
 
     #[test]

@@ -54,14 +54,14 @@ impl Connected {
 /// Connects to the members of `--etcd-servers` and of the overrides, and checks their releases; `None` without the
 /// option.
 pub fn connect(args: &Args) -> Result<Option<Connected>> {
-    if args.etcd_servers.is_empty() {
+    if args.storage.etcd_servers.is_empty() {
         return Ok(None);
     }
-    let members = addresses(&args.etcd_servers).map_err(|faults| anyhow!(joined(&faults)))?;
-    let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
-    let mut upkeep = Upkeep::new(client(args, members)?, Keys::new(&prefix), args.etcd.clone());
+    let members = addresses(&args.storage.etcd_servers).map_err(|faults| anyhow!(joined(&faults)))?;
+    let prefix = args.storage.etcd.prefix().map_err(|why| anyhow!(why))?;
+    let mut upkeep = Upkeep::new(client(args, members)?, Keys::new(&prefix), args.storage.etcd.clone());
     let (transactions, tells_progress) = asked(args, upkeep.etcd().as_ref(), &prefix).with_context(|| named(args))?;
-    let read = overrides::read(&args.etcd.etcd_servers_overrides, &args.etcd_servers);
+    let read = overrides::read(&args.storage.etcd.etcd_servers_overrides, &args.storage.etcd_servers);
     let mut overrides = Vec::new();
     for one in read.map_err(|faults| anyhow!(joined(&faults)))? {
         let (etcd, members) = client(args, one.members.clone())?;
@@ -75,7 +75,7 @@ pub fn connect(args: &Args) -> Result<Option<Connected>> {
 /// Asks a store for its transactions, and whether the progress notifications of all members can be trusted.
 fn asked(args: &Args, etcd: &dyn Etcd, prefix: &str) -> Result<Abilities> {
     let answered = versions(etcd)?;
-    let transactions = match args.etcd.transactions().map_err(|why| anyhow!(why))? {
+    let transactions = match args.storage.etcd.transactions().map_err(|why| anyhow!(why))? {
         Some(transactions) => transactions,
         None => Transactions::of(etcd, prefix)?,
     };
@@ -91,7 +91,7 @@ fn asked(args: &Args, etcd: &dyn Etcd, prefix: &str) -> Result<Abilities> {
 /// A client, and the number of members.
 fn client(args: &Args, members: Vec<Address>) -> Result<(Arc<dyn Etcd>, usize)> {
     let count = members.len();
-    let cluster = Cluster::new(members, Some(args.etcd.tls()?)).context("start the client of etcd")?;
+    let cluster = Cluster::new(members, Some(args.storage.etcd.tls()?)).context("start the client of etcd")?;
     Ok((Arc::new(cluster), count))
 }
 
@@ -100,13 +100,13 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
     let Connected { upkeep, tells_progress, transactions, overrides } = connected;
     let (_, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
     let storing = Storing {
-        media: args.etcd.media().map_err(|why| anyhow!(why))?,
+        media: args.storage.etcd.media().map_err(|why| anyhow!(why))?,
         // Every server of this cluster can read objects in the versions of the release after the oldest compatible one.
         release: releases.min_compatible + 1,
-        news_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
-        lease_reuse: args.etcd.lease_reuse(),
+        news_ttl: Some(args.objects.event_ttl).filter(|ttl| !ttl.is_zero()),
+        lease_reuse: args.storage.etcd.lease_reuse(),
     };
-    let prefix = args.etcd.prefix().map_err(|why| anyhow!(why))?;
+    let prefix = args.storage.etcd.prefix().map_err(|why| anyhow!(why))?;
     let server = local.identity()?.id.unwrap_or_default();
     let (address, options) = (shown_as(args), shared_options(args));
     let alike = Alike::new(upkeep.etcd(), (&prefix, transactions), &server, &address, options, keys.clone());
@@ -115,21 +115,21 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
         upkeep.etcd(),
         &prefix,
         (storing.media, storing.release),
-        args.service_node_port_range,
+        args.services.service_node_port_range,
         keys.clone(),
     ));
     let upkeep = upkeep.with_claims(claims.clone());
     let elsewhere: Vec<String> = overrides.iter().flat_map(|(one, _)| one.places()).collect();
     let kinds = if elsewhere.is_empty() { Kinds::All } else { Kinds::Except(elsewhere) };
     let (etcd, claims, keys) = (upkeep.etcd(), Some(claims), keys.clone());
-    let accepts_restored = args.etcd.etcd_accept_restored;
+    let accepts_restored = args.storage.etcd.etcd_accept_restored;
     let main =
         Parts { etcd, local, prefix, kinds, storing, transactions, claims, keys, tells_progress, accepts_restored };
     let open = |parts: &Parts| open_patiently(|| EtcdLog::open(parts.clone())).map(Arc::new);
     let log = open(&main).with_context(|| named(args))?;
     let mut parts: Vec<Apart> = Vec::with_capacity(overrides.len());
     for ((one, (transactions, tells_progress)), etcd) in overrides.into_iter().zip(upkeep.others()) {
-        let folder = args.data_dir().join(OVERRIDES).join(one.folder());
+        let folder = args.storage.data_dir().join(OVERRIDES).join(one.folder());
         // Only the main log has a reserve on the disk.
         let local = Arc::new(RocksLog::open_with(&folder, Durability::Unsynced, Reserve::Bytes(0))?);
         let kinds = Kinds::Only(one.places());
@@ -144,21 +144,21 @@ pub fn open(args: &Args, connected: Connected, local: Arc<RocksLog>, keys: &Arc<
 
 /// The options that must be the same on all servers.
 fn shared_options(args: &Args) -> BTreeMap<&'static str, String> {
-    let (first, last) = args.service_node_port_range;
+    let (first, last) = args.services.service_node_port_range;
     BTreeMap::from([
-        ("--service-cluster-ip-range", args.service_cluster_ip_range.to_string()),
+        ("--service-cluster-ip-range", args.services.service_cluster_ip_range.to_string()),
         ("--service-node-port-range", format!("{first}-{last}")),
     ])
 }
 
 /// This server's name in errors of other servers.
 fn shown_as(args: &Args) -> String {
-    args.advertise_address.map_or_else(host_name, |address| address.to_string())
+    args.network.advertise_address.map_or_else(host_name, |address| address.to_string())
 }
 
 /// The option that names the members, for errors.
 pub fn named(args: &Args) -> String {
-    format!("--etcd-servers={}", args.etcd_servers.join(","))
+    format!("--etcd-servers={}", args.storage.etcd_servers.join(","))
 }
 
 /// The members' versions by their addresses, and whether all of them answered.

@@ -27,7 +27,7 @@ pub fn run(args: Args, flags: Vec<(String, String)>) -> ExitCode {
 fn try_run(args: Args, flags: Vec<(String, String)>) -> Result<u8> {
     let Args { run, mut up, cluster } = args;
     let _log = log_to_files(&mut up.server.logging)?;
-    run::run(run, up.server.data_dir.take(), OnThisMachine { up, cluster, flags })
+    run::run(run, up.server.storage.data_dir.take(), OnThisMachine { up, cluster, flags })
 }
 
 /// A whole cluster in this process.
@@ -40,9 +40,9 @@ struct OnThisMachine {
 impl Cluster for OnThisMachine {
     fn serve(self, data: &Path, keep: bool, work: impl AsyncFnOnce(Access) -> Result<u8>) -> Result<u8> {
         let OnThisMachine { mut up, cluster, flags } = self;
-        up.server.data_dir = Some(data.to_owned());
+        up.server.storage.data_dir = Some(data.to_owned());
         // The default is a free port, so that several clusters can run at the same time.
-        up.server.secure_port.get_or_insert(0);
+        up.server.network.secure_port.get_or_insert(0);
         let lasting = if keep { Lasting::Kept } else { Lasting::Fleeting };
         let (server, admin) = up::prepare(up, flags, lasting, if cluster { "*" } else { "-*" })?;
         server.serve(async |address, _: &mut Signals| {

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use clap::ArgAction;
 use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_tls::bounds::{Bounds, HANDSHAKES_MAX, connections_within};
+use holdfast_transport_http::LifecycleSettings;
 use holdfast_transport_http::manners::Manners;
 use http::HeaderValue;
 use regex::Regex;
@@ -112,10 +113,16 @@ impl ServingArgs {
             strict_transport,
             goaway_chance: self.goaway_chance,
             request_timeout: self.request_timeout,
+        })
+    }
+
+    /// How the server starts and stops.
+    pub fn lifecycle(&self) -> LifecycleSettings {
+        LifecycleSettings {
+            livez_grace: self.livez_grace_period,
             watch_grace: self.shutdown_watch_termination_grace_period,
             send_retry_after: self.shutdown_send_retry_after,
-            livez_grace: self.livez_grace_period,
-        })
+        }
     }
 
     /// The limits on connections and on what each may hold, or the faults of the options about them.
@@ -214,18 +221,19 @@ mod tests {
         serving: ServingArgs,
     }
 
-    fn manners(options: &[&str]) -> Result<Manners, Vec<String>> {
-        Cli::parse_from(["holdfast"].iter().chain(options)).serving.manners()
+    fn serving(options: &[&str]) -> ServingArgs {
+        Cli::parse_from(["holdfast"].iter().chain(options)).serving
     }
 
     #[test]
     fn what_is_wrong_is_told_all_at_once() {
-        let faults = manners(&[
+        let faults = serving(&[
             "--cors-allowed-origins=example.com,^http://(",
             "--strict-transport-security-directives=max-age=x",
             "--goaway-chance=0.5",
             "--min-request-timeout=-1",
         ])
+        .manners()
         .unwrap_err();
         let expected = [
             "does not pin to start of host in the origin header: \"example.com\"",
@@ -243,15 +251,15 @@ mod tests {
 
     #[test]
     fn what_is_said_is_done() {
-        let manners = manners(&[
+        let serving = serving(&[
             "--cors-allowed-origins=//example.com:",
             "--strict-transport-security-directives=max-age=5,includeSubDomains",
             "--max-startup-sequence-duration=3s",
-        ])
-        .unwrap();
+        ]);
+        let manners = serving.manners().unwrap();
         assert_eq!(manners.origins.len(), 1);
         assert_eq!(manners.strict_transport.unwrap(), "max-age=5; includeSubDomains");
-        assert_eq!(manners.livez_grace, Duration::from_secs(3));
+        assert_eq!(serving.lifecycle().livez_grace, Duration::from_secs(3));
         assert_eq!(manners.request_timeout, Duration::from_secs(60));
     }
 }

@@ -16,7 +16,7 @@ pub fn configure(args: &Args, certificate: &Path, key: &Path) -> Result<Arc<Live
 /// The faults of the options, whatever the server's own certificate will be.
 pub fn faults(args: &Args) -> Option<String> {
     let file = |path: &Path| Pem::File(path.to_owned());
-    let (certificate, key) = match args.tls.pair() {
+    let (certificate, key) = match args.network.tls.pair() {
         Some((certificate, key)) => (file(certificate), file(key)),
         None => {
             let made = made::self_signed("kube-apiserver", &[], &[]).ok()?;
@@ -31,12 +31,12 @@ fn options(args: &Args, certificate: Pem, key: Pem) -> Options {
     Options {
         certificate,
         key,
-        named: args.tls.tls_sni_cert_key.clone(),
-        cipher_suites: args.tls.tls_cipher_suites.clone(),
-        curves: args.tls.tls_curve_preferences.clone(),
-        min_version: args.tls.tls_min_version.clone(),
+        named: args.network.tls.tls_sni_cert_key.clone(),
+        cipher_suites: args.network.tls.tls_cipher_suites.clone(),
+        curves: args.network.tls.tls_curve_preferences.clone(),
+        min_version: args.network.tls.tls_min_version.clone(),
         http2: !args.serving.disable_http2_serving,
-        client_authorities: files(&args.client_ca_file),
+        client_authorities: files(&args.credentials.client_ca_file),
         front_proxy_authorities: files(&args.front_proxy.requestheader_client_ca_file),
         front_proxy_names: args.front_proxy.requestheader_allowed_names.clone(),
         certificate_uids: args.api_gates().is_ok_and(|gates| gates.certificate_uids),

@@ -49,7 +49,7 @@ impl Args {
 impl Args {
     /// The chosen cloud; `None` if the options name none.
     fn cloud(&self) -> Result<Option<ChosenCloud>> {
-        let (provider, config) = (&self.server.cloud_provider, &self.server.cloud_config);
+        let (provider, config) = (&self.server.cloud.cloud_provider, &self.server.cloud.cloud_config);
         let provider = provider.as_deref().unwrap_or_default();
         match (provider, config.as_deref().unwrap_or_default()) {
             ("", "") => Ok(None),
@@ -112,33 +112,33 @@ pub fn prepare(
 ) -> Result<(Server, Admin)> {
     let cloud = args.cloud()?;
     let Args { mut server, components, port, kubeconfig } = args;
-    server.secure_port = port.or(server.secure_port);
+    server.network.secure_port = port.or(server.network.secure_port);
     // Network plug-ins and the like run in this cluster, so privileged pods are allowed.
-    server.allow_privileged.get_or_insert(true);
+    server.objects.allow_privileged.get_or_insert(true);
     check(&server)?;
     let faults = components.election.faults();
     ensure!(faults.is_empty(), joined(&faults));
     // Check the log before anything is written to the folder.
-    holdfast_storage_rocks::check_whole(server.data_dir())?;
-    let bind = server.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    holdfast_storage_rocks::check_whole(server.storage.data_dir())?;
+    let bind = server.network.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let writing = match lasting {
         Lasting::Kept => Writing::Synced,
         Lasting::Fleeting | Lasting::InMemory => Writing::Unsynced,
     };
     let connected = on_etcd::connect(&server)?;
-    let pki = Pki::of(server.data_dir());
-    let is_own_key = server.service_account_signing_key_file.is_none();
+    let pki = Pki::of(server.storage.data_dir());
+    let is_own_key = server.credentials.service_account_signing_key_file.is_none();
     let shared_keys =
         connected.as_ref().map(|connected| SharedKeys::new(connected.cluster(), &pki, host_name(), is_own_key));
     // Checked before `up` makes any key file, because this server must not make keys that differ from the cluster's.
     shared_keys.as_ref().map_or(Ok(()), SharedKeys::check).with_context(|| on_etcd::named(&server))?;
-    pki::ensure(&pki, server.data_dir(), &server_names(), &server_addresses(&server, bind), writing)?;
+    pki::ensure(&pki, server.storage.data_dir(), &server_names(), &server_addresses(&server, bind), writing)?;
     if let Some(shared_keys) = shared_keys.filter(|_| lasting == Lasting::Kept) {
         shared_keys.agree().with_context(|| on_etcd::named(&server))?;
     }
-    server.client_ca_file.get_or_insert(pki.authority.clone());
+    server.credentials.client_ca_file.get_or_insert(pki.authority.clone());
     let gates = server.gates()?;
-    let token_key = server.service_account_signing_key_file.get_or_insert(pki.service_account_key.clone());
+    let token_key = server.credentials.service_account_signing_key_file.get_or_insert(pki.service_account_key.clone());
     let components = Components::new(&components, &gates, controllers, &pki, token_key, cloud, connected.is_some())?;
     if server.kubelets.kubelet_client_certificate.is_none() {
         server.kubelets.kubelet_client_certificate = Some(pki.kubelet_client_certificate.clone());
@@ -146,10 +146,10 @@ pub fn prepare(
     }
     let knows_uids = server.api_gates()?.request_header_uid;
     trust_front_proxy(&mut server.front_proxy, &pki, knows_uids);
-    let certificate = server.tls.tls_cert_file.clone().unwrap_or(pki.server_certificate.clone());
-    let key = server.tls.tls_private_key_file.clone().unwrap_or(pki.server_key.clone());
+    let certificate = server.network.tls.tls_cert_file.clone().unwrap_or(pki.server_certificate.clone());
+    let key = server.network.tls.tls_private_key_file.clone().unwrap_or(pki.server_key.clone());
     let tls = tls::configure(&server, &certificate, &key)?;
-    let kubeconfig = kubeconfig.unwrap_or_else(|| server.data_dir().join("admin.kubeconfig"));
+    let kubeconfig = kubeconfig.unwrap_or_else(|| server.storage.data_dir().join("admin.kubeconfig"));
     let kubeconfig = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
     let server = Server {
         args: server,

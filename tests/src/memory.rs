@@ -11,7 +11,7 @@ use holdfast_engine::{Clock, Engine, Log, Options};
 use holdfast_service::housekeeping::{self, bootstrap};
 use holdfast_transport_http::authenticate::{Anonymous, Authenticator};
 use holdfast_transport_http::tokens::ServiceAccountTokens;
-use holdfast_transport_http::{Builder, Transport, memory};
+use holdfast_transport_http::{Builder, ServerInfoSettings, Transport, memory};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -46,8 +46,8 @@ impl Memory {
             service_accounts: Some(Arc::new(tokens.expect("a key that signs"))),
             ..Authenticator::default()
         };
-        let address = "127.0.0.1:6443".into();
-        let transport = Builder { authenticator, address, ..Builder::new(engine) }.build();
+        let server_info = ServerInfoSettings { address: "127.0.0.1:6443".into(), ..ServerInfoSettings::default() };
+        let transport = Builder { authenticator, server_info, ..Builder::new(engine) }.build();
         let service = transport.service();
         tokio::spawn(housekeeping::run(service.clone()));
         let mut objects = bootstrap_objects();
@@ -56,7 +56,7 @@ impl Memory {
         bootstrap::ensure(service, objects, bootstrap_policy()).await.expect("the objects that every cluster has");
         let mut kept = JoinSet::new();
         transport.keep_registered(&mut kept).await.expect("the APIServices of what is served here");
-        transport.be_ready();
+        transport.set_ready();
         Memory { transport, _kept: Arc::new(kept) }
     }
 

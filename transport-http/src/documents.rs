@@ -14,6 +14,11 @@ use std::sync::{Arc, Mutex};
 /// The Kubernetes release whose API is served.
 pub const API_VERSION: &str = "v1.35.0";
 
+/// Kubernetes' version, with Holdfast's own after the plus sign.
+pub fn git_version() -> String {
+    format!("{API_VERSION}+holdfast.{}", env!("CARGO_PKG_VERSION"))
+}
+
 /// The maximum number of kept documents: several times the number that a thousand groups need.
 const DOCUMENTS_MAX: usize = 8192;
 

@@ -3,8 +3,7 @@
 
 use crate::query::Query;
 use crate::respond::{self, Response};
-use crate::transport::Transport;
-use holdfast_service::fairness::{Dump, Flow};
+use holdfast_service::fairness::{Dump, Fairness, Flow};
 use http::header::{HeaderName, HeaderValue};
 
 const SCHEMA: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
@@ -22,10 +21,8 @@ pub fn tell(response: &mut Response, flow: &Flow) {
     }
 }
 
-/// Shows levels, queues or requests; `None` without priority and fairness, or if there is no such table.
-pub fn answer(transport: &Transport, table: &str, query: &Query) -> Option<Response> {
-    // The users of a fork must not see the requests of the original cluster.
-    let fairness = transport.service.fairness().filter(|_| transport.place.is_none())?;
+/// Shows levels, queues or requests; `None` if there is no such table.
+pub fn answer(fairness: &Fairness, table: &str, query: &Query) -> Option<Response> {
     let dump = match table {
         "dump_priority_levels" => Dump::PriorityLevels,
         "dump_queues" => Dump::Queues,

@@ -2,10 +2,11 @@
 
 use crate::query::Query;
 use crate::respond::{self, Response};
-use crate::transport::Transport;
-use holdfast_engine::Health;
+use crate::transport::lifecycle::Lifecycle;
+use crate::transport::{HealthCheck, Transport};
+use holdfast_engine::{Engine, Health};
 use std::fmt::Write;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Paths of health.
@@ -70,23 +71,23 @@ struct Looked {
 
 impl Looked {
     /// Gets the health values that the wanted checks of a path need.
-    async fn look(transport: &Transport, path: &str, wanted: impl Fn(&str) -> bool) -> Looked {
+    async fn look(checks: &Checks<'_>, path: &str, wanted: impl Fn(&str) -> bool) -> Looked {
         let readable = match path {
             // Liveness does not depend on this check: a restart would not help against many reads or a slow disk.
             "livez" => Ok(()),
             _ => {
-                let log = transport.engine().log().clone();
-                transport.engine().reads().run(move || log.last().map(drop).map_err(|fault| fault.to_string())).await
+                let log = checks.engine.log().clone();
+                checks.engine.reads().run(move || log.last().map(drop).map_err(|fault| fault.to_string())).await
             }
         };
         let mut failed = Vec::new();
         // Liveness does not depend on other processes either, because a restart would not help.
-        for check in transport.checks.iter().filter(|check| path != "livez" && wanted(check.name())) {
+        for check in checks.others.iter().filter(|check| path != "livez" && wanted(check.name())) {
             if let Err(why) = check.check().await {
                 failed.push((check.name().to_owned(), why));
             }
         }
-        Looked { writer: transport.engine().health(WRITER_PATIENCE).await, readable, failed }
+        Looked { writer: checks.engine.health(WRITER_PATIENCE).await, readable, failed }
     }
 
     fn other(&self, name: &str) -> Result<(), String> {
@@ -112,20 +113,36 @@ impl Looked {
     }
 }
 
-impl Transport {
+/// The health checks of a server.
+pub(crate) struct Checks<'a> {
+    engine: &'a Engine,
+    lifecycle: &'a Lifecycle,
+    /// Whether the server has priority and fairness.
+    is_fair: bool,
+    /// The checks in addition to those of every server.
+    others: &'a [Arc<dyn HealthCheck>],
+}
+
+impl Checks<'_> {
+    pub(crate) fn of(transport: &Transport) -> Checks<'_> {
+        let is_fair = transport.service.fairness().is_some();
+        let (engine, lifecycle, others) = (transport.engine(), &transport.lifecycle, transport.server_info.checks());
+        Checks { engine, lifecycle, is_fair, others }
+    }
+
     /// The names of the checks of a path.
-    pub(crate) fn check_names(&self, path: &str) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self, path: &str) -> impl Iterator<Item = &str> {
         let is_readiness = path == "readyz";
         let ready = READY_CHECKS.iter().filter(move |_| is_readiness);
         let own = CHECKS.iter().chain(ready).chain(HOOKS).chain(self.own_hooks()).copied();
-        let others = self.checks.iter().map(|check| check.name());
+        let others = self.others.iter().map(|check| check.name());
         let others = others.filter(|name| !CHECKS.contains(name) && !READY_CHECKS.contains(name));
         let others = others.filter(move |name| is_readiness || !name.starts_with(READY_BEGIN));
         own.chain(others).chain(is_readiness.then_some("shutdown"))
     }
 
     fn own_hooks(&self) -> &'static [&'static str] {
-        if self.service.fairness().is_some() { FAIR_HOOKS } else { UNFAIR_HOOKS }
+        if self.is_fair { FAIR_HOOKS } else { UNFAIR_HOOKS }
     }
 
     fn check(&self, path: &str, log: &Looked, name: &str) -> Result<(), String> {
@@ -133,13 +150,13 @@ impl Transport {
             "writer" => log.writer(),
             "log" => log.log(path),
             "etcd" | "etcd-readiness" => log.other(name).and_then(|()| log.writer()).and_then(|()| log.log(path)),
-            "shutdown" if self.leaving.load(Ordering::Relaxed) => Err("the server is stopping".into()),
+            "shutdown" if self.lifecycle.is_shutting_down() => Err("the server is stopping".into()),
             // Requests are served only after the state was loaded from the log.
             "informer-sync" => Ok(()),
-            hook if HOOKS.contains(&hook) || self.own_hooks().contains(&hook) => match *self.ready.borrow() {
+            hook if HOOKS.contains(&hook) || self.own_hooks().contains(&hook) => match self.lifecycle.is_ready() {
                 true => Ok(()),
                 // A start may take long, and a restart would not shorten it.
-                false if path == "livez" && self.started.elapsed() < self.manners.livez_grace => Ok(()),
+                false if path == "livez" && self.lifecycle.is_within_livez_grace() => Ok(()),
                 false => Err("not finished".into()),
             },
             _ => log.other(name),
@@ -164,10 +181,11 @@ pub async fn answer(transport: &Transport, path: &str, wanted: &str, query: &Que
         "" => query.all("exclude").all(|excluded| !excludes(excluded, name)),
         wanted => wanted == name,
     };
-    let log = Looked::look(transport, path, is_wanted).await;
-    let check = |name: &str| transport.check(path, &log, name);
+    let checks = Checks::of(transport);
+    let log = Looked::look(&checks, path, is_wanted).await;
+    let check = |name: &str| checks.check(path, &log, name);
     if !wanted.is_empty() {
-        if !transport.check_names(path).any(|name| name == wanted) {
+        if !checks.names(path).any(|name| name == wanted) {
             return respond::plain_error(404, "404 page not found");
         }
         return match check(wanted) {
@@ -177,7 +195,7 @@ pub async fn answer(transport: &Transport, path: &str, wanted: &str, query: &Que
     }
     let (mut lines, mut failed) = (String::new(), false);
     let mut unknown: Vec<&str> = query.all("exclude").filter(|name| !name.is_empty()).collect();
-    for name in transport.check_names(path) {
+    for name in checks.names(path) {
         if query.all("exclude").any(|excluded| excludes(excluded, name)) {
             unknown.retain(|excluded| !excludes(excluded, name));
             _ = writeln!(lines, "[+]{name} excluded: ok");
@@ -207,10 +225,11 @@ pub async fn metrics(transport: &Transport) -> String {
     let mut text = String::from(
         "# HELP kubernetes_healthcheck Whether a check of health is well\n# TYPE kubernetes_healthcheck gauge\n",
     );
+    let checks = Checks::of(transport);
     for path in PATHS {
-        let log = Looked::look(transport, path, |_| true).await;
-        for name in transport.check_names(path) {
-            let well = u8::from(transport.check(path, &log, name).is_ok());
+        let log = Looked::look(&checks, path, |_| true).await;
+        for name in checks.names(path) {
+            let well = u8::from(checks.check(path, &log, name).is_ok());
             _ = writeln!(text, "kubernetes_healthcheck{{name=\"{name}\",type=\"{path}\"}} {well}");
         }
     }

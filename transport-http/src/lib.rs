@@ -14,7 +14,6 @@ pub mod connect;
 mod connection;
 mod documents;
 mod effects;
-mod ending;
 mod expecting;
 pub mod flow_control;
 pub mod forks;
@@ -54,4 +53,7 @@ mod wire;
 pub use build::Builder;
 pub use effects::Images;
 pub use requests::WireRequest;
-pub use transport::{Features, HealthCheck, Transport};
+pub use transport::{
+    Features, ForkSettings, HealthCheck, LifecycleSettings, OtherServersSettings, ServerInfoSettings, ServerVersion,
+    Transport,
+};

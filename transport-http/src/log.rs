@@ -21,6 +21,7 @@
 use crate::query::Query;
 use crate::respond::{self, Frames, Response, Shape};
 use crate::transport::Transport;
+use crate::transport::lifecycle::Lifecycle;
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::stream;
 use holdfast_core::Refusal;
@@ -37,6 +38,7 @@ use holdfast_value::{Value, json};
 use http::Method;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -181,24 +183,24 @@ async fn records(
         let Waiter { user, place } = waiter;
         drop(place);
         let _waiting = transport.service.wait(user)?;
-        let _ = tokio::time::timeout(wait, passed(transport, engine, after)).await;
+        let _ = tokio::time::timeout(wait, passed(&transport.lifecycle, engine, after)).await;
     }
     let resource = query.get("resource").map(str::to_owned);
     Ok(streamed(engine, Source { log: engine.log().clone(), rest: Rest::After { resource, after, limit } }))
 }
 
 /// Ends when there is an event after this version, or when the server stops.
-async fn passed(transport: &Transport, engine: &Engine, after: Offset) {
-    let mut stopping = transport.stopping.subscribe();
+async fn passed(lifecycle: &Lifecycle, engine: &Engine, after: Offset) {
+    let mut stopped = pin!(lifecycle.stopped());
     loop {
         // The waiter is registered before the state is read, so that it notices a commit between the two.
         let committed = engine.hub().committed().notified();
-        if engine.own_snapshot().offset > after || *stopping.borrow_and_update() {
+        if engine.own_snapshot().offset > after {
             return;
         }
         tokio::select! {
             () = committed => {}
-            _ = stopping.changed() => {}
+            () = &mut stopped => return,
         }
     }
 }

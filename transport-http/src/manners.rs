@@ -27,12 +27,6 @@ pub struct Manners {
     pub goaway_chance: f64,
     /// The longest time of a request that is not long-running; zero for no limit.
     pub request_timeout: Duration,
-    /// The period over which watches end when the server stops.
-    pub watch_grace: Duration,
-    /// While the server shuts down, clients get a response with `Retry-After` instead of a closed socket.
-    pub send_retry_after: bool,
-    /// How long `/livez` succeeds although the start is not finished.
-    pub livez_grace: Duration,
 }
 
 impl Default for Manners {
@@ -42,9 +36,6 @@ impl Default for Manners {
             strict_transport: None,
             goaway_chance: 0.0,
             request_timeout: Duration::from_secs(60),
-            watch_grace: Duration::ZERO,
-            send_retry_after: false,
-            livez_grace: Duration::ZERO,
         }
     }
 }

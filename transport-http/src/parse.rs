@@ -1,10 +1,10 @@
 //! Makes a [`ResourceRequest`] of an HTTP request: options, body, impersonation, request id.
 
-use crate::body;
+use crate::body::{self, Bodies};
 use crate::query::Query;
 use crate::respond::{self, Form};
 use crate::route::decode_key;
-use crate::transport::Transport;
+use crate::transport::Features;
 use crate::understood::{Head, Kept, Understood};
 use crate::websocket::Socket;
 use bytes::Buf;
@@ -14,6 +14,7 @@ use holdfast_core::authz::{ActingAs, User};
 use holdfast_core::kinds::Subresource;
 use holdfast_core::refusal::{BadRequest, Cause, Internal, Subject};
 use holdfast_core::request::{Body, Format, Options, Verb};
+use holdfast_engine::Engine;
 use holdfast_service::{RequestId, ResourcePath, ResourceRequest};
 use holdfast_tls::front_proxy::text;
 use http::HeaderMap;
@@ -57,9 +58,16 @@ pub fn acting_as(headers: &HeaderMap, is_constrained: bool) -> Result<Option<Act
     }
 }
 
-impl Transport {
+/// Reads the parts of requests on objects that need a look at the server.
+pub struct Parser<'a> {
+    pub engine: &'a Engine,
+    pub bodies: &'a Bodies,
+    pub features: Features,
+}
+
+impl Parser<'_> {
     /// Reads the rest of a request on objects, including its body. The error is the refusal for a malformed request.
-    pub(crate) async fn fill<B, D, E>(
+    pub async fn fill<B, D, E>(
         &self,
         named: &mut ResourceRequest,
         head: &mut Head,
@@ -106,28 +114,17 @@ impl Transport {
         }
         let bytes = kept.body.bytes.len();
         if deletes {
-            self.engine().by_size(&user.name, bytes, || body::delete_options(named)).await?;
+            self.engine.by_size(&user.name, bytes, || body::delete_options(named)).await?;
         }
         if verb == Verb::Create && named.path.subresource == "eviction" {
-            self.engine().by_size(&user.name, bytes, || body::eviction(named)).await?;
+            self.engine.by_size(&user.name, bytes, || body::eviction(named)).await?;
         }
         self.gate(named)
     }
 
-    /// Reads the rest of a connect request. Its body and most parameters are for the server behind the API that answers
-    /// it.
-    pub(crate) fn fill_way(&self, named: &mut ResourceRequest, understood: &Understood) -> Result<(), Refusal> {
-        if named.path.subresource == "log" {
-            named.options = understood.query.options("GetOptions")?;
-        }
-        named.options.connect.container = understood.query.get("container").map(str::to_owned);
-        named.options.connect.parameters = understood.query.pairs().to_vec();
-        Ok(())
-    }
-
     /// Chooses the client's next form, if the kind cannot be shown in the best one.
     fn fit_shape(&self, named: &ResourceRequest, head: &Head, understood: &mut Understood) -> Result<(), Refusal> {
-        let state = self.engine().snapshot();
+        let state = self.engine.snapshot();
         let ResourcePath { group, version, resource, .. } = &*named.path;
         let Some((id, served)) = state.registry.find(group, version, resource) else { return Ok(()) };
         let kind = state.kind(id);
@@ -171,6 +168,17 @@ impl Transport {
         }
         Ok(())
     }
+}
+
+/// Reads the rest of a connect request. Its body and most parameters are for the server behind the API that answers
+/// it.
+pub fn fill_connect(named: &mut ResourceRequest, understood: &Understood) -> Result<(), Refusal> {
+    if named.path.subresource == "log" {
+        named.options = understood.query.options("GetOptions")?;
+    }
+    named.options.connect.container = understood.query.get("container").map(str::to_owned);
+    named.options.connect.parameters = understood.query.pairs().to_vec();
+    Ok(())
 }
 
 /// The kind of the options document in the query, as refusals name it.

@@ -1,9 +1,9 @@
 //! Paths that are no resources: discovery, OpenAPI, version, health, metrics.
 
-pub use crate::documents::API_VERSION;
+pub use crate::documents::{API_VERSION, git_version};
 
 use crate::documents::Described;
-use crate::health::{self, PATHS};
+use crate::health::{self, Checks, PATHS};
 use crate::query::Query;
 use crate::respond::{self, Encoding, Response, Shape};
 use crate::route::{Discovery, Route};
@@ -14,7 +14,6 @@ use holdfast_core::kinds::{Registry, registry as built_in};
 use holdfast_core::object::encode;
 use holdfast_core::refusal::MethodNotAllowed;
 use holdfast_core::schema::schema;
-use holdfast_core::wire::discovery::documents::{VersionInfo, indented};
 use holdfast_core::wire::discovery::{self, Aggregated, Catalog};
 use holdfast_core::wire::openapi::{self, v2};
 use holdfast_core::wire::protobuf;
@@ -43,17 +42,17 @@ pub async fn answer(
         return respond::refusal(&Refusal::MethodNotAllowed(MethodNotAllowed::OnResource), shape);
     }
     let state = scene.state();
-    let documents = transport.documents.of(scene, transport.engine().reads().memory(), user);
+    let documents = transport.server_info.documents(scene, transport.engine().reads().memory(), user);
     let described = Described { documents: &documents, registry: &state.registry };
     let found = match route {
         Route::Root => Some(json_answer(root(transport, &state.registry).into(), shape)),
-        Route::Issuer(document) => crate::issuer::answer(transport.issuer.as_deref(), *document, headers, shape),
+        Route::Issuer(document) => transport.server_info.issuer(*document, headers, shape),
         Route::Version if !takes_json(accepts(headers)) => {
             Some(respond::refusal(&Refusal::NotAcceptable { offered: respond::JSON, is_offered: false }, shape))
         }
         Route::Version => {
             let shape = Shape { encoding: Encoding::Json, ..shape };
-            Some(json_answer(version(transport.releases, &transport.git_version), shape))
+            Some(json_answer(transport.server_info.version(), shape))
         }
         Route::Health { kind, check } => Some(respond::unsniffed(health::answer(transport, kind, check, query).await)),
         Route::Metrics => Some(metrics(transport).await),
@@ -72,7 +71,11 @@ pub async fn answer(
             };
             transport.answers.aside(user, answer).await
         }
-        Route::FlowControl(table) => crate::flow_control::answer(transport, table, query),
+        Route::FlowControl(table) => {
+            // The users of a fork must not see the requests of the original cluster.
+            let fairness = transport.service.fairness().filter(|_| !transport.forks.is_fork());
+            fairness.and_then(|fairness| crate::flow_control::answer(fairness, table, query))
+        }
         Route::Resource { .. } | Route::Log(_) | Route::Forks(_) | Route::Page(_) | Route::Unknown => None,
     };
     found.unwrap_or_else(|| match route {
@@ -258,45 +261,14 @@ fn root(transport: &Transport, registry: &Registry) -> Vec<u8> {
         }
         paths.push(path);
     }
-    paths
-        .extend(PATHS.iter().flat_map(|kind| transport.check_names(kind).map(move |check| format!("/{kind}/{check}"))));
-    if transport.pages.is_some() {
+    let checks = Checks::of(transport);
+    paths.extend(PATHS.iter().flat_map(|kind| checks.names(kind).map(move |check| format!("/{kind}/{check}"))));
+    if transport.server_info.has_pages() {
         paths.extend(["/configz", "/flagz", "/statusz"].map(str::to_owned));
     }
     paths.sort();
     paths.dedup();
     encoded(json!({ "paths": paths }))
-}
-
-/// Kubernetes' version, with Holdfast's own after the plus sign.
-pub fn git_version() -> String {
-    format!("{API_VERSION}+holdfast.{}", env!("CARGO_PKG_VERSION"))
-}
-
-fn version((emulated, oldest): (u32, u32), git_version: &str) -> Bytes {
-    let mut numbers = API_VERSION.trim_start_matches('v').split('.');
-    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
-    let (emulated, oldest) = (emulated.to_string(), oldest.to_string());
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    indented(&VersionInfo {
-        major,
-        minor,
-        emulation_major: major,
-        emulation_minor: &emulated,
-        min_compatibility_major: major,
-        min_compatibility_minor: &oldest,
-        git_version,
-        git_commit: option_env!("HOLDFAST_COMMIT").unwrap_or(""),
-        git_tree_state: "",
-        build_date: "1970-01-01T00:00:00Z",
-        go_version: "",
-        compiler: "rustc",
-        platform: &format!("{}/{architecture}", std::env::consts::OS),
-    })
 }
 
 fn encoded(value: Value) -> Vec<u8> {
@@ -305,10 +277,7 @@ fn encoded(value: Value) -> Vec<u8> {
 
 async fn metrics(transport: &Transport) -> Response {
     let text = transport.service.metrics().await;
-    open_metrics(match &transport.shown_metrics {
-        Some(shown) => shown(text),
-        None => text,
-    })
+    open_metrics(transport.server_info.shown_metrics(text))
 }
 
 fn open_metrics(text: String) -> Response {

@@ -16,7 +16,7 @@ use crate::status::Status;
 use crate::transport::Transport;
 use crate::understood::{Head, Kept, Understood};
 use crate::warnings::warn;
-use crate::{aggregate, audit, connect, flow_control, forks, log, pages, parse, paths, render, websocket};
+use crate::{aggregate, audit, connect, flow_control, forks, log, parse, paths, render, websocket};
 use bytes::{Buf, Bytes};
 use futures_util::{FutureExt, Stream};
 use holdfast_audit::Ended;
@@ -36,7 +36,6 @@ use hyper::upgrade::OnUpgrade;
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Limits log lines about invalid credentials: any client can send many credentials of any length.
@@ -69,7 +68,7 @@ impl Transport {
         D: Buf,
         E: std::fmt::Display,
     {
-        let server = self.live.find(&mut wire.path).unwrap_or(self);
+        let server = self.forks.find(&mut wire.path).unwrap_or(self);
         guarded(server.serve(wire))
     }
 
@@ -79,7 +78,7 @@ impl Transport {
         D: Buf,
         E: std::fmt::Display,
     {
-        if self.refusing.load(Ordering::Relaxed)
+        if self.lifecycle.refuses_requests()
             && let Some(response) = manners::going(&wire.path)
         {
             return response;
@@ -118,7 +117,7 @@ impl Transport {
             Ok(patience) => (patience, None),
             Err(refusal) => (None, Some(refusal)),
         };
-        let _waited_for = (!manners::lasts(&understood.route)).then(|| self.requests.token());
+        let _waited_for = (!manners::lasts(&understood.route)).then(|| self.lifecycle.track_request());
         let (mut following, mut is_stranger, mut has_no_place) = (None, true, false);
         let mut told = Told::default();
         let began = Instant::now();
@@ -163,7 +162,7 @@ impl Transport {
             warn(&mut response, &[MISPLACED.to_owned()]);
         }
         name(&mut response, id.as_str());
-        if is_stranger && self.features.strangers_last {
+        if is_stranger && self.features.unauthenticated_http2_dos_mitigation {
             response.extensions_mut().insert(Farewell::OverHttp2);
         }
         if has_no_place {
@@ -189,6 +188,10 @@ impl Transport {
         tracer.begin((&head.method, &head.path, route), &head.headers, user, || self.engine().stamp().seed)
     }
 
+    fn parser(&self) -> parse::Parser<'_> {
+        parse::Parser { engine: self.engine(), bodies: &self.bodies, features: self.features }
+    }
+
     /// Parses the request line and the headers.
     fn understand(&self, head: &mut Head) -> Understood {
         let query = Query::parse(&head.query);
@@ -199,7 +202,7 @@ impl Transport {
         shape.gzip &= self.features.response_compression;
         shape.links = self.features.self_links;
         // This server does not have the past of other servers' resources.
-        let server = if at.is_none() { self.aggregator.server(&route) } else { None };
+        let server = if at.is_none() { self.aggregator().server(&route) } else { None };
         Understood { route, at, query, shape, negotiated: negotiated.map(|_| ()), server }
     }
 
@@ -280,12 +283,13 @@ impl Transport {
             }
             (Route::Resource { verb: Some(verb), path }, None) if leads_away(&path.subresource) => {
                 let mut named = parse::named(*verb, path.clone(), &understood.query);
-                let flaw = self.fill_way(&mut named, &understood).err();
+                let flaw = parse::fill_connect(&mut named, &understood).err();
                 (CallSubject::Named(Box::new(named)), flaw)
             }
             (Route::Resource { verb: Some(verb), path }, None) => {
                 let mut named = parse::named(*verb, path.clone(), &understood.query);
-                let filled = self.fill(&mut named, &mut head, &mut understood, &mut kept, &user, body.take()).await;
+                let filled =
+                    self.parser().fill(&mut named, &mut head, &mut understood, &mut kept, &user, body.take()).await;
                 (CallSubject::Named(Box::new(named)), filled.err())
             }
             (Route::Log(_) | Route::Forks(_), _) if understood.at.is_none() => {
@@ -384,9 +388,7 @@ impl Transport {
             (Route::Log(path), _) if !granted.scene.is_past() => {
                 log::answer(self, &head.method, path, query, *shape, Waiter { user: &granted.user, place }).await
             }
-            (Route::Page(path), _) if !granted.scene.is_past() => {
-                pages::answer(self.pages.as_ref(), &head, path, &kept.body.bytes)
-            }
+            (Route::Page(path), _) if !granted.scene.is_past() => self.server_info.page(&head, path, &kept.body.bytes),
             (Route::Resource { .. }, _) => {
                 respond::refusal(&Refusal::MethodNotAllowed(MethodNotAllowed::OnResource), *shape)
             }

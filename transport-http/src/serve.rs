@@ -75,7 +75,7 @@ pub async fn serve(
     tls: Arc<LiveTls>,
     guests: Arc<Guests>,
 ) -> std::io::Result<()> {
-    let stopping = transport.closing.subscribe();
+    let stopping = transport.lifecycle.closing();
     let service = PathsOnly { service: warp::service(filter(transport.clone())) };
     let service = Expecting { service, engine: transport.engine().clone() };
     let counters = transport.service().counters().clone();
@@ -83,9 +83,8 @@ pub async fn serve(
     let served = Listener { tls, service, is_quick, guests, certified, stopping };
     let connections = served.accept(listener).await;
     transport.wait_for_requests().await;
-    transport.sockets.close();
-    let ended = async { tokio::join!(connections.wait(), transport.sockets.wait()) };
-    let _ = tokio::time::timeout(DRAIN_MAX + transport.manners.watch_grace, ended).await;
+    let ended = async { tokio::join!(connections.wait(), transport.lifecycle.wait_for_upgraded()) };
+    let _ = tokio::time::timeout(DRAIN_MAX + transport.lifecycle.settings.watch_grace, ended).await;
     Ok(())
 }
 

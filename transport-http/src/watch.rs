@@ -60,7 +60,7 @@ pub fn answer(
         messages: socket.is_some(),
         bookmark_at: bookmarks.then(|| Box::pin(tokio::time::sleep(BOOKMARK_PERIOD))),
         deadline: Box::pin(tokio::time::sleep(timeout)),
-        stopped: Box::pin(transport.watch_ends()),
+        stopped: Box::pin(transport.lifecycle.watch_ends()),
         rest: VecDeque::new(),
         reader,
         room: None,
@@ -76,7 +76,7 @@ pub fn answer(
         }
     };
     if let Some(socket) = socket {
-        return socket.answer(&transport.sockets, pieces, shape.encoding == Encoding::Protobuf);
+        return socket.answer(&transport.lifecycle, pieces, shape.encoding == Encoding::Protobuf);
     }
     let frames = Alone(Mutex::new(Box::pin(pieces.map(Ok::<_, CutOff>))));
     let content_type = match shape.encoding {

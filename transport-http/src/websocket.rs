@@ -1,6 +1,7 @@
 //! A watch over a WebSocket: one message for each event, text for JSON and binary for Protobuf.
 
 use crate::respond::Response;
+use crate::transport::lifecycle::Lifecycle;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
@@ -19,7 +20,6 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
-use tokio_util::task::TaskTracker;
 
 const KEY: HeaderName = http::header::SEC_WEBSOCKET_KEY;
 const ACCEPT: HeaderName = http::header::SEC_WEBSOCKET_ACCEPT;
@@ -63,12 +63,12 @@ impl Socket {
     /// Switches protocols, and sends the pieces until they end or the client is gone.
     pub fn answer(
         self,
-        tracker: &TaskTracker,
+        lifecycle: &Lifecycle,
         pieces: impl Stream<Item = Bytes> + Send + 'static,
         binary: bool,
     ) -> Response {
         let Socket { upgrade, accept, protocol } = self;
-        tracker.spawn(async move {
+        lifecycle.spawn_upgraded(async move {
             match upgrade.await {
                 Ok(connection) => speak(TokioIo::new(connection), pieces, binary, PING_PERIOD).await,
                 Err(error) => tracing::debug!(%error, "a WebSocket was not opened"),

@@ -1,8 +1,9 @@
-//! Audit: gives every request an id, counts it, and records it as the audit policy requires. The transport that writes
-//! the answer records the end of the request by the [`Trail`] in the answer.
+//! Audit: describes every request for metrics, and records it as the audit policy requires. The transport that writes the
+//! answer records the end of the request by the [`Trail`] in the answer.
 
-use super::{Layer, Next, Outcome, Passage};
-use crate::metrics::{Metrics, Record, RequestLabels, RowKey};
+use super::stages::{Audited, CallParts, Received};
+use super::{Layer, Next, Outcome, RequestContext};
+use crate::metrics::{Record, RequestLabels, RowKey};
 use crate::reply::{Reply, Shown};
 use crate::{CallSubject, ResourcePath, ResourceRequest, Service, Source};
 use futures_util::future::BoxFuture;
@@ -21,51 +22,53 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub struct Audit {
-    metrics: Arc<Metrics>,
-}
-
-impl Audit {
-    pub fn new(metrics: Arc<Metrics>) -> Audit {
-        Audit { metrics }
-    }
-}
+pub struct Audit;
 
 impl Layer for Audit {
-    fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
-        let service = next.service();
-        passage.id.get_or_insert_with(|| service.new_id());
-        passage.record = self.metrics.begin();
-        describe(&mut passage.record, &service.engine().snapshot(), &passage.asked);
-        if !service.is_audited() {
-            return next.call(passage);
-        }
-        Box::pin(async move {
-            begin(next.service(), passage).await?;
-            next.call(passage).await
-        })
-    }
+    type Takes = Received;
+    type Gives = Audited;
 
-    fn ended(&self, passage: &mut Passage, outcome: &Outcome) {
-        passage.record.outcome(outcome.as_ref());
-        let Some(trail) = &mut passage.trail else { return };
-        trail.annotate_all(&passage.annotations);
-        if let Ok(reply) = outcome {
-            trail.names(|| name_of(reply));
-        }
+    fn call<'a>(
+        &'a self,
+        context: &'a mut RequestContext,
+        call: Received,
+        next: Next<'a, Audited>,
+    ) -> BoxFuture<'a, Outcome> {
+        let service = next.service();
+        let Received { parts, acting_as, own, source } = call;
+        describe(&mut context.record, &service.engine().snapshot(), &parts.subject);
+        let Some(auditor) = service.auditor() else { return next.call(context, Audited { parts, acting_as, own }) };
+        Box::pin(async move {
+            begin(service, auditor, context, &parts, source).await?;
+            next.call(context, Audited { parts, acting_as, own }).await
+        })
     }
 }
 
 /// Records that the call has arrived, if the policy requires it.
-async fn begin(service: &Service, passage: &mut Passage) -> Result<(), Refusal> {
-    let Some(auditor) = service.auditor() else { return Ok(()) };
+async fn begin(
+    service: &Service,
+    auditor: &Arc<Auditor>,
+    context: &mut RequestContext,
+    CallParts { user, subject, .. }: &CallParts,
+    source: Option<Box<Source>>,
+) -> Result<(), Refusal> {
     let state = service.engine().snapshot();
-    let ruling = judge(auditor, &state, &passage.user, &passage.asked);
-    let (id, source) = (passage.id.as_ref().map_or("", |id| id.as_str()), passage.source.take());
-    let begun = || begun(&state, id, &passage.user, &passage.asked, source);
+    let ruling = judge(auditor, &state, user, subject);
+    let begun = || begun(&state, context.id.as_str(), user, subject, source);
     let trail = auditor.begin(ruling, begun).await;
-    passage.trail = trail.map_err(|NotStored| Refusal::Internal(Internal::AuditNotStored))?.map(Box::new);
+    context.trail = trail.map_err(|NotStored| Refusal::Internal(Internal::AuditNotStored))?.map(Box::new);
     Ok(())
+}
+
+/// Records the result of a call for metrics and in its trail, also when a layer has panicked.
+pub(crate) fn ended(context: &mut RequestContext, outcome: &Outcome) {
+    context.record.outcome(outcome.as_ref());
+    let Some(trail) = &mut context.trail else { return };
+    trail.annotate_all(&context.annotations);
+    if let Ok(reply) = outcome {
+        trail.names(|| name_of(reply));
+    }
 }
 
 /// The ruling of the audit policy for a call.
@@ -160,11 +163,11 @@ fn reference(state: &State, asked: &CallSubject) -> Option<ObjectReference> {
 }
 
 /// Records the request's object. If the object is large, this work does not run on a worker.
-pub(crate) async fn tell_request_of(service: &Service, passage: &mut Passage) {
-    let (Some(trail), CallSubject::Named(named)) = (&mut passage.trail, &passage.asked) else { return };
+pub(crate) async fn tell_request_of(service: &Service, trail: &mut Trail, parts: &CallParts) {
+    let CallSubject::Named(named) = &parts.subject else { return };
     let state = service.engine().snapshot();
-    let tell = || tell_request(trail, &state, &passage.asked);
-    service.engine().by_size(&passage.user.name, named.body.content.len(), tell).await;
+    let tell = || tell_request(trail, &state, &parts.subject);
+    service.engine().by_size(&parts.user.name, named.body.content.len(), tell).await;
 }
 
 /// Records the decoded body of the request: an object with the defaults of its version, or a patch unchanged.

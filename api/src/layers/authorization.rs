@@ -1,6 +1,7 @@
 //! Authorization: decides whether this user may make this request, by the chain of authorizers and the current roles.
 
-use super::{Layer, Next, Outcome, Passage, audit, refused};
+use super::stages::{Authorized, CallParts, Dispatched};
+use super::{Layer, Next, Outcome, RequestContext, audit, refused};
 use crate::{CallSubject, ResourcePath};
 use futures_util::future::BoxFuture;
 use holdfast_audit::Spent;
@@ -19,22 +20,30 @@ const ALL: &str = "*";
 const READS: [&str; 3] = ["get", "list", "watch"];
 
 impl Layer for Authorization {
-    fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
+    type Takes = Dispatched;
+    type Gives = Authorized;
+
+    fn call<'a>(
+        &'a self,
+        context: &'a mut RequestContext,
+        Dispatched { parts }: Dispatched,
+        next: Next<'a, Authorized>,
+    ) -> BoxFuture<'a, Outcome> {
         let (service, consulted, began) = (next.service(), Consulted::default(), Instant::now());
         let state = service.engine().snapshot();
-        let attempt = |passage: &Passage| {
-            service.judged_so_far(&state, &consulted, |authorizer| Judgement::of(authorizer, &state, passage))
+        let attempt = |parts: &CallParts| {
+            service.judged_so_far(&state, &consulted, |authorizer| Judgement::of(authorizer, &state, parts))
         };
-        match attempt(passage) {
-            Ok(judgement) => go_on(judgement, passage, next, began),
+        match attempt(&parts) {
+            Ok(judgement) => record_and_pass(judgement, context, parts, next, began),
             // A call waits here only if a webhook must be asked, which is rare.
             Err(mut open) => Box::pin(async move {
                 let (service, state) = (next.service(), next.service().engine().snapshot());
                 loop {
                     service.engine().consult(&consulted, open).await;
-                    let judge = |authorizer: &Authorizer<'_>| Judgement::of(authorizer, &state, passage);
+                    let judge = |authorizer: &Authorizer<'_>| Judgement::of(authorizer, &state, &parts);
                     match service.judged_so_far(&state, &consulted, judge) {
-                        Ok(judgement) => break go_on(judgement, passage, next, began).await,
+                        Ok(judgement) => break record_and_pass(judgement, context, parts, next, began).await,
                         Err(more) => open = more,
                     }
                 }
@@ -51,20 +60,26 @@ struct Judgement {
 }
 
 impl Judgement {
-    fn of(authorizer: &Authorizer<'_>, state: &State, passage: &Passage) -> Judgement {
+    fn of(authorizer: &Authorizer<'_>, state: &State, parts: &CallParts) -> Judgement {
         let mut judged = None;
-        let granted = judge(authorizer, state, &passage.user, &passage.asked, &mut judged);
+        let granted = judge(authorizer, state, &parts.user, &parts.subject, &mut judged);
         Judgement { judged, granted }
     }
 }
 
 /// Counts a judgement, records it for audit, and passes a granted call to the next layer.
-fn go_on<'a>(judgement: Judgement, passage: &'a mut Passage, next: Next<'a>, began: Instant) -> BoxFuture<'a, Outcome> {
+fn record_and_pass<'a>(
+    judgement: Judgement,
+    context: &'a mut RequestContext,
+    parts: Box<CallParts>,
+    next: Next<'a, Authorized>,
+    began: Instant,
+) -> BoxFuture<'a, Outcome> {
     let Judgement { judged, granted } = judgement;
     if let Some(judged) = &judged {
         next.service().counts().authorized(judged, began.elapsed());
     }
-    if let Some(trail) = &mut passage.trail {
+    if let Some(trail) = &mut context.trail {
         trail.spent(Spent::Authorization, began.elapsed());
         let reason = judged.as_ref().map_or("", Judged::reason);
         match &granted {
@@ -79,11 +94,13 @@ fn go_on<'a>(judgement: Judgement, passage: &'a mut Passage, next: Next<'a>, beg
         trail.annotate("authorization.k8s.io/reason", reason);
     }
     match granted {
-        Ok(()) if passage.trail.is_some() => Box::pin(async move {
-            audit::tell_request_of(next.service(), passage).await;
-            next.call(passage).await
+        Ok(()) if context.trail.is_some() => Box::pin(async move {
+            if let Some(trail) = &mut context.trail {
+                audit::tell_request_of(next.service(), trail, &parts).await;
+            }
+            next.call(context, Authorized { parts }).await
         }),
-        Ok(()) => next.call(passage),
+        Ok(()) => next.call(context, Authorized { parts }),
         Err(refusal) => refused(refusal),
     }
 }

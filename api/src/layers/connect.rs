@@ -1,7 +1,8 @@
 //! Subresources that a server behind the API answers: logs, commands in containers, proxies. Admission judges the
 //! request first. Then the kind determines the destination, and the transport connects to it.
 
-use super::{Layer, Next, Outcome, Passage, authorization};
+use super::stages::Resolved;
+use super::{Layer, Next, Outcome, RequestContext, authorization};
 use crate::lookup::Found;
 use crate::reply::Connecting;
 use crate::{Reply, Service};
@@ -24,13 +25,20 @@ pub struct Connect {
 const COMMANDS: [&str; 4] = ["attach", "exec", "portforward", "run"];
 
 impl Layer for Connect {
-    fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
-        if !passage.found.as_deref().is_some_and(is_way) {
-            return next.call(passage);
+    type Takes = Resolved;
+    type Gives = Resolved;
+
+    fn call<'a>(
+        &'a self,
+        context: &'a mut RequestContext,
+        found: Resolved,
+        next: Next<'a, Resolved>,
+    ) -> BoxFuture<'a, Outcome> {
+        if !is_way(&found) {
+            return next.call(context, found);
         }
         Box::pin(async move {
             let service = next.service();
-            let found = passage.found.take().ok_or(Refusal::NoSuchPath)?;
             found.scene.writable(service.engine())?;
             let part = found.request.target.subresource.as_deref().unwrap_or_default();
             if leads_to_node(part) {
@@ -41,14 +49,14 @@ impl Layer for Connect {
                 let mut told = Told::default();
                 let state = found.admitting(service.engine()).await?;
                 let admitted = service.engine().admit(&state, &found.request, &mut told).await;
-                passage.tell(told);
+                context.tell(told);
                 admitted?;
             }
             let is_judged = self.upgrades_need_create || !found.kind.is_namespaced();
             if found.request.verb != Verb::Create && is_judged && runs_something(&found) {
                 may_create(service, &found.request).await?;
             }
-            lead(service, &found, passage).map(|connecting| Reply::Connect(Box::new(connecting)))
+            lead(service, &found).map(|connecting| Reply::Connect(Box::new(connecting)))
         })
     }
 }
@@ -98,7 +106,7 @@ async fn may_create(service: &Arc<Service>, request: &Request) -> Result<(), Ref
 }
 
 /// Determines the destination of the request by its kind.
-fn lead(service: &Service, found: &Found, passage: &Passage) -> Result<Connecting, Refusal> {
+fn lead(service: &Service, found: &Found) -> Result<Connecting, Refusal> {
     let state = service.engine().snapshot();
     let request = &found.request;
     let (name, subresource) = (request.name(), request.target.subresource.as_deref().unwrap_or_default());
@@ -124,7 +132,7 @@ fn lead(service: &Service, found: &Found, passage: &Passage) -> Result<Connectin
     let draw = service.engine().stamp().seed;
     let destination = leads(&object, &Leading { part, way: &way, options, find: &find, draw })?;
     Ok(Connecting {
-        user: passage.user.clone(),
+        user: request.user.clone(),
         destination,
         part: part.to_owned(),
         rest: rest.to_owned(),

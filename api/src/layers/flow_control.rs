@@ -5,7 +5,8 @@
 //! version releases its place. The server's own requests need no place, because its plans have limits of their own.
 
 use super::authorization::asked_for;
-use super::{Layer, Next, Outcome, Passage, refused};
+use super::stages::{CallParts, Dispatched, Identified};
+use super::{Layer, Next, Outcome, RequestContext, refused};
 use crate::fairness::{Caller, Entered, Fairness, FlowMeasures, Seat, Wanted};
 use crate::metrics::Metrics;
 use crate::shares::{Share, Shares};
@@ -103,24 +104,35 @@ impl FlowControl {
 }
 
 impl Layer for Arc<FlowControl> {
-    fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
-        let needs = needs(&passage.asked);
-        if passage.own || needs == Needs::Nothing {
-            return next.call(passage);
+    type Takes = Identified;
+    type Gives = Dispatched;
+
+    fn call<'a>(
+        &'a self,
+        context: &'a mut RequestContext,
+        call: Identified,
+        next: Next<'a, Dispatched>,
+    ) -> BoxFuture<'a, Outcome> {
+        let Identified { parts, own } = call;
+        let needs = needs(&parts.subject);
+        if own || needs == Needs::Nothing {
+            return next.call(context, Dispatched { parts });
         }
         let places = match (&self.way, needs) {
-            (Way::Fairness(fairness), _) => return self.in_turn(fairness, passage, next),
+            (Way::Fairness(fairness), _) => return self.in_turn(fairness, context, parts, next),
             (Way::InFlight { reading, .. }, Needs::Reading) => reading,
             (Way::InFlight { mutating, .. }, Needs::Mutating) => mutating,
-            (Way::InFlight { .. }, Needs::Watching | Needs::Nothing) => return next.call(passage),
+            (Way::InFlight { .. }, Needs::Watching | Needs::Nothing) => {
+                return next.call(context, Dispatched { parts });
+            }
         };
-        passage.place = places.take(&passage.user, 1).map(RequestSlot::Share);
+        context.place = places.take(&parts.user, 1).map(RequestSlot::Share);
         // As in Kubernetes, a privileged user is served even if the server is busy.
-        if passage.place.is_none() && !passage.user.is_privileged() {
+        if context.place.is_none() && !parts.user.is_privileged() {
             self.metrics.rejected();
             return refused(too_many());
         }
-        next.call(passage)
+        next.call(context, Dispatched { parts })
     }
 }
 
@@ -128,24 +140,27 @@ impl FlowControl {
     fn in_turn<'a>(
         &'a self,
         fairness: &Arc<Fairness>,
-        passage: &'a mut Passage,
-        next: Next<'a>,
+        context: &'a mut RequestContext,
+        parts: Box<CallParts>,
+        next: Next<'a, Dispatched>,
     ) -> BoxFuture<'a, Outcome> {
         let state = next.service().engine().snapshot();
         // If the kind is no longer served, a later layer refuses the call, which costs nothing.
-        let Some(attributes) = asked_for(&state, &passage.asked) else { return next.call(passage) };
-        let flow = fairness.flow(&passage.user, &attributes);
-        let caller = caller(passage);
-        let is_past = passage.at.is_some();
+        let Some(attributes) = asked_for(&state, &parts.subject) else {
+            return next.call(context, Dispatched { parts });
+        };
+        let flow = fairness.flow(&parts.user, &attributes);
+        let caller = caller(&parts);
+        let is_past = parts.at.is_some();
         let estimate = |seats_max, measures: &FlowMeasures| {
-            estimate(next.service(), &state, (&passage.asked, is_past), seats_max, measures)
+            estimate(next.service(), &state, (&parts.subject, is_past), seats_max, measures)
         };
         let entered = fairness.enter(flow.clone(), &attributes, caller, estimate);
-        passage.record.flow = Some(flow);
+        context.record.flow = Some(flow);
         match entered {
             Entered::Seated(seat) => {
-                passage.place = Some(RequestSlot::Seat(seat));
-                next.call(passage)
+                context.place = Some(RequestSlot::Seat(seat));
+                next.call(context, Dispatched { parts })
             }
             Entered::Refused(refusal) => {
                 self.metrics.rejected();
@@ -154,25 +169,25 @@ impl FlowControl {
             Entered::Waiting(waiting) => Box::pin(async move {
                 let began = Instant::now();
                 let seat = waiting.turn().await;
-                if let Some(trail) = &mut passage.trail {
+                if let Some(trail) = &mut context.trail {
                     trail.spent(Spent::Queue, began.elapsed());
                 }
                 match seat {
-                    Ok(seat) => passage.place = Some(RequestSlot::Seat(seat)),
+                    Ok(seat) => context.place = Some(RequestSlot::Seat(seat)),
                     Err(refusal) => {
                         self.metrics.rejected();
                         return Err(refusal);
                     }
                 }
-                next.call(passage).await
+                next.call(context, Dispatched { parts }).await
             }),
         }
     }
 }
 
 /// The call in the form that dumps of the requests in progress show.
-fn caller(passage: &Passage) -> Caller {
-    let (verb, asked) = match &passage.asked {
+fn caller(parts: &CallParts) -> Caller {
+    let (verb, asked) = match &parts.subject {
         CallSubject::Named(named) => (named.verb.as_str(), Wanted::Resource(named.path.clone())),
         CallSubject::Elsewhere { verb, path } => (*verb, Wanted::Resource(path.clone())),
         CallSubject::Found(request) => (request.verb.as_str(), Wanted::Path(String::new())),
@@ -180,7 +195,7 @@ fn caller(passage: &Passage) -> Caller {
             (*verb, Wanted::Path(path.clone()))
         }
     };
-    Caller { user: passage.user.clone(), verb, asked }
+    Caller { user: parts.user.clone(), verb, asked }
 }
 
 /// The estimated cost of a call. It depends on the number of objects in a list, the number of watchers that a write

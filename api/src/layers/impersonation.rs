@@ -2,7 +2,8 @@
 //! impersonated user determines the flow.
 
 use super::authorization::asked_for;
-use super::{Layer, Next, Outcome, Passage};
+use super::stages::{Audited, CallParts, Identified};
+use super::{Layer, Next, Outcome, RequestContext};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::authz::impersonation::{Mode, by_modes, legacy};
@@ -30,12 +31,12 @@ impl Impersonation {
         &self,
         authorizer: &Authorizer<'_>,
         state: &State,
-        passage: &Passage,
+        parts: &CallParts,
         other: &ActingAs,
     ) -> Result<(User, Option<Mode>), Refusal> {
-        let caller = &passage.user;
+        let caller = &parts.user;
         let Some(last) = &self.last else { return legacy(authorizer, caller, other).map(|user| (user, None)) };
-        let asked = asked_for(state, &passage.asked).ok_or(Refusal::NoSuchPath)?;
+        let asked = asked_for(state, &parts.subject).ok_or(Refusal::NoSuchPath)?;
         let last = last.lock().unwrap_or_else(PoisonError::into_inner).get(&caller.name).copied();
         by_modes(authorizer, caller, other, &asked, last).map(|(mode, user)| (user, Some(mode)))
     }
@@ -51,20 +52,29 @@ impl Impersonation {
 }
 
 impl Layer for Impersonation {
-    fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
-        let Some(other) = passage.acting_as.take() else { return next.call(passage) };
+    type Takes = Audited;
+    type Gives = Identified;
+
+    fn call<'a>(
+        &'a self,
+        context: &'a mut RequestContext,
+        call: Audited,
+        next: Next<'a, Identified>,
+    ) -> BoxFuture<'a, Outcome> {
+        let Audited { mut parts, acting_as, own } = call;
+        let Some(other) = acting_as else { return next.call(context, Identified { parts, own }) };
         Box::pin(async move {
             let (service, state) = (next.service(), next.service().engine().snapshot());
-            let judge = |authorizer: &Authorizer<'_>| self.judge(authorizer, &state, passage, &other);
+            let judge = |authorizer: &Authorizer<'_>| self.judge(authorizer, &state, &parts, &other);
             let (user, mode) = service.judged(&state, judge).await?;
             if let Some(mode) = mode {
-                self.remember(&passage.user, mode);
+                self.remember(&parts.user, mode);
             }
-            passage.user = Arc::new(user);
-            if let Some(trail) = &mut passage.trail {
-                trail.impersonates(&passage.user, mode.and_then(Mode::constraint));
+            parts.user = Arc::new(user);
+            if let Some(trail) = &mut context.trail {
+                trail.impersonates(&parts.user, mode.and_then(Mode::constraint));
             }
-            next.call(passage).await
+            next.call(context, Identified { parts, own }).await
         })
     }
 }

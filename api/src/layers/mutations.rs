@@ -1,6 +1,7 @@
 //! Mutations: only this layer lets the engine write.
 
-use super::{Layer, Next, Outcome, Passage, refused, unread, unread_deletion};
+use super::stages::Resolved;
+use super::{Layer, Next, Outcome, RequestContext, unread, unread_deletion};
 use crate::lookup::Found;
 use crate::reply::{Draft, Listed, Shown};
 use crate::scene::Scene;
@@ -15,30 +16,38 @@ use holdfast_core::pipeline::{Representation, decode_body, delete_warning, valid
 use holdfast_core::request::Verb;
 use holdfast_core::stamp::Stamp;
 use holdfast_engine::{Collection, Reader, Reply as Written};
+use std::convert::Infallible;
 use std::sync::Arc;
 
 pub struct Mutations;
 
 impl Layer for Mutations {
-    fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
-        let Some(mut found) = passage.found.take() else { return refused(Refusal::NoSuchPath) };
+    type Takes = Resolved;
+    type Gives = Infallible;
+
+    fn call<'a>(
+        &'a self,
+        context: &'a mut RequestContext,
+        mut found: Resolved,
+        next: Next<'a, Infallible>,
+    ) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
             let service = next.service();
             if unread_deletion::is_asked_for(service.engine(), &mut found.request) {
-                let written = unread_deletion::carry_out(service, &found, passage).await?;
+                let written = unread_deletion::carry_out(service, &found, context).await?;
                 return Ok(shown(service, written).await?.0);
             }
             if found.request.verb == Verb::DeleteCollection {
                 let Found { kind, request, .. } = &*found;
                 let version = &kind.versions[request.target.version];
-                passage.warnings.extend(delete_warning(kind, version, &request.options.delete));
+                context.warnings.extend(delete_warning(kind, version, &request.options.delete));
                 return delete_collection(service, &found).await;
             }
             let mut told = Told::default();
             let written = carry_out(service, *found, &mut told).await;
-            passage.tell(told);
+            context.tell(told);
             let (reply, warnings) = shown(service, written?).await?;
-            passage.warnings.extend(warnings);
+            context.warnings.extend(warnings);
             Ok(reply)
         })
     }

@@ -1,6 +1,7 @@
 //! Gets, lists and watches of stored objects, now or in the past.
 
-use super::{Layer, Next, Outcome, Passage, at_once, refused, unread};
+use super::stages::Resolved;
+use super::{Layer, Next, Outcome, RequestContext, at_once, unread};
 use crate::lookup::Found;
 use crate::reply::{Listed, Shown, Watched};
 use crate::scene::{Scene, too_large};
@@ -21,13 +22,19 @@ use std::time::Duration;
 pub struct Reads;
 
 impl Layer for Reads {
-    fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
-        let reads = |found: &Found| found.kind.stored && !found.request.verb.is_mutating();
-        if !passage.found.as_deref().is_some_and(reads) {
-            return next.call(passage);
+    type Takes = Resolved;
+    type Gives = Resolved;
+
+    fn call<'a>(
+        &'a self,
+        context: &'a mut RequestContext,
+        found: Resolved,
+        next: Next<'a, Resolved>,
+    ) -> BoxFuture<'a, Outcome> {
+        if !found.kind.stored || found.request.verb.is_mutating() {
+            return next.call(context, found);
         }
-        let Some(found) = passage.found.take() else { return refused(Refusal::NoSuchPath) };
-        let read = Read { service: next.service(), found, passage };
+        let read = Read { service: next.service(), found, context };
         match read.found.request.verb {
             Verb::List => Box::pin(read.list()),
             Verb::Watch => Box::pin(read.watch()),
@@ -43,7 +50,7 @@ impl Layer for Reads {
 struct Read<'a> {
     service: &'a Arc<Service>,
     found: Box<Found>,
-    passage: &'a mut Passage,
+    context: &'a mut RequestContext,
 }
 
 impl<'a> Read<'a> {
@@ -86,7 +93,7 @@ impl<'a> Read<'a> {
         let is_scale = self.found.subresource().await? == "scale";
         let freshness = Scene::freshness(&self.found.request)?;
         self.await_version(freshness).await?;
-        let view = self.found.scene.read(self.engine(), &self.passage.user, freshness, None).await?;
+        let view = self.found.scene.read(self.engine(), &self.found.request.user, freshness, None).await?;
         if matches!(freshness, Freshness::Exact(_)) {
             self.found.visible(self.service, view.offset()).await?;
         }
@@ -119,7 +126,7 @@ impl<'a> Read<'a> {
         if token.is_none() {
             self.await_version(freshness).await?;
         }
-        let view = match self.found.scene.read(engine, &self.passage.user, freshness, token.as_ref()).await {
+        let view = match self.found.scene.read(engine, &self.found.request.user, freshness, token.as_ref()).await {
             Err(Refusal::Expired { .. }) if token.as_ref().is_some_and(|token| !token.past) => {
                 let after = token.map(|token| token.after).unwrap_or_default();
                 return Err(self.inconsistent(after));
@@ -232,8 +239,8 @@ impl<'a> Read<'a> {
         if self.found.scene.past().is_some() || engine.own_snapshot().offset >= version {
             return Ok(());
         }
-        self.passage.place = None;
-        let _waiting = self.service.wait(&self.passage.user)?;
+        self.context.place = None;
+        let _waiting = self.service.wait(&self.found.request.user)?;
         engine.reach(version).await
     }
 }

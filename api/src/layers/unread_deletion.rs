@@ -1,7 +1,7 @@
 //! Deletes an object that cannot be read. The user needs an additional verb for this. As in Kubernetes, the deletion
 //! ignores preconditions, finalizers and grace periods, and admission judges it like any other deletion.
 
-use super::Passage;
+use super::RequestContext;
 use crate::Service;
 use crate::lookup::Found;
 use holdfast_core::Refusal;
@@ -33,10 +33,14 @@ pub fn is_asked_for(engine: &Engine, request: &mut Request) -> bool {
 }
 
 /// Deletes the object, if it cannot be read.
-pub async fn carry_out(service: &Arc<Service>, found: &Found, passage: &mut Passage) -> Result<Written, Refusal> {
+pub async fn carry_out(
+    service: &Arc<Service>,
+    found: &Found,
+    context: &mut RequestContext,
+) -> Result<Written, Refusal> {
     let Found { kind, request, .. } = found;
     validate_delete_options(&request.options.delete, request.options.dry_run)?;
-    passage.annotations.add(ANNOTATION, "");
+    context.annotations.add(ANNOTATION, "");
     let engine = service.engine().of(request.target.kind);
     found.scene.writable(engine)?;
     let state = service.engine().snapshot();
@@ -46,7 +50,7 @@ pub async fn carry_out(service: &Arc<Service>, found: &Found, passage: &mut Pass
         let Some(object) = unreadable(engine, kind, request) else { return Err(readable(kind, request)) };
         let mut told = Told::default();
         let admitted = engine.rehearse(&as_if_read(engine, &object), request, &mut told).await;
-        passage.tell(told);
+        context.tell(told);
         admitted?;
         if engine.delete_unreadable(object, request).await? {
             // Of an unreadable object only the names are known.

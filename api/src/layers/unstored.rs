@@ -1,7 +1,8 @@
 //! Kinds that are never stored: reviews of access and of tokens, and ComponentStatus, which shows the parts of the
 //! server.
 
-use super::{Layer, Next, Outcome, Passage, refused};
+use super::stages::Resolved;
+use super::{Layer, Next, Outcome, RequestContext};
 use crate::lookup::Found;
 use crate::reply::{Listed, Shown};
 use crate::{Reply, Reviewed, Service};
@@ -31,17 +32,23 @@ const NODES: &str = "system:nodes";
 pub struct Unstored;
 
 impl Layer for Unstored {
-    fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
+    type Takes = Resolved;
+    type Gives = Resolved;
+
+    fn call<'a>(
+        &'a self,
+        context: &'a mut RequestContext,
+        found: Resolved,
+        next: Next<'a, Resolved>,
+    ) -> BoxFuture<'a, Outcome> {
         // A Binding is the old form of `pods/NAME/binding`; a later layer writes it.
-        let here = |found: &Found| found.kind.question.is_some_and(|question| question != Question::Binding);
-        if !passage.found.as_deref().is_some_and(here) {
-            return next.call(passage);
+        if found.kind.question.is_none_or(|question| question == Question::Binding) {
+            return next.call(context, found);
         }
-        let Some(found) = passage.found.take() else { return refused(Refusal::NoSuchPath) };
         Box::pin(async move {
             let mut told = Told::default();
             let outcome = answer(next.service(), &found, &mut told).await;
-            passage.tell(told);
+            context.tell(told);
             outcome
         })
     }

@@ -58,7 +58,7 @@ pub fn faults(args: &Args) -> Vec<String> {
 
 /// Checks that each issuer of service account tokens has a name, and that no two are equal.
 fn named_issuers(args: &Args) -> Result<()> {
-    let all = &args.service_account_issuer;
+    let all = &args.credentials.service_account_issuer;
     let mut faults = Vec::new();
     for (at, issuer) in all.iter().enumerate() {
         let url = !issuer.contains(':') || issuer.parse::<http::Uri>().is_ok_and(|url| url.scheme().is_some());
@@ -75,7 +75,7 @@ fn named_issuers(args: &Args) -> Result<()> {
 }
 
 fn tokens(args: &Args) -> Result<Arc<HashMap<String, Arc<User>>>> {
-    let Some(file) = &args.token_auth_file else { return Ok(Arc::default()) };
+    let Some(file) = &args.credentials.token_auth_file else { return Ok(Arc::default()) };
     static_tokens(&read(file)?)
         .map(Arc::new)
         .map_err(|why| anyhow!("token file {:?}, {why}", file.display().to_string()))
@@ -131,7 +131,7 @@ pub async fn authenticator(args: &Args, anonymous: bool) -> Result<(Authenticato
 pub async fn look_up(args: &Args, tls: &Arc<LiveTls>, authenticator: &Authenticator) -> Result<()> {
     let options = &args.authentication;
     let wanted = Wanted {
-        client_authorities: args.client_ca_file.is_none(),
+        client_authorities: args.credentials.client_ca_file.is_none(),
         front_proxies: args.front_proxy.requestheader_client_ca_file.is_none(),
     };
     let Some(file) = &options.authentication_kubeconfig else { return Ok(()) };
@@ -173,7 +173,7 @@ fn told(args: &Args) -> Result<IssuerSettings, Vec<String>> {
         Ok(_) => return Err(faults),
         Err(found) => return Err(faults.into_iter().chain(found.into_iter().map(fault)).collect()),
     };
-    if args.anonymous_auth.is_some() && configuration.anonymous.is_some() {
+    if args.credentials.anonymous_auth.is_some() && configuration.anonymous.is_some() {
         return Err(vec![
             "anonymous-auth cannot be set when the anonymous field is configured in the authentication-config file"
                 .into(),
@@ -203,7 +203,7 @@ fn followed(
 
 /// The audiences of tokens that name none.
 pub fn api_audiences(args: &Args) -> Vec<String> {
-    match args.api_audiences.as_slice() {
+    match args.credentials.api_audiences.as_slice() {
         [] => own_issuers(args),
         audiences => audiences.to_vec(),
     }
@@ -217,7 +217,7 @@ fn this_server(args: &Args) -> Server {
 }
 
 fn own_issuers(args: &Args) -> Vec<String> {
-    match args.service_account_issuer.as_slice() {
+    match args.credentials.service_account_issuer.as_slice() {
         [] => vec![ISSUER.to_owned()],
         issuers => issuers.to_vec(),
     }
@@ -229,15 +229,19 @@ fn service_accounts(args: &Args) -> Result<Option<ServiceAccountTokens>> {
         let text = read(file).map_err(|why| faults.push(format!("--{option}: {why:#}")));
         text.ok()
     };
-    let signing = args.service_account_signing_key_file.as_ref();
+    let signing = args.credentials.service_account_signing_key_file.as_ref();
     let signing = signing.and_then(|file| text("service-account-signing-key-file", file));
-    let verifying: Vec<String> =
-        args.service_account_key_file.iter().filter_map(|file| text("service-account-key-file", file)).collect();
+    let verifying: Vec<String> = args
+        .credentials
+        .service_account_key_file
+        .iter()
+        .filter_map(|file| text("service-account-key-file", file))
+        .collect();
     anyhow::ensure!(faults.is_empty(), faults.join("; "));
     if signing.is_none() && verifying.is_empty() {
         return Ok(None);
     }
-    ServiceAccountTokens::new(own_issuers(args), args.api_audiences.clone(), signing.as_deref(), &verifying)
+    ServiceAccountTokens::new(own_issuers(args), args.credentials.api_audiences.clone(), signing.as_deref(), &verifying)
         .map(Some)
         .map_err(|why| {
             let options = "--service-account-signing-key-file, --service-account-key-file";

@@ -1,4 +1,4 @@
-//! The options of authentication besides certificates and static tokens.
+//! The options of authentication.
 
 use anyhow::{Result, bail};
 use clap::ArgAction;
@@ -15,6 +15,33 @@ use std::time::Duration;
 /// The bounds of `--service-account-max-token-expiration`.
 const TOKEN_SECONDS_MIN: u64 = 3600;
 const TOKEN_SECONDS_MAX: u64 = 1 << 32;
+
+// Certificates, static tokens, and service account tokens.
+#[derive(clap::Args, Debug, Clone)]
+#[group(skip)]
+pub struct CredentialArgs {
+    /// CA certificates for client certificates: the common name is the user, the organizations are the groups.
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
+    /// Accept requests without credentials, as the user system:anonymous [default: true].
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub anonymous_auth: Option<bool>,
+    /// File of static tokens, with lines of `token,user,uid,"group,group"`.
+    #[arg(long, value_name = "FILE")]
+    pub token_auth_file: Option<PathBuf>,
+    /// Keys that verify service account tokens, in PEM. Repeatable.
+    #[arg(long, value_name = "FILE")]
+    pub service_account_key_file: Vec<PathBuf>,
+    /// Private key that signs service account tokens, in PEM.
+    #[arg(long, value_name = "FILE")]
+    pub service_account_signing_key_file: Option<PathBuf>,
+    /// Issuer of service account tokens. Repeatable: new tokens name the first issuer, tokens of all are accepted.
+    #[arg(long, value_name = "URL")]
+    pub service_account_issuer: Vec<String>,
+    /// Audiences of the API: a service account token must be for one of them [default: the issuer].
+    #[arg(long, alias = "service-account-api-audiences", value_delimiter = ',')]
+    pub api_audiences: Vec<String>,
+}
 
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Authentication")]

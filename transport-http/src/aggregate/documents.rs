@@ -45,7 +45,7 @@ pub async fn answer(
     shape: Shape,
 ) -> Option<Response> {
     let Head { method, headers, .. } = head;
-    let table = transport.aggregator.table.load_full();
+    let table = transport.aggregator().table.load_full();
     if table.servers.is_empty() && table.priorities.is_empty() || !matches!(*method, Method::GET | Method::HEAD) {
         return None;
     }
@@ -85,7 +85,7 @@ pub async fn answer(
 }
 
 fn document(transport: &Transport, table: &Table, name: &str, own: Bytes, asked: &MergedDocument) -> Option<Bytes> {
-    let lock = || transport.aggregator.merged.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = || transport.aggregator().merged.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(kept) = lock().get(name).filter(|kept| kept.generation == table.generation && kept.own == own) {
         return Some(kept.document.clone());
     }

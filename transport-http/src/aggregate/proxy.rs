@@ -5,6 +5,7 @@ use crate::audit::FORWARDED_FOR;
 use crate::respond::{self, Response};
 use crate::route::Route;
 use crate::transport::Transport;
+use crate::transport::lifecycle::Lifecycle;
 use crate::understood::Head;
 use bytes::{Buf, Bytes};
 use futures_util::{Stream, StreamExt};
@@ -68,7 +69,7 @@ where
         false => format!("{}?{}", wire.path, wire.query),
     };
     let endpoint = server.endpoint(&path);
-    let outbound = transport.aggregator.outbound();
+    let outbound = transport.aggregator().outbound();
     let Ok(host) = outbound.host(&endpoint) else {
         return respond::plain_error(503, "service unavailable");
     };
@@ -117,7 +118,7 @@ where
     if let Some(protocol) = upgrade {
         let request = upgrading(request, protocol);
         return match outbound.upgrade(&endpoint, request).await {
-            Ok(response) => upgraded(transport, response, wire.upgrade),
+            Ok(response) => upgraded(&transport.lifecycle, response, wire.upgrade),
             Err(error) => respond::plain_error(503, &error.to_string()),
         };
     }
@@ -126,9 +127,9 @@ where
     let answer = if patient { Ok(answer.await) } else { tokio::time::timeout(ANSWER_MAX, answer).await };
     match answer {
         Ok(Ok(response)) if patient => {
-            passed_on(response, transport.aggregator.settings.reject_redirects, Some(transport))
+            passed_on(response, transport.aggregator().settings.reject_redirects, Some(&transport.lifecycle))
         }
-        Ok(Ok(response)) => passed_on(response, transport.aggregator.settings.reject_redirects, None),
+        Ok(Ok(response)) => passed_on(response, transport.aggregator().settings.reject_redirects, None),
         Ok(Err(OutboundError::Unusable(why))) => respond::plain_error(500, &why),
         Ok(Err(OutboundError::Unresolved(_))) => respond::plain_error(503, "service unavailable"),
         Ok(Err(error)) => respond::plain_error(503, &format!("error trying to reach service: {error}")),
@@ -144,11 +145,7 @@ fn is_patient(route: &Route) -> bool {
 }
 
 /// A server's response, piece by piece as it arrives. A response that may last for ever ends when this server stops.
-pub fn passed_on(
-    response: http::Response<Incoming>,
-    reject_redirects: bool,
-    endless: Option<&Arc<Transport>>,
-) -> Response {
+pub fn passed_on(response: http::Response<Incoming>, reject_redirects: bool, endless: Option<&Lifecycle>) -> Response {
     let (mut parts, body) = response.into_parts();
     if reject_redirects && parts.status.is_redirection() && parts.headers.contains_key(header::LOCATION) {
         let message = "the backend attempted to redirect this request, which is not permitted";
@@ -162,9 +159,8 @@ pub fn passed_on(
     let pieces = body.into_data_stream();
     let mut answer = match endless {
         None => warp::reply::stream(pieces).into_response(),
-        Some(transport) => {
-            let mut stopping = transport.stopping.subscribe();
-            let stopped = Box::pin(async move { drop(stopping.wait_for(|stopping| *stopping).await) });
+        Some(lifecycle) => {
+            let stopped = Box::pin(lifecycle.stopped());
             warp::reply::stream(pieces.take_until(stopped)).into_response()
         }
     };
@@ -232,7 +228,7 @@ fn upgrading(mut request: Request<OutBody>, protocol: HeaderValue) -> Request<Ou
 
 /// Connects both connections, if the server has agreed to the upgrade.
 fn upgraded(
-    transport: &Arc<Transport>,
+    lifecycle: &Lifecycle,
     mut response: http::Response<Incoming>,
     client: Option<hyper::upgrade::OnUpgrade>,
 ) -> Response {
@@ -247,8 +243,8 @@ fn upgraded(
         return respond::plain_error(503, "request connection cannot be hijacked");
     };
     let server = hyper::upgrade::on(&mut response);
-    let mut stopping = transport.stopping.subscribe();
-    transport.sockets.spawn(async move {
+    let stopped = lifecycle.stopped();
+    lifecycle.spawn_upgraded(async move {
         let (client, server) = match tokio::try_join!(client, server) {
             Ok(both) => both,
             Err(error) => return tracing::debug!(%error, "a connection was not upgraded"),
@@ -256,7 +252,7 @@ fn upgraded(
         let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
         tokio::select! {
             _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
-            () = async { drop(stopping.wait_for(|stopping| *stopping).await) } => {}
+            () = stopped => {}
         }
     });
     let mut answer = Response::new(Bytes::new().into());

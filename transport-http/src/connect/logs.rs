@@ -37,7 +37,7 @@ pub async fn answer(mut outing: Outing<'_>) -> Result<Answered, Refusal> {
         _ => None,
     };
     let is_asked = outing.way.options.flag("insecureSkipTLSVerifyBackend");
-    let is_insecure = is_asked && outing.transport.connections.gates.may_trust_any;
+    let is_insecure = is_asked && outing.connections.gates.may_trust_any;
     let target = if query.is_empty() { path.clone() } else { format!("{path}?{query}") };
     let kubelet = outing.kubelets().find(machine).map_err(unreached)?;
     let url = format!("{}://{}{target}", kubelet.scheme(), kubelet.authority());
@@ -61,7 +61,7 @@ pub async fn answer(mut outing: Outing<'_>) -> Result<Answered, Refusal> {
         return Ok(Answered { response: answer, ends: Some(ends) });
     };
     let client = outing.head.upgrade.take().ok_or_else(|| failed("the connection cannot go on as a WebSocket"))?;
-    outing.transport.sockets.spawn(async move {
+    outing.lifecycle.spawn_upgraded(async move {
         match upgraded(client).await {
             Ok(client) => {
                 let source = StreamReader::new(Box::pin(log.map_err(std::io::Error::other)));
@@ -80,9 +80,7 @@ fn until_stopped(
     body: Incoming,
     kept: Kept,
 ) -> impl Stream<Item = Result<Bytes, hyper::Error>> + Send + Sync + 'static {
-    let mut stopping = outing.transport.stopping.subscribe();
-    let stopped = Box::pin(async move { drop(stopping.wait_for(|stopping| *stopping).await) });
-    body.into_data_stream().take_until(stopped).inspect(move |_| {
+    body.into_data_stream().take_until(Box::pin(outing.lifecycle.stopped())).inspect(move |_| {
         // The values are dropped with the stream.
         let _ = &kept;
     })

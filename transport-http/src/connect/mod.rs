@@ -19,8 +19,10 @@ mod upgrade;
 
 pub use connections::{Connections, KubeletGates};
 
+use crate::authenticate::Authenticator;
 use crate::respond::{self, Response, Shape};
 use crate::transport::Transport;
+use crate::transport::lifecycle::Lifecycle;
 use crate::understood::Head;
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
@@ -42,7 +44,9 @@ use warp::Reply as _;
 
 /// A request to a server behind the API.
 struct Outing<'a> {
-    transport: &'a Arc<Transport>,
+    connections: &'a Arc<Connections>,
+    lifecycle: &'a Lifecycle,
+    authenticator: &'a Authenticator,
     head: Head,
     way: &'a Connecting,
     /// The id of the request.
@@ -67,8 +71,10 @@ where
     let trail = way.trail.take();
     let going = async {
         let full = || Refusal::TooManyRequests { what: Plenty::NodeConnections, retry_after_seconds: 1 };
-        let place = Arc::new(transport.connections.places.take(&way.user, 1).ok_or_else(full)?);
-        let outing = Outing { transport, head, way: &way, id, place };
+        let Transport { lifecycle, authenticator, other_servers, .. } = &**transport;
+        let connections = &other_servers.connections;
+        let place = Arc::new(connections.places.take(&way.user, 1).ok_or_else(full)?);
+        let outing = Outing { connections, lifecycle, authenticator, head, way: &way, id, place };
         match (&way.destination, way.part.as_str()) {
             (Destination::Nowhere, _) => Ok(Answered::now(empty(StatusCode::NO_CONTENT))),
             (Destination::Kubelet { .. }, "log") => logs::answer(outing).await,
@@ -197,7 +203,7 @@ fn request(method: http::Method, target: &str, headers: HeaderMap) -> Result<Req
 
 impl Outing<'_> {
     fn kubelets(&self) -> &Arc<Kubelets> {
-        &self.transport.connections.kubelets
+        &self.connections.kubelets
     }
 
     /// The values to keep until the end of the answer, and the channel for the audit trail.
@@ -207,7 +213,7 @@ impl Outing<'_> {
     }
 
     fn counts(&self) -> &counts::Counts {
-        &self.transport.connections.counts
+        &self.connections.counts
     }
 
     /// The client's headers without the headers that are only for this server.
@@ -221,7 +227,7 @@ impl Outing<'_> {
             .cloned()
             .collect();
         own.iter().for_each(|name| drop(headers.remove(name)));
-        self.transport.authenticator.request_headers.load().clear(&mut headers);
+        self.authenticator.request_headers.load().clear(&mut headers);
         headers
     }
 }

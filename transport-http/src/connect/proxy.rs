@@ -77,7 +77,7 @@ where
         Ok(response) => response,
         Err(why) => return Err(no_service(&why.to_string())),
     };
-    let response = passed_on(response, false, Some(outing.transport));
+    let response = passed_on(response, false, Some(outing.lifecycle));
     let host = outing.head.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let way = Way { authority: goal.authority.clone(), host: host.to_owned(), prefix: prefix.to_owned() };
     let response = lead_back(response, way, outing.head.method == Method::HEAD);

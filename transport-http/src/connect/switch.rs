@@ -9,12 +9,12 @@ use http::header::{CONNECTION, HeaderValue, UPGRADE};
 
 /// Runs work on connections that are no longer HTTP, until it ends or the server stops.
 pub fn spawn(outing: &Outing<'_>, kept: Kept, work: impl Future<Output = ()> + Send + 'static) {
-    let mut stopping = outing.transport.stopping.subscribe();
-    outing.transport.sockets.spawn(async move {
+    let stopped = outing.lifecycle.stopped();
+    outing.lifecycle.spawn_upgraded(async move {
         let _kept = kept;
         tokio::select! {
             () = work => {}
-            () = async { drop(stopping.wait_for(|stopping| *stopping).await) } => {}
+            () = stopped => {}
         }
     });
 }

@@ -40,11 +40,7 @@ pub async fn answer(mut outing: Outing<'_>, machine: &Machine, target: &str) -> 
     let options = &outing.way.options;
     let [stdin, stdout, stderr, tty] = ["stdin", "stdout", "stderr", "tty"].map(|name| options.flag(name));
     let wanted = Wanted { stdin, stdout, stderr, tty };
-    let way = Behind {
-        machine: machine.clone(),
-        target: target.to_owned(),
-        connections: outing.transport.connections.clone(),
-    };
+    let way = Behind { machine: machine.clone(), target: target.to_owned(), connections: outing.connections.clone() };
     let (ends, kept) = outing.keep();
     spawn(&outing, kept, async move {
         let client = match upgraded(client).await {

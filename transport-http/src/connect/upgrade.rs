@@ -30,7 +30,7 @@ pub async fn answer(outing: Outing<'_>, machine: &Machine, path: &str, query: &s
     };
     let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
     let is_forward = outing.way.part == "portforward";
-    let gates = outing.transport.connections.gates;
+    let gates = outing.connections.gates;
     // With the gate off, a WebSocket request is passed to the node like any other upgrade.
     let is_looked_at = wire == Wire::WebSocket && if is_forward { gates.tunnels } else { gates.translates };
     let wants = |wanted: fn(&str) -> bool| {
@@ -98,7 +98,7 @@ fn joined(
     let client = client.ok_or_else(|| failed("unable to upgrade: the connection cannot be taken over"))?;
     let server = hyper::upgrade::on(&mut response);
     let (ends, kept) = outing.keep();
-    let pace = outing.transport.connections.bytes_a_second;
+    let pace = outing.connections.bytes_a_second;
     spawn(outing, kept, async move {
         let (client, server) = match tokio::try_join!(upgraded(client), server) {
             Ok(both) => both,
@@ -134,7 +134,7 @@ async fn tunnel(mut outing: Outing<'_>, machine: &Machine, target: &str) -> Resu
     let client = client.ok_or_else(|| failed("unable to upgrade: the connection cannot be taken over"))?;
     let server = hyper::upgrade::on(&mut response);
     let (ends, kept) = outing.keep();
-    let pace = outing.transport.connections.bytes_a_second;
+    let pace = outing.connections.bytes_a_second;
     spawn(&outing, kept, async move {
         let (client, server) = match tokio::try_join!(upgraded(client), server) {
             Ok(both) => both,

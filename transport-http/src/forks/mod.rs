@@ -57,11 +57,11 @@ async fn act(
     body: Bytes,
 ) -> Result<(u16, Value), Refusal> {
     match (method, name) {
-        (&Method::GET | &Method::HEAD, "") => Ok((200, transport.live.list(transport))),
+        (&Method::GET | &Method::HEAD, "") => Ok((200, transport.forks.in_memory.list(transport))),
         (&Method::GET | &Method::HEAD, name) => {
-            Ok((200, transport.live.get(transport, name).ok_or(Refusal::NoSuchPath)?))
+            Ok((200, transport.forks.in_memory.get(transport, name).ok_or(Refusal::NoSuchPath)?))
         }
-        (&Method::DELETE, name) if !name.is_empty() => match transport.live.delete(transport, name) {
+        (&Method::DELETE, name) if !name.is_empty() => match transport.forks.in_memory.delete(transport, name) {
             true => Ok((200, Value::Object(status::success(200)))),
             false => Err(Refusal::NoSuchPath),
         },
@@ -90,13 +90,13 @@ async fn make(transport: &Arc<Transport>, user: &User, wanted: Wanted) -> Result
                 Some(at) => Some(transport.engine().moment(&at).await?),
                 None => None,
             };
-            transport.live.make(transport, user, live::Wanted { at, idle_seconds }).await
+            transport.forks.in_memory.make(transport, user, live::Wanted { at, idle_seconds }).await
         }
     }
 }
 
 async fn in_folder(transport: &Transport, folder: PathBuf, at: Option<String>) -> Result<Value, Refusal> {
-    let forker = transport.forker.clone().ok_or(Refusal::NoSuchPath)?;
+    let forker = transport.forks.forker.clone().ok_or(Refusal::NoSuchPath)?;
     if !folder.is_absolute() {
         let fault = ForkFault::RelativeFolder(folder.display().to_string());
         return Err(Refusal::BadRequest(BadRequest::Fork(fault)));

@@ -7,6 +7,7 @@
 //! made ends.
 
 use super::Transport;
+use super::forks::ForkIdentity;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::event::Offset;
@@ -51,14 +52,6 @@ struct Fork {
     _place: Share,
 }
 
-/// The identity of a server that is a fork.
-#[derive(Clone)]
-pub struct ForkLine {
-    pub name: Arc<str>,
-    /// The forks from which the fork was made, the oldest first.
-    pub of: Vec<Arc<str>>,
-}
-
 /// The options of a requested fork.
 pub struct Wanted {
     pub at: Option<Offset>,
@@ -85,16 +78,15 @@ impl Live {
         if self.forks_max == 0 {
             return Err(Refusal::BadRequest(BadRequest::Fork(ForkFault::NoneInMemory)));
         }
-        let depth = of.place.as_ref().map_or(0, |place| place.of.len() + 1);
+        let depth = of.forks.lineage().len();
         if depth >= DEPTH_MAX {
             return Err(Refusal::BadRequest(BadRequest::Fork(ForkFault::TooDeep { depth_max: DEPTH_MAX })));
         }
         let plenty = || Refusal::TooManyRequests { what: Plenty::Forks, retry_after_seconds: 1 };
         let place = self.places.take(user, 1).ok_or_else(plenty)?;
         let idle = wanted.idle_seconds.map_or(IDLE_DEFAULT, |seconds| Duration::from_secs(seconds.into()));
-        let transport = of.fork(wanted.at, &self.room).await.map_err(unmade)?;
+        let (name, transport) = of.fork(wanted.at, &self.room).await.map_err(unmade)?;
         let version = transport.engine().snapshot().offset;
-        let name = transport.place.as_ref().map(|place| place.name.clone()).ok_or(Refusal::NoSuchPath)?;
         let mut tasks = JoinSet::new();
         transport.keep_fork(&mut tasks);
         let fork = Fork {
@@ -160,16 +152,16 @@ impl Live {
 }
 
 impl Fork {
-    fn of(&self) -> &[Arc<str>] {
-        self.transport.place.as_ref().map_or(&[], |place| &place.of)
+    fn ancestors(&self) -> &[Arc<str>] {
+        self.transport.forks.identity.as_ref().map_or(&[], |identity| &identity.ancestors)
     }
 
     fn is_made_of(&self, other: &Transport) -> bool {
-        self.of().last() == other.place.as_ref().map(|place| &place.name)
+        self.ancestors().last() == other.forks.identity.as_ref().map(|identity| &identity.name)
     }
 
     fn is_below(&self, name: &str) -> bool {
-        self.of().iter().any(|above| &**above == name)
+        self.ancestors().iter().any(|above| &**above == name)
     }
 
     /// A fork with watches is not idle, even without events: a watch ends when its client goes.
@@ -190,21 +182,14 @@ impl Fork {
 }
 
 impl Transport {
-    /// The transport of a fork of this server's cluster, at the newest or at an earlier version. It runs no tasks yet,
-    /// and its watches end only when it is [stopped](Transport::stop).
-    pub async fn fork(self: &Arc<Self>, at: Option<Offset>, room: &Room) -> Result<Arc<Transport>, Fault> {
+    /// The name and the transport of a fork of this server's cluster, at the newest or at an earlier version. It runs no
+    /// tasks yet, and its watches end only when it is [stopped](Transport::stop).
+    async fn fork(&self, at: Option<Offset>, room: &Room) -> Result<(Arc<str>, Arc<Transport>), Fault> {
         let engine = self.engine().fork(at, room).await?;
-        let place = ForkLine { name: name(&engine), of: self.place.as_ref().map(ForkLine::line).unwrap_or_default() };
-        let fork = self.beside(engine, place)?;
-        fork.be_ready();
-        Ok(fork)
-    }
-}
-
-impl ForkLine {
-    /// The forks from which a fork of this server would be made.
-    fn line(&self) -> Vec<Arc<str>> {
-        self.of.iter().cloned().chain([self.name.clone()]).collect()
+        let name = name(&engine);
+        let fork = self.beside(engine, ForkIdentity { name: name.clone(), ancestors: self.forks.lineage() })?;
+        fork.set_ready();
+        Ok((name, fork))
     }
 }
 

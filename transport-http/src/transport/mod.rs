@@ -1,136 +1,58 @@
 //! The parts of a server over HTTP, and the tasks that it runs. `requests` answers requests with them.
 
+mod features;
+pub(crate) mod forks;
+pub(crate) mod lifecycle;
 pub(crate) mod live;
+pub(crate) mod other_servers;
+pub(crate) mod server_info;
+
+pub use features::Features;
+pub use forks::ForkSettings;
+pub use lifecycle::LifecycleSettings;
+pub use other_servers::OtherServersSettings;
+pub use server_info::{HealthCheck, ServerInfoSettings, ServerVersion, ShownMetrics};
 
 use crate::aggregate::Aggregator;
 use crate::answers::Answers;
 use crate::authenticate::Authenticator;
 use crate::body::Bodies;
-use crate::connect::connections::Connections;
-use crate::documents::Library;
-use crate::effects::Images;
-use crate::forks::forker::Forker;
 use crate::manners::Manners;
-use crate::pages::Pages;
 use crate::spans::Tracer;
-use crate::tokens::Published;
-use futures_util::future::BoxFuture;
+use forks::{ForkIdentity, Forks};
 use holdfast_core::Refusal;
-use holdfast_core::apiservices::trust::Trust;
-use holdfast_engine::{Engine, WatchStart};
-use holdfast_outbound::conversion::Speakers;
+use holdfast_engine::{Engine, Fault, WatchStart};
 use holdfast_outbound::kubelets::Kubelets;
 use holdfast_service::Service;
 use holdfast_service::housekeeping::{self, registrar};
+use lifecycle::Lifecycle;
+use other_servers::OtherServers;
+use server_info::ServerInfo;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::Instant;
-use tokio::sync::watch as signal;
+use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio_util::task::TaskTracker;
+
+/// How often the number of watches is checked while they end.
+const WATCHES_PERIOD: Duration = Duration::from_millis(20);
 
 /// The API over HTTP. [`Builder`](crate::Builder) makes one.
 pub struct Transport {
     pub(crate) service: Arc<Service>,
     pub(crate) authenticator: Arc<Authenticator>,
-    /// The documents that OpenID discovery publishes.
-    pub(crate) issuer: Option<Arc<Published>>,
     pub(crate) features: Features,
+    pub(crate) manners: Arc<Manners>,
     pub(crate) bodies: Bodies,
     pub(crate) answers: Answers,
-    /// The parts of the API that other servers serve.
-    pub(crate) aggregator: Arc<Aggregator>,
-    /// The authorities for client certificates that other servers are to trust.
-    pub(crate) trust: Option<Arc<Trust>>,
-    /// The connections to nodes, pods and Services in the cluster.
-    pub(crate) connections: Arc<Connections>,
-    pub(crate) documents: Library,
-    /// Makes forks on the disk; `None` if the log is not on a disk.
-    pub(crate) forker: Option<Arc<dyn Forker>>,
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) other_servers: OtherServers,
+    pub(crate) forks: Forks,
+    pub(crate) server_info: ServerInfo,
     pub(crate) components: Option<Components>,
-    pub(crate) images: Option<Arc<dyn Images>>,
-    pub(crate) speakers: Speakers,
-    pub(crate) checks: Arc<[Arc<dyn HealthCheck>]>,
-    /// The forks in memory, of this server and of its forks.
-    pub(crate) live: Arc<live::Live>,
-    /// The identity of this server as a fork; `None` if it is no fork.
-    pub(crate) place: Option<live::ForkLine>,
-    pub(crate) manners: Arc<Manners>,
-    /// The minor release that the server emulates, and the oldest minor release with which it is compatible.
-    pub(crate) releases: (u32, u32),
-    pub(crate) git_version: String,
-    pub(crate) pages: Option<Pages>,
     pub(crate) tracer: Option<Tracer>,
-    /// Filters the text of `/metrics` before it is shown.
-    pub(crate) shown_metrics: Option<ShownMetrics>,
-    pub(crate) started: Instant,
-    /// Set when the server will stop soon; it still serves as before.
-    pub(crate) leaving: AtomicBool,
-    /// Set when new requests are refused.
-    pub(crate) refusing: AtomicBool,
-    /// Becomes true when the server stops: watches end.
-    pub(crate) stopping: signal::Sender<bool>,
-    /// Becomes true when no more connections are accepted.
-    pub(crate) closing: signal::Sender<bool>,
-    /// The number of watches begun so far.
-    pub(crate) watches_begun: AtomicU64,
-    /// Requests in progress that are not long-running.
-    pub(crate) requests: TaskTracker,
-    /// Upgraded connections: the server waits for them when it stops.
-    pub(crate) sockets: TaskTracker,
-    /// Becomes true when all objects exist that a new server makes.
-    pub(crate) ready: signal::Sender<bool>,
-}
-
-/// A check on which the server's health depends.
-pub trait HealthCheck: Send + Sync {
-    /// The name of the check in paths.
-    fn name(&self) -> &str;
-    fn check(&self) -> BoxFuture<'_, Result<(), String>>;
 }
 
 /// Starts components in the process of a server. They end with the tasks.
 pub type Components = Arc<dyn Fn(&Arc<Transport>, &mut JoinSet<()>) + Send + Sync>;
-
-/// Turns the text of all metrics into the text that is shown.
-pub type ShownMetrics = Arc<dyn Fn(String) -> String + Send + Sync>;
-
-/// The features that feature gates turn on or off.
-#[derive(Debug, Clone, Copy)]
-pub struct Features {
-    pub list_chunking: bool,
-    pub response_compression: bool,
-    pub dry_run: bool,
-    pub remaining_item_count: bool,
-    pub server_side_apply: bool,
-    /// Objects and lists have a `selfLink`.
-    pub self_links: bool,
-    /// There are impersonation verbs that hold only for some requests.
-    pub constrained_impersonation: bool,
-    /// A GET to `exec`, `attach` or `portforward` of a pod needs the right to create, too.
-    pub upgrades_need_create: bool,
-    /// Over HTTP/2, the response to an unauthenticated request ends the connection.
-    pub strangers_last: bool,
-    /// Watches may begin with the current objects.
-    pub watch_list: bool,
-}
-
-impl Default for Features {
-    fn default() -> Self {
-        Features {
-            list_chunking: true,
-            response_compression: true,
-            dry_run: true,
-            remaining_item_count: true,
-            server_side_apply: true,
-            self_links: false,
-            constrained_impersonation: false,
-            upgrades_need_create: true,
-            strangers_last: true,
-            watch_list: true,
-        }
-    }
-}
 
 impl Transport {
     pub fn service(&self) -> &Arc<Service> {
@@ -139,11 +61,11 @@ impl Transport {
 
     /// How kubelets are reached.
     pub fn kubelets(&self) -> &Arc<Kubelets> {
-        &self.connections.kubelets
+        &self.other_servers.connections.kubelets
     }
 
     pub fn aggregator(&self) -> &Arc<Aggregator> {
-        &self.aggregator
+        &self.other_servers.aggregator
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -151,16 +73,48 @@ impl Transport {
     }
 
     /// Marks the server as ready: all objects exist on which clients rely.
-    pub fn be_ready(&self) {
-        self.ready.send_replace(true);
+    pub fn set_ready(&self) {
+        self.lifecycle.set_ready();
+    }
+
+    /// Makes the server unready, so that load balancers send it no new clients. Until it stops it serves as before.
+    pub fn begin_shutdown(&self) {
+        self.lifecycle.begin_shutdown();
+    }
+
+    /// Stops in the order that the operator chose. Returns when only connections are left to end.
+    pub async fn shut_down(&self) {
+        self.begin_shutdown();
+        if self.lifecycle.settings.send_retry_after {
+            self.lifecycle.refuse_requests();
+            self.wait_for_requests().await;
+            let watches = async {
+                while self.service.watches() > 0 {
+                    tokio::time::sleep(WATCHES_PERIOD).await;
+                }
+            };
+            let _ = tokio::time::timeout(self.lifecycle.settings.watch_grace, watches).await;
+        }
+        self.stop();
+    }
+
+    /// Waits until requests in progress have their responses, at most as long as a request may take.
+    pub(crate) async fn wait_for_requests(&self) {
+        self.lifecycle.wait_for_requests(self.manners.request_timeout).await;
+    }
+
+    /// Ends watches, and then the server, with all its forks.
+    pub fn stop(&self) {
+        self.lifecycle.stop();
+        self.forks.end();
     }
 
     /// Makes the APIServices of the APIs that this server serves. While the tasks run, keeps these objects and the
     /// state of other servers up to date.
     pub async fn keep_registered(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Result<(), Refusal> {
         let service = &self.service;
-        self.aggregator.prime(service.engine());
-        tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::Now));
+        self.aggregator().prime(service.engine());
+        self.other_servers.follow(service, WatchStart::Now, tasks);
         // Both run at the same time, so that all writes share a few fsyncs.
         let flow_control = async {
             if let Some(fairness) = service.fairness() {
@@ -173,7 +127,7 @@ impl Transport {
         if let Some(fairness) = service.fairness() {
             tasks.spawn(housekeeping::flow_control::run(service.clone(), fairness.clone()));
         }
-        self.keep_trust(tasks);
+        self.other_servers.publish_trust(service, tasks);
         Ok(())
     }
 
@@ -182,9 +136,9 @@ impl Transport {
     pub fn keep_fork(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
         let (service, begin) = (&self.service, self.engine().snapshot().offset);
         tasks.spawn(housekeeping::run(service.clone()));
-        tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::After(begin)));
+        self.other_servers.follow(service, WatchStart::After(begin), tasks);
         tasks.spawn(registrar::Registrar::beside(begin).run(service.clone()));
-        self.keep_trust(tasks);
+        self.other_servers.publish_trust(service, tasks);
         self.keep_tokens(tasks);
         self.start_components(tasks);
     }
@@ -202,9 +156,25 @@ impl Transport {
         }
     }
 
-    fn keep_trust(&self, tasks: &mut JoinSet<()>) {
-        if let Some(trust) = &self.trust {
-            tasks.spawn(registrar::keep_trust(self.service.clone(), Trust::clone(trust)));
-        }
+    /// The transport over the engine of a fork: it authenticates the same users, and shares the bounds of requests.
+    pub(crate) fn beside(&self, engine: Arc<Engine>, identity: ForkIdentity) -> Result<Arc<Transport>, Fault> {
+        let cluster = engine.log().identity()?.id.unwrap_or_default();
+        let authenticator = Arc::new(self.authenticator.beside(cluster));
+        let other_servers = self.other_servers.beside(&engine, &authenticator, self.service.authorities());
+        let revision = engine.snapshot().registry.revision();
+        Ok(Arc::new(Transport {
+            service: self.service.beside(engine, authenticator.clone()),
+            authenticator,
+            features: self.features,
+            manners: self.manners.clone(),
+            bodies: self.bodies.clone(),
+            answers: self.answers.clone(),
+            lifecycle: Lifecycle::new(self.lifecycle.settings),
+            other_servers,
+            forks: self.forks.beside(identity),
+            server_info: self.server_info.beside(revision),
+            components: self.components.clone(),
+            tracer: self.tracer.clone(),
+        }))
     }
 }

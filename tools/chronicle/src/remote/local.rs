@@ -54,7 +54,7 @@ impl Drop for Local {
 
 fn client(engine: Arc<Engine>) -> kube::Client {
     let transport = Builder::new(engine).build();
-    transport.be_ready();
+    transport.set_ready();
     // A user who may write the folder's files may do anything with the cluster.
     let user = User::new(user_name(), &[PRIVILEGED_GROUP, "system:authenticated"]);
     kube::Client::new(memory::service(transport, Arc::new(user)), "default")

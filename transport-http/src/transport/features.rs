@@ -1,0 +1,35 @@
+//! The features of the API over HTTP that feature gates turn on or off.
+
+/// The features that feature gates turn on or off.
+#[derive(Debug, Clone, Copy)]
+pub struct Features {
+    pub list_chunking: bool,
+    pub response_compression: bool,
+    pub dry_run: bool,
+    pub remaining_item_count: bool,
+    pub server_side_apply: bool,
+    /// Objects and lists have a `selfLink`.
+    pub self_links: bool,
+    /// There are impersonation verbs that hold only for some requests.
+    pub constrained_impersonation: bool,
+    /// Over HTTP/2, the response to an unauthenticated request ends the connection.
+    pub unauthenticated_http2_dos_mitigation: bool,
+    /// Watches may begin with the current objects.
+    pub watch_list: bool,
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Features {
+            list_chunking: true,
+            response_compression: true,
+            dry_run: true,
+            remaining_item_count: true,
+            server_side_apply: true,
+            self_links: false,
+            constrained_impersonation: false,
+            unauthenticated_http2_dos_mitigation: true,
+            watch_list: true,
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The forks of a server, and the server's own identity if it is a fork.
+
+use super::Transport;
+use super::live::Live;
+use crate::forks::forker::Forker;
+use std::sync::Arc;
+
+/// The operator's settings of forks.
+pub struct ForkSettings {
+    /// Makes forks of a log on a disk.
+    pub forker: Option<Arc<dyn Forker>>,
+    /// The maximum number of forks in memory at once.
+    pub in_memory_max: u32,
+}
+
+/// The identity of a server that is a fork.
+#[derive(Clone)]
+pub(crate) struct ForkIdentity {
+    pub name: Arc<str>,
+    /// The names of the forks from which the fork was made, the oldest first.
+    pub ancestors: Vec<Arc<str>>,
+}
+
+pub(crate) struct Forks {
+    /// Makes forks on the disk; `None` if the log is not on a disk.
+    pub forker: Option<Arc<dyn Forker>>,
+    /// The forks in memory, of this server and of its forks.
+    pub in_memory: Arc<Live>,
+    /// `None` if this server is no fork.
+    pub identity: Option<ForkIdentity>,
+}
+
+impl Forks {
+    /// The forks of a server that is no fork.
+    pub fn new(ForkSettings { forker, in_memory_max }: ForkSettings) -> Forks {
+        Forks { forker, in_memory: Arc::new(Live::new(in_memory_max)), identity: None }
+    }
+
+    /// The forks of a fork.
+    pub fn beside(&self, identity: ForkIdentity) -> Forks {
+        // A fork is in memory, and its administrators must not write to the disk.
+        Forks { forker: None, in_memory: self.in_memory.clone(), identity: Some(identity) }
+    }
+
+    pub fn is_fork(&self) -> bool {
+        self.identity.is_some()
+    }
+
+    /// The forks from which a fork of this server is made: its own ancestors, then itself.
+    pub fn lineage(&self) -> Vec<Arc<str>> {
+        let own = |identity: &ForkIdentity| identity.ancestors.iter().chain([&identity.name]).cloned().collect();
+        self.identity.as_ref().map(own).unwrap_or_default()
+    }
+
+    /// The fork in memory that a path is for. Removes the fork's prefix from the path.
+    pub fn find(&self, path: &mut String) -> Option<Arc<Transport>> {
+        self.in_memory.find(path)
+    }
+
+    /// Ends all forks together with the server of which they were made. A fork that stops leaves other forks alone.
+    pub fn end(&self) {
+        if !self.is_fork() {
+            self.in_memory.end_all();
+        }
+    }
+}
