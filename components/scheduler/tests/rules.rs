@@ -21,7 +21,7 @@ impl World {
             json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"});
         document["profiles"] = json!([profile]);
         let configuration = Configuration::of(&document).unwrap_or_else(|faults| panic!("{faults:?}"));
-        World { snapshot: Snapshot::with(&configuration), configuration }
+        World { snapshot: configuration.new_snapshot(), configuration }
     }
 
     fn put(&mut self, kind: Kind, key: Key, object: Value) -> &mut World {

@@ -3,7 +3,7 @@
 
 use super::devices::allocate::{AllocationError, AllocatorError, no_class};
 use super::devices::extended_resources::{self, NodeAllocators};
-use crate::object::device::{Allocation, Claim, MAX_CLAIMS, MAX_RESERVATIONS, Readiness};
+use crate::object::device_claim::{Allocation, Claim, MAX_CLAIMS, MAX_RESERVATIONS, Readiness};
 use crate::object::pod::PodClaim;
 use crate::object::{Key, Kind};
 use crate::plugin::{Filter, Normalization, Plugin, PreFilterResult, QueueingHint, SchedulingCycle, Score};

@@ -45,8 +45,10 @@ impl Plugin for NodeResourcesFit {
         NAME
     }
 
-    fn as_fit(&self) -> Option<&NodeResourcesFit> {
-        Some(self)
+    fn leave_to_extenders(&self, resources: &[Text]) -> Option<Arc<dyn Plugin>> {
+        let ignored = IgnoredResources { resources: resources.to_vec(), groups: self.ignored.groups.clone() };
+        let (strategy, resources) = (self.strategy.clone(), self.resources.clone());
+        Some(Arc::new(NodeResourcesFit { ignored: Arc::new(ignored), strategy, resources }))
     }
 
     fn pre_filter(&self, _: SchedulingCycle<'_>) -> PreFilterResult {

@@ -1,7 +1,8 @@
 //! NodeVolumeLimits: a CSI driver attaches a limited number of volumes to a node.
 
-use crate::object::pod::{Disk, DiskSource, Pod, Volume};
+use crate::object::pod::{Pod, Volume};
 use crate::object::volume::CsiNode;
+use crate::object::volume::{Disk, DiskSource};
 use crate::object::{Key, Kind, Text};
 use crate::plugin::{FilterFn, Plugin, PreFilterResult, QueueingHint, SchedulingCycle};
 use crate::snapshot::node_info::NodeInfo;

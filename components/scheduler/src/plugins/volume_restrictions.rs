@@ -1,6 +1,7 @@
 //! VolumeRestrictions: disks that only one pod of a node may use, and claims that only one pod may use at all.
 
-use crate::object::pod::{Disk, DiskSource, Pod, Volume};
+use crate::object::pod::{Pod, Volume};
+use crate::object::volume::{Disk, DiskSource};
 use crate::object::{Key, Kind};
 use crate::plugin::{Filter, Plugin, PreFilterResult, QueueingHint, SchedulingCycle};
 use crate::snapshot::node_info::{NodeId, NodeInfo};

@@ -2,8 +2,8 @@
 
 use super::Scheduler;
 use super::requests::{DEVICE_CLAIMS, Purpose, VOLUME_CLAIMS, VOLUMES, status_patch};
-use crate::object::device::{Allocation, Claim, FINALIZER, Readiness};
-use crate::object::extended::{ANNOTATION, NewClaim};
+use crate::object::device_claim::{Allocation, Claim, EXTENDED_RESOURCE_ANNOTATION, FINALIZER, Readiness};
+use crate::object::extended::NewClaim;
 use crate::object::pod::Pod;
 use crate::object::volume::{BOUND_BY_CONTROLLER, SELECTED_NODE};
 use crate::object::{Key, Text};
@@ -275,7 +275,7 @@ fn new_claim_write(pod: &Pod, new_claim: &NewClaim) -> Action {
             "name": &*new_claim.claim.key.name,
             "generateName": base_of(&pod.key.name),
             "namespace": &*pod.key.namespace,
-            "annotations": {ANNOTATION: "true"},
+            "annotations": {EXTENDED_RESOURCE_ANNOTATION: "true"},
             "ownerReferences": [{
                 "apiVersion": "v1", "kind": "Pod", "name": &*pod.key.name, "uid": &*pod.uid, "controller": true,
             }],
@@ -289,4 +289,13 @@ fn finalizer_write(snapshot: &Snapshot, key: &Key) -> Option<Action> {
     let claim = snapshot.device_claims.get(key).filter(|claim| !claim.protected)?;
     let patch = json!({"metadata": {"uid": &*claim.uid, "finalizers": [FINALIZER]}});
     Some(Action::new(&DEVICE_CLAIMS, key.clone(), Verb::StrategicPatch(patch)))
+}
+
+/// The plug-in whose PreBind writes these volumes and devices, if there are any.
+pub(super) fn plugin_of(reservation: &Reservation) -> Option<&'static str> {
+    match (reservation.volumes.is_empty(), reservation.devices.is_empty()) {
+        (true, true) => None,
+        (false, _) => Some(volume_binding::NAME),
+        (true, false) => Some(dynamic_resources::NAME),
+    }
 }

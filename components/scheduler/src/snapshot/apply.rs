@@ -9,7 +9,7 @@ use crate::object::node::Node;
 use crate::object::pod::Pod;
 use crate::object::taint_rule::TaintRule;
 use crate::object::workload::{DisruptionBudget, PodSelector, Workload};
-use crate::object::{Key, Kind, StringPool, Text, device, volume};
+use crate::object::{Key, Kind, StringPool, Text, device, device_claim, volume};
 use holdfast_value::Value;
 use std::cmp::Reverse;
 use std::sync::{Arc, PoisonError};
@@ -109,7 +109,8 @@ impl Snapshot {
             }
             Kind::VolumeAttachment => other(update.put(&mut self.attachments, volume::Attachment::decode)),
             Kind::ResourceClaim => {
-                let decode = |pool: &mut StringPool, object: &Value| device::Claim::decode(pool, key.clone(), object);
+                let decode =
+                    |pool: &mut StringPool, object: &Value| device_claim::Claim::decode(pool, key.clone(), object);
                 let (before, mut after) = update.put(&mut self.device_claims, decode);
                 if let Some(after) = &mut after {
                     keep_assumed_allocation(before.as_deref(), after);
@@ -139,7 +140,7 @@ impl Snapshot {
     }
 
     /// Replaces the ResourceClaim of this key.
-    pub(super) fn put_device_claim(&mut self, key: &Key, after: Option<Arc<device::Claim>>) {
+    pub(super) fn put_device_claim(&mut self, key: &Key, after: Option<Arc<device_claim::Claim>>) {
         let before = match &after {
             Some(after) => self.device_claims.insert(key.clone(), after.clone()),
             None => self.device_claims.remove(key),
@@ -443,14 +444,14 @@ impl Pod {
     }
 }
 
-fn devices_of(claim: &Option<Arc<device::Claim>>) -> Option<&device::Allocation> {
+fn devices_of(claim: &Option<Arc<device_claim::Claim>>) -> Option<&device_claim::Allocation> {
     claim.as_ref()?.allocation.as_ref()
 }
 
 /// Keeps the assumed allocation of a claim until the claim's own status has an allocation.
-fn keep_assumed_allocation(before: Option<&device::Claim>, after: &mut Arc<device::Claim>) {
+fn keep_assumed_allocation(before: Option<&device_claim::Claim>, after: &mut Arc<device_claim::Claim>) {
     // A claim that is not created yet has no uid.
-    let same = |before: &device::Claim| before.uid == after.uid || before.uid.is_empty();
+    let same = |before: &device_claim::Claim| before.uid == after.uid || before.uid.is_empty();
     let Some(before) = before.filter(|before| before.allocation_assumed && same(before)) else { return };
     if after.allocation.is_none() {
         let after = Arc::make_mut(after);

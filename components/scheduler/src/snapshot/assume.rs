@@ -2,11 +2,10 @@
 
 use super::Snapshot;
 use super::changes::SnapshotChange;
-use crate::object::device::{Allocation, Claim};
+use crate::object::device_claim::{Allocation, Claim};
 use crate::object::extended::NewClaim;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
-use crate::plugins::{dynamic_resources, volume_binding};
 use std::sync::Arc;
 
 /// The node, volumes and devices that are reserved for an assumed pod.
@@ -27,17 +26,6 @@ pub struct Reservation {
     pub devices: Vec<(Key, Allocation)>,
     /// The claim among `devices` that must still be created, if there is one.
     pub new_claim: Option<Arc<NewClaim>>,
-}
-
-impl Reservation {
-    /// The plug-in whose PreBind writes these choices, if there are any.
-    pub fn pre_bind_plugin(&self) -> Option<&'static str> {
-        match (self.volumes.is_empty(), self.devices.is_empty()) {
-            (true, true) => None,
-            (false, _) => Some(volume_binding::NAME),
-            (true, false) => Some(dynamic_resources::NAME),
-        }
-    }
 }
 
 impl Snapshot {

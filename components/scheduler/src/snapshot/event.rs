@@ -2,7 +2,7 @@
 
 use crate::object::node::Node;
 use crate::object::pod::Pod;
-use crate::object::{Key, Kind, device, volume};
+use crate::object::{Key, Kind, device_claim, volume};
 use std::sync::Arc;
 
 /// An object's change. It may make waiting pods schedulable.
@@ -23,7 +23,7 @@ pub enum ObjectChange {
     CsiNode(Option<Arc<volume::CsiNode>>, Option<Arc<volume::CsiNode>>),
     CsiDriver(Option<Arc<bool>>, Option<Arc<bool>>),
     Capacity(Option<Arc<volume::Capacity>>, Option<Arc<volume::Capacity>>),
-    DeviceClaim(Option<Arc<device::Claim>>, Option<Arc<device::Claim>>),
+    DeviceClaim(Option<Arc<device_claim::Claim>>, Option<Arc<device_claim::Claim>>),
     Other { before: bool, after: bool },
 }
 

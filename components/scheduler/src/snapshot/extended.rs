@@ -1,7 +1,8 @@
 //! The DeviceClasses of extended resources, and the claims that were made for pods with such resources.
 
 use super::Snapshot;
-use crate::object::device::{Claim, Class};
+use crate::object::device::Class;
+use crate::object::device_claim::Claim;
 use crate::object::extended::{CLASS_PREFIX, may_be_devices};
 use crate::object::{Key, Text};
 use std::cmp::Reverse;

@@ -11,19 +11,17 @@ pub mod node_info;
 pub mod numbers;
 
 use crate::clock::Clock;
-use crate::configuration::Configuration;
 use crate::object::device;
+use crate::object::device_claim;
 use crate::object::labels::Labels;
 use crate::object::pod::{Gang, Pod, Template};
 use crate::object::taint_rule::TaintRule;
 use crate::object::volume;
 use crate::object::workload::{DisruptionBudget, PodSelector, Workload};
 use crate::object::{Key, Kind, StringPool, Text};
-use crate::plugin::ExtensionPoint;
 use crate::plugins::devices::in_use::DevicesInUse;
 use crate::plugins::devices::pools::Pools;
 use crate::plugins::devices::searches::SharedSearchState;
-use crate::plugins::legacy;
 use changes::ChangeLog;
 use extended::ExtendedResources;
 use node_info::{NodeId, NodeInfo};
@@ -86,7 +84,7 @@ pub struct Snapshot {
     pub csi_drivers: Table<bool>,
     pub capacities: Table<volume::Capacity>,
     pub attachments: Table<volume::Attachment>,
-    pub device_claims: Table<device::Claim>,
+    pub device_claims: Table<device_claim::Claim>,
     pub device_slices: Table<device::Slice>,
     pub device_classes: Table<device::Class>,
     pub device_taint_rules: Table<TaintRule>,
@@ -108,16 +106,6 @@ pub struct Snapshot {
 impl Snapshot {
     pub fn new() -> Self {
         Snapshot::default()
-    }
-
-    /// A snapshot with the indexes and gates that a configuration needs.
-    pub fn with(configuration: &Configuration) -> Self {
-        let mut snapshot = Snapshot::new();
-        snapshot.extended_resources = configuration.extended_resources;
-        if configuration.profiles.iter().any(|profile| profile.has(ExtensionPoint::Score, legacy::RESOURCE_LIMITS)) {
-            snapshot.read_limits();
-        }
-        snapshot
     }
 
     /// Makes the snapshot read the limits of later pods, too.

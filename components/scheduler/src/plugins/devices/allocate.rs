@@ -6,10 +6,8 @@ use super::limits::{LimitExceeded, SearchCost, SearchLimits};
 use super::pools::{NodePool, Pool, PoolFlaw};
 use super::searches::SharedSearchState;
 use crate::object::Text;
-use crate::object::device::{
-    Allocated, Allocation, Attribute, Capacity, Claim, Constraint, Device, MAX_DEVICES, NodeSelection, Request, Slice,
-    SubRequest,
-};
+use crate::object::device::{Attribute, Capacity, Device, NodeSelection, Slice};
+use crate::object::device_claim::{Allocated, Allocation, Claim, Constraint, MAX_DEVICES, Request, SubRequest};
 use crate::object::node::Node;
 use crate::object::selector::{Operator, Requirement};
 use crate::object::taint_rule::DeviceSelector;

@@ -5,7 +5,7 @@
 //! a node is chosen for the pod; until then only the scheduler knows it.
 
 use super::allocate::{Allocator, AllocatorError};
-use crate::object::device::{Claim, Request};
+use crate::object::device_claim::{Claim, Request};
 use crate::object::extended::{Mapping, NewClaim, requests};
 use crate::object::{Key, Text};
 use crate::plugin::SchedulingCycle;

@@ -78,7 +78,7 @@ mod tests {
                         let meta = json!({"name": name.to_string(), "namespace": "a", "uid": name.to_string()});
                         snapshot.apply(Kind::Pod, &pod, Some(&json!({"metadata": meta, "spec": {}})));
                         let (key, chosen) = claim(other % 4, devices(one, other, one > 3));
-                        let chosen = crate::object::device::Claim::decode(&mut Default::default(), key.clone(), &chosen);
+                        let chosen = crate::object::device_claim::Claim::decode(&mut Default::default(), key.clone(), &chosen);
                         let devices = vec![(key, chosen.allocation.unwrap())];
                         snapshot.assume(&pod, &"n".into(), &Reservation { devices, ..Reservation::default() });
                     }
