@@ -57,7 +57,7 @@ impl Filters {
 pub fn nominated_pods_ahead<'a>(cycle: SchedulingCycle<'a>, node: &NodeInfo) -> impl Iterator<Item = &'a Arc<Pod>> {
     let most = usize::try_from(node.node.allocatable.pods).unwrap_or(0).max(1);
     let SchedulingCycle { snapshot, pod } = cycle;
-    snapshot.nominated_to(&node.node.name, pod.priority).filter(|one| one.uid != pod.uid).take(most)
+    snapshot.nominations().to(&node.node.name, pod.priority).filter(|one| one.uid != pod.uid).take(most)
 }
 
 /// The node with these nominated pods added; `None`: no pod is nominated to the node.

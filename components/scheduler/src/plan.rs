@@ -375,7 +375,7 @@ impl<'a> NodeSearch<'a> {
             return;
         }
         let has_claims = dynamic_resources::uses_devices(self.cycle);
-        let stale_claim = self.cycle.snapshot.extended_claim(&self.cycle.pod.uid).filter(|_| has_claims);
+        let stale_claim = self.cycle.snapshot.devices().extended_claim(&self.cycle.pod.uid).filter(|_| has_claims);
         let rejected_by_devices =
             self.diagnosis.absent.as_ref().is_some_and(|rejection| rejection.plugin == dynamic_resources::NAME);
         result.reasons.push(if !has_claims || rejected_by_devices {

@@ -278,7 +278,7 @@ fn scores_use_the_devices_in_use() {
         "multiPoint": {"disabled": [{"name": "DynamicResources"}]}});
     let config = json!([{"name": "NodeResourcesFit", "args": strategy}]);
     let mut world = World::with(json!({"plugins": only, "pluginConfig": config}));
-    world.snapshot.extended_resources = true;
+    world.snapshot.set_extended_resources(true);
     world.put(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {"extendedResourceName": "example.com/gpu"}}));
     for node in ["a", "b"] {
         let pool = json!({"name": node, "generation": 1, "resourceSliceCount": 1});

@@ -146,7 +146,7 @@ impl Configuration {
     /// An empty snapshot that reads the fields which these profiles and gates need.
     pub fn new_snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::new();
-        snapshot.extended_resources = self.extended_resources;
+        snapshot.set_extended_resources(self.extended_resources);
         if self.profiles.iter().any(|profile| profile.has(ExtensionPoint::Score, legacy::RESOURCE_LIMITS)) {
             snapshot.read_limits();
         }

@@ -251,7 +251,7 @@ fn importance(pod: &Arc<Pod>) -> (Reverse<i64>, i128) {
 fn split_by_budget(cycle: SchedulingCycle<'_>, pods: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
     let mut remaining: Vec<_> = match pods.first() {
         None => Vec::new(),
-        Some(_) => cycle.snapshot.budgets.iter().map(|(key, budget)| (key, budget, budget.allowed)).collect(),
+        Some(_) => cycle.snapshot.selectors().budgets().map(|(key, budget)| (key, budget, budget.allowed)).collect(),
     };
     pods.iter().cloned().partition(|pod| {
         let mut violates = false;
@@ -306,7 +306,7 @@ impl Preemption {
 }
 
 pub(crate) fn victims(cycle: SchedulingCycle<'_>, best: &Candidate) -> Victims {
-    let lower_priority = cycle.snapshot.nominated_below(&best.node, cycle.pod.priority);
+    let lower_priority = cycle.snapshot.nominations().below(&best.node, cycle.pod.priority);
     Victims {
         node: best.node.clone(),
         pods: best.victims.iter().filter(|pod| !pod.deleting).cloned().collect(),

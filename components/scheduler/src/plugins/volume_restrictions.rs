@@ -21,7 +21,7 @@ impl Plugin for VolumeRestrictions {
     fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
         let mut exclusive = Vec::new();
         for (claim, _) in cycle.pod.volume_claims().filter(|(_, ephemeral)| !ephemeral) {
-            match cycle.snapshot.volume_claims.get(&claim) {
+            match cycle.snapshot.volumes().claim(&claim) {
                 None => {
                     let reason = format!("persistentvolumeclaim \"{}\" not found", claim.name);
                     return PreFilterResult::Reject(Rejection::unresolvable(NAME, reason));
@@ -36,7 +36,7 @@ impl Plugin for VolumeRestrictions {
         if !restricted && exclusive.is_empty() {
             return PreFilterResult::Skip;
         }
-        let users = exclusive.iter().map(|claim| cycle.snapshot.claim_users(claim)).sum();
+        let users = exclusive.iter().map(|claim| cycle.snapshot.volumes().claim_users(claim)).sum();
         PreFilterResult::filter(VolumeConflicts { restricted, exclusive, users })
     }
 

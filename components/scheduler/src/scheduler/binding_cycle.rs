@@ -397,7 +397,7 @@ impl Scheduler {
     pub(super) fn awaited_object_changed(&mut self, kind: Kind, object: &Key, now: Time) {
         for key in self.binding_cycles.waiting_for(kind, object) {
             if kind == Kind::PersistentVolumeClaim
-                && let Some(claim) = self.snapshot.volume_claims.get(object)
+                && let Some(claim) = self.snapshot.volumes().claim(object)
                 && let Some(binding) = self.binding_cycles.get_mut(&key)
                 && claim.selected_node.as_ref() == Some(&binding.node)
             {

@@ -1,5 +1,6 @@
 //! Cluster events: changes of objects that may make waiting pods schedulable, and their names in metrics.
 
+use super::table::BeforeAfter;
 use crate::object::node::Node;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, device_claim, volume};
@@ -28,6 +29,11 @@ pub enum ObjectChange {
 }
 
 impl ObjectChange {
+    /// The change of an object of which only the existence matters to events.
+    pub(super) fn other<T>((before, after): BeforeAfter<T>) -> ObjectChange {
+        ObjectChange::Other { before: before.is_some(), after: after.is_some() }
+    }
+
     /// The event of this change; `None`: the object is absent before and after.
     pub(super) fn event(self, kind: Kind, key: &Key) -> Option<ClusterEvent> {
         (self.presence() != (false, false)).then(|| ClusterEvent { kind, key: key.clone(), change: self })

@@ -53,7 +53,7 @@ impl NodeAllocators {
         claims: Vec<Arc<Claim>>,
         timeout: Duration,
     ) -> Result<NodeAllocators, AllocatorError> {
-        let with_class = |name: &Text| Some((name.clone(), cycle.snapshot.class_for(name)?));
+        let with_class = |name: &Text| Some((name.clone(), cycle.snapshot.devices().class_for(name)?));
         let resources = cycle.pod.template.extended_resources().filter_map(with_class).collect();
         let allocators = NodeAllocators { claims, resources, timeout, by_missing: Mutex::default() };
         let none = vec![false; allocators.resources.len()];
@@ -84,7 +84,7 @@ impl NodeAllocators {
             ClaimDraft { requests, mappings }
         });
         claims.extend(draft.iter().map(|draft| draft.claim(cycle, UNNAMED.into()).into()));
-        let allocator = Allocator::new(cycle.snapshot, claims, self.timeout)?;
+        let allocator = Allocator::new(cycle.snapshot.devices(), cycle.snapshot.clock, claims, self.timeout)?;
         Ok(NodeAllocator { allocator, draft })
     }
 }
