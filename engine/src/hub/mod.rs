@@ -8,7 +8,6 @@
 
 use crate::planted::{Bug, planted};
 use crate::read_memory::Charge;
-use crate::tap::Basin;
 use crate::wakes;
 use bytes::Bytes;
 use holdfast_core::event::Offset;
@@ -24,9 +23,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{Notify, mpsc};
-use waiting::Waiting;
+use waiting::WaitingBytes;
 
+mod tap_queue;
 mod waiting;
+
+pub use tap_queue::TapOutput;
+pub(crate) use tap_queue::TapQueue;
 
 /// The maximum number of events that wait for one watcher. If there are more, the watcher must read from the log.
 const QUEUE_EVENTS_MAX: usize = 256;
@@ -174,7 +177,7 @@ pub struct Hub {
     revision: AtomicU64,
     /// Notified at every commit.
     committed: Arc<Notify>,
-    taps: Mutex<Vec<Weak<Basin>>>,
+    taps: Mutex<Vec<Weak<TapQueue>>>,
 }
 
 /// All watches, by user.
@@ -238,7 +241,7 @@ type Group = BTreeMap<u64, Member>;
 
 struct Member {
     queue: mpsc::Sender<Delivery>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingBytes>,
 }
 
 /// A watcher's membership of the hub. The watcher leaves the hub when this value is dropped.
@@ -249,7 +252,7 @@ pub struct Subscription {
     wanted: Arc<Wanted>,
     id: u64,
     queue: mpsc::Receiver<Delivery>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingBytes>,
     /// Events up to this offset were delivered before the watcher joined. The queue receives all later events.
     pub since: Offset,
 }
@@ -333,7 +336,7 @@ impl Hub {
         let topic = topics.entry(selection.kind).or_default();
         topic.next_id += 1;
         let id = topic.next_id;
-        let waiting = Arc::<Waiting>::default();
+        let waiting = Arc::<WaitingBytes>::default();
         let member = Member { queue: sender, waiting: waiting.clone() };
         let wanted = topic.groups(&scope).join(wanted, id, member);
         self.watchers.fetch_add(1, Ordering::Relaxed);
@@ -355,7 +358,14 @@ impl Hub {
         });
     }
 
-    pub(crate) fn taps(&self) -> MutexGuard<'_, Vec<Weak<Basin>>> {
+    /// Adds a tap, which gets all changes that are committed after this call.
+    pub(crate) fn add_tap(&self) -> Arc<TapQueue> {
+        let queue = Arc::new(TapQueue::default());
+        self.taps().push(Arc::downgrade(&queue));
+        queue
+    }
+
+    fn taps(&self) -> MutexGuard<'_, Vec<Weak<TapQueue>>> {
         self.taps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
