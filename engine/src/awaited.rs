@@ -6,7 +6,8 @@
 //! client got. A decision's events are recognized by the offsets that the log reported. Without offsets they are
 //! recognized by their time and their actor, which includes the id of the request.
 
-use crate::writer::{Command, Rejection, change_at};
+use crate::commit::{Command, Rejection};
+use crate::numbering::change_at;
 use holdfast_core::event::{Offset, Operation, Record};
 use holdfast_core::pipeline::Write;
 use holdfast_core::state::{Change, Entry, State};

@@ -4,6 +4,7 @@
 //! storage product: it defines the trait [`Log`] and contains no implementation for a disk.
 
 mod awaited;
+pub mod commit;
 mod engine;
 mod fill;
 pub mod forked;
@@ -18,7 +19,9 @@ mod missed;
 pub mod moment;
 mod mutate;
 mod newest;
+pub mod numbering;
 mod past;
+mod past_cache;
 mod pins;
 pub mod planted;
 mod queue;
@@ -33,7 +36,7 @@ mod watch;
 pub mod writer;
 
 pub use engine::{Apart, Clock, Engine, Options, Outside};
-pub use hub::{ChangeType, Delivery, Hub};
+pub use hub::{ChangeType, Delivery, Hub, TapOutput};
 pub use load::load;
 pub use log::sealing::Sealing;
 pub use log::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Proposal, Size};
@@ -43,5 +46,5 @@ pub use pins::{Cut, Kept};
 pub use queue::Health;
 pub use read_memory::{Charge, Loss, ReadMemory, Reader};
 pub use reads::{Length, Reads};
-pub use tap::{Drawn, Tap};
+pub use tap::Tap;
 pub use watch::{Watch, WatchStart};

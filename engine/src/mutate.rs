@@ -1,10 +1,11 @@
 //! A mutation in the engine: judge it on a snapshot, carry out effects outside the core, make the decision durable, and
 //! judge again if another write was faster.
 
+use crate::commit::{Contested, Rejection};
 use crate::engine::Engine;
 use crate::planted::{Bug, planted};
 use crate::turns::Turn;
-use crate::writer::{Contested, Rejection};
+
 use futures_util::future::join_all;
 use holdfast_background::{aside, heavy};
 use holdfast_core::Refusal;

@@ -8,6 +8,7 @@
 use crate::engine::Engine;
 use crate::log::{AsOf, Changes, Fault};
 use crate::moment::{self, Unknown, at_time};
+use crate::pins::LIFETIME;
 use crate::planted::{Bug, planted};
 use crate::read_memory::{Charge, Reader};
 use crate::reads::Length;
@@ -17,22 +18,15 @@ use holdfast_core::authz::Mode;
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::history::moment::parse;
 use holdfast_core::kinds::{Kind, KindId, Registry};
-use holdfast_core::list::{self, Continue, Page, Selection};
+use holdfast_core::list::{self, Continue, Freshness, Page, Selection};
 use holdfast_core::refusal::{BadRequest, Expired};
 use holdfast_core::request::Request;
 use holdfast_core::state::{Change, Entry, State};
-use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// The number of objects of a list that are looked up at a time.
 const PIECE: usize = 1024;
-/// The number of past versions whose kinds are cached.
-const VERSIONS_MAX: usize = 16;
-/// The number of past sets of kinds that are cached.
-const REGISTRIES_MAX: usize = 4;
-/// The maximum number of bytes of past objects in each of the two generations of the cache.
-const GENERATION_BYTES_MAX: usize = 8 << 20;
 /// The approximate overhead in bytes of an object in a state.
 const PLACE_BYTES: usize = 256;
 
@@ -53,29 +47,6 @@ struct Past {
     engine: Arc<Engine>,
     /// The newest state. It has the objects that have not changed after the past version.
     newest: Arc<State>,
-}
-
-/// The cache of reads of the past.
-#[derive(Default)]
-pub struct Memory {
-    kept: Mutex<Kept>,
-}
-
-#[derive(Default)]
-struct Kept {
-    /// Versions with their kinds. The most recently read version is last.
-    versions: VecDeque<Arc<State>>,
-    /// Past sets of kinds. The key is the event on a definition by which the set became outdated.
-    registries: VecDeque<(Offset, Arc<Registry>)>,
-    young: Generation,
-    old: Generation,
-}
-
-/// Entries of the past. The key is the entry's event, and the event of the definition that decoded the entry.
-#[derive(Default)]
-struct Generation {
-    entries: HashMap<(Offset, Offset), Arc<Entry>>,
-    bytes: usize,
 }
 
 impl View {
@@ -261,16 +232,15 @@ impl View {
         {
             return Ok(entry.clone());
         }
-        let memory = &past.engine.past_memory().kept;
+        let cache = past.engine.past_cache();
         let name = (offset, kind.since());
-        let known = lock(memory).recall(name);
-        let entry = match known {
+        let entry = match cache.entry(name) {
             Some(entry) => entry,
             None => {
                 let record = past.engine.log().read(offset).map_err(Refusal::fault)?;
                 let record = record.ok_or_else(|| let_go(self.state.offset, past.engine.log().oldest()))?;
                 let entry = change(&self.state.registry, &record)?.entry;
-                lock(memory).keep(name, entry.clone());
+                cache.keep_entry(name, entry.clone());
                 entry
             }
         };
@@ -410,6 +380,70 @@ impl Engine {
         self.reads().run_for(reader, Length::Short, found).await.map_err(Refusal::fault)
     }
 
+    /// The view that a list reads. `from` is the continue token of the page before.
+    pub async fn view_for(self: &Arc<Self>, freshness: Freshness, from: Option<&Continue>) -> Result<View, Refusal> {
+        self.view_by(&Reader::SERVER, freshness, from).await
+    }
+
+    /// Like [`Engine::view_for`], but reads of the past wait for the reader's turn and count against the reader's
+    /// memory.
+    pub async fn view_by(
+        self: &Arc<Self>,
+        reader: &Reader,
+        freshness: Freshness,
+        from: Option<&Continue>,
+    ) -> Result<View, Refusal> {
+        match (from, freshness) {
+            (Some(token), _) => self.view_of(token, reader).await,
+            (None, Freshness::Newest) if planted(Bug::StaleRead) && self.own_snapshot().offset.0 % 7 == 6 => {
+                self.past(Offset(self.own_snapshot().offset.0 - 1)).await
+            }
+            (None, Freshness::Newest) => {
+                if !planted(Bug::OthersUnread) {
+                    self.catch_up().await?;
+                }
+                Ok(View::of(self.own_snapshot()))
+            }
+            (None, Freshness::NotOlderThan(offset)) => {
+                self.reach(offset).await?;
+                Ok(View::of(self.own_snapshot()))
+            }
+            (None, Freshness::Exact(offset)) => {
+                self.reach(offset).await?;
+                match self.kept(offset) {
+                    Some(state) => Ok(View::of(state).named(true)),
+                    None => self.past_for(offset, reader).await,
+                }
+            }
+        }
+    }
+
+    /// The view for the next page of a continue token. A list that began with the newest state must continue within the
+    /// token's lifetime, even if the log has the version for longer.
+    async fn view_of(self: &Arc<Self>, token: &Continue, reader: &Reader) -> Result<View, Refusal> {
+        let offset = Offset(token.version);
+        if planted(Bug::TokenOfNewest) {
+            return Ok(View::of(self.own_snapshot()).named(token.past));
+        }
+        if let Some(state) = self.kept(offset) {
+            return Ok(View::of(state).named(token.past));
+        }
+        let expired = || Refusal::Expired(Expired::List(offset));
+        if offset > self.own_snapshot().offset {
+            return Err(expired());
+        }
+        if !token.past {
+            let log = self.log().clone();
+            let since = self.reads().run_for(reader, Length::Short, move || log.next_time(offset)).await;
+            let since = since.map_err(Refusal::fault)?;
+            let limit_ms = self.stamp().time.as_millisecond() - LIFETIME.as_millis() as i64;
+            if since.is_some_and(|(_, time_ms)| time_ms < limit_ms) {
+                return Err(expired());
+            }
+        }
+        Ok(self.past_for(offset, reader).await?.named(token.past))
+    }
+
     /// The cluster at a version that exists.
     pub async fn past(self: &Arc<Self>, at: Offset) -> Result<View, Refusal> {
         self.past_for(at, &Reader::SERVER).await
@@ -431,14 +465,13 @@ impl Engine {
         if !oldest.as_ref().is_ok_and(|oldest| at >= *oldest) {
             return Err(let_go(at, oldest));
         }
-        let known = lock(&self.past_memory().kept).versions.iter().find(|state| state.offset == at).cloned();
-        let state = match known {
+        let state = match self.past_cache().version(at) {
             Some(state) => state,
             None => {
                 let mut state = State::new(self.kinds_at(&newest, at)?);
                 state.offset = at;
                 let state = Arc::new(state);
-                push(&mut lock(&self.past_memory().kept).versions, state.clone(), VERSIONS_MAX);
+                self.past_cache().keep_version(state.clone());
                 state
             }
         };
@@ -504,9 +537,8 @@ impl Engine {
         let Some(ended) = asked.first(self.log().as_ref()).map_err(Refusal::fault)? else {
             return Ok(newest.registry.clone());
         };
-        let memory = &self.past_memory().kept;
-        if let Some((_, registry)) = lock(memory).registries.iter().find(|(until, _)| *until == ended) {
-            return Ok(registry.clone());
+        if let Some(registry) = self.past_cache().registry(ended) {
+            return Ok(registry);
         }
         let mut offsets = Vec::new();
         let mut gather = |_: &str, offset| {
@@ -522,40 +554,9 @@ impl Engine {
             let change = change(&state.registry, &record)?;
             hold(&mut state, &change);
         }
-        push(&mut lock(memory).registries, (ended, state.registry.clone()), REGISTRIES_MAX);
+        self.past_cache().keep_registry(ended, state.registry.clone());
         Ok(state.registry)
     }
-}
-
-impl Kept {
-    fn recall(&mut self, name: (Offset, Offset)) -> Option<Arc<Entry>> {
-        if let Some(entry) = self.young.entries.get(&name) {
-            return Some(entry.clone());
-        }
-        let entry = self.old.entries.get(&name)?.clone();
-        self.keep(name, entry.clone());
-        Some(entry)
-    }
-
-    /// Adds an entry. Entries that were not read during a whole generation are dropped.
-    fn keep(&mut self, name: (Offset, Offset), entry: Arc<Entry>) {
-        if self.young.bytes > GENERATION_BYTES_MAX {
-            self.old = std::mem::take(&mut self.young);
-        }
-        self.young.bytes += entry.size() + size_of::<Entry>();
-        self.young.entries.insert(name, entry);
-    }
-}
-
-fn push<T>(queue: &mut VecDeque<T>, item: T, max: usize) {
-    queue.push_back(item);
-    while queue.len() > max {
-        queue.pop_front();
-    }
-}
-
-fn lock(memory: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
-    memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 fn change(registry: &Registry, record: &Record) -> Result<Change, Refusal> {

@@ -5,7 +5,7 @@
 //! the feature `planted` that call is `false` at compile time, so the bug's code is removed. Bugs in the order of a
 //! commit are not marked in the writer: the writer calls [`order`] for its steps.
 
-use crate::writer::Step;
+use crate::commit::Step;
 
 holdfast_planted::bugs! {
     /// A mistake that a developer could make.

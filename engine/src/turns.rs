@@ -12,7 +12,7 @@
 //! limits the duration of its turn, so that a slow webhook delays only writers of the same object, and only for a short
 //! time.
 
-use crate::writer::Contested;
+use crate::commit::Contested;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -13,19 +13,18 @@
 //! compares versions and claims. The request of a stale decision is judged again.
 
 use crate::awaited::Awaited;
+use crate::commit::{Command, Contested, Outcome, Rejection, Step};
 use crate::fill::Fill;
 use crate::gather::Gathering;
 use crate::hub::Hub;
 use crate::log::{Append, Decision, Expected, Fault, Lack, Log, Proposal, Receipt};
+use crate::numbering::number;
 use crate::pins::Pins;
 use crate::planted::{Bug, order, planted};
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use holdfast_core::apply::{apply, replay};
-use holdfast_core::event::{Actor, Offset, Operation, Record};
-use holdfast_core::kinds::KindId;
-use holdfast_core::object::meta::split_key;
+use holdfast_core::event::Record;
 use holdfast_core::object::{Body, Packer};
 use holdfast_core::pipeline::{self, Expectation, Write};
 use holdfast_core::state::{Change, Entry, State};
@@ -53,57 +52,6 @@ pub enum Input {
     Ask(oneshot::Sender<Option<String>>),
     /// Ends the writer after the inputs before this one.
     Stop,
-}
-
-/// A decision on its way into the log. It is valid as long as the versions that it expects are current.
-pub struct Command {
-    pub writes: Vec<Write>,
-    pub expects: Vec<Expectation>,
-    pub actor: Actor,
-    pub time_ms: i64,
-    pub answer: oneshot::Sender<Outcome>,
-}
-
-/// The outcome of a decision.
-pub type Outcome = Result<Vec<Arc<Entry>>, Rejection>;
-
-/// The reason why a decision is not in the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rejection {
-    /// A version or claim that the decision required has changed. The request must be judged again.
-    Stale(Contested),
-    /// The disk is full.
-    Full(String),
-    /// The log failed, and it is unknown whether the write is durable.
-    Failed(String),
-    /// The log failed before. Writes are refused until the log works again.
-    Poisoned(String),
-}
-
-/// The object, claim or kind for which a decision lost a race.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Contested {
-    /// The object has another version, or was created or deleted.
-    Object { kind: KindId, key: Arc<str> },
-    /// Another object holds the claim.
-    Claim(Arc<str>),
-    /// The kind was redefined or deleted.
-    Kind(KindId),
-}
-
-impl Contested {
-    pub(crate) fn is_redefined(&self) -> bool {
-        matches!(self, Contested::Kind(_))
-    }
-}
-
-/// A step of a commit, after its batch is numbered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    Append,
-    Publish,
-    Deliver,
-    Answer,
 }
 
 const ORDER: [Step; 4] = [Step::Append, Step::Publish, Step::Deliver, Step::Answer];
@@ -523,31 +471,6 @@ impl Writer {
     }
 }
 
-impl Command {
-    fn bytes(&self) -> usize {
-        self.writes.iter().map(|write| write.draft.len()).sum()
-    }
-
-    /// The namespace of the command's first object; empty for cluster-scoped objects.
-    fn namespace(&self) -> &str {
-        self.writes.first().and_then(|write| split_key(&write.key).0).unwrap_or_default()
-    }
-
-    /// The command in the form that the caller sent: its writes get back their indexes, which [`number`] moved into the
-    /// entries.
-    fn taken_back(mut self, outcome: Outcome) -> Command {
-        for (write, entry) in self.writes.iter_mut().zip(outcome.unwrap_or_default()) {
-            write.index = entry.index.clone();
-        }
-        self
-    }
-
-    pub(crate) fn answer(self, outcome: Outcome) {
-        // The client may have disconnected.
-        let _ = self.answer.send(outcome);
-    }
-}
-
 /// Checked decisions, and the writes of the valid ones.
 struct Batch {
     /// The state with all writes of the batch.
@@ -636,17 +559,6 @@ impl Batch {
     }
 }
 
-/// A decision's records, numbered after the state. For a caller that appends as another server would.
-pub fn numbered(state: &State, mut writes: Vec<Write>, actor: &Actor, time_ms: i64) -> Vec<Record> {
-    let mut next = state.clone();
-    let number = |write: &mut Write| {
-        let (record, change) = number(&next, write, actor, time_ms);
-        apply(&mut next, &change);
-        record
-    };
-    writes.iter_mut().map(number).collect()
-}
-
 /// The objects that exist after these changes.
 fn bodies(changes: &[(Change, Option<Arc<Entry>>)]) -> Vec<Body> {
     let there = changes.iter().filter(|(change, _)| !change.deleted);
@@ -688,38 +600,4 @@ fn taken(state: &State, write: &Write) -> Option<Arc<str>> {
     let owner = state.owner(write.kind, &write.key);
     let is_taken = |claim: &&Arc<str>| state.claimant(claim).is_some_and(|claimant| *claimant != owner);
     write.index.claims.iter().find(is_taken).cloned()
-}
-
-/// Gives the write its offset. The write's index moves into the entry.
-fn number(state: &State, write: &mut Write, actor: &Actor, time_ms: i64) -> (Record, Change) {
-    let offset = state.offset.next();
-    let (json, change) = change_at(write, offset, time_ms);
-    let operation = if change.deleted { Operation::Delete } else { Operation::Put };
-    let record = Record {
-        offset: offset.0,
-        time_ms,
-        resource: state.kind(write.kind).storage.clone(),
-        key: write.key.to_string(),
-        // The version that the decision expects, or that an earlier write of the same decision made.
-        replaces: state.version_of(write.kind, &write.key).map_or(0, |offset| offset.0),
-        operation: operation as i32,
-        actor: actor.clone(),
-        object: json,
-    };
-    (record, change)
-}
-
-/// The change of a write at this offset, and the JSON of its object with this version. The write's index moves into the
-/// entry.
-pub(crate) fn change_at(write: &mut Write, offset: Offset, time_ms: i64) -> (Bytes, Change) {
-    let json = write.draft.seal(offset);
-    let deleted = write.delete || planted(Bug::FinalizersIgnored) && is_deleting(&json);
-    let index = std::mem::take(&mut write.index);
-    let entry = Arc::new(Entry::new(json.clone(), write.draft.head(), offset, time_ms, index));
-    (json, Change { offset, kind: write.kind, key: write.key.clone(), entry, deleted })
-}
-
-/// Whether an object is being deleted. A text search is precise enough for a planted bug.
-fn is_deleting(json: &[u8]) -> bool {
-    String::from_utf8_lossy(json).contains("\"deletionTimestamp\"")
 }

@@ -7,7 +7,7 @@ use holdfast_core::event::Offset;
 use holdfast_core::kinds::{Kind, KindId, Registry};
 use holdfast_core::object::{Body, meta};
 use holdfast_core::state::{Change, State};
-use holdfast_engine::{Drawn, Engine, Tap};
+use holdfast_engine::{Engine, Tap, TapOutput};
 use holdfast_runtime::remote::{fault, refusal};
 use holdfast_runtime::{Act, Clock, Done, Feed, News, heavy};
 use holdfast_service::{Call, Reply, Service};
@@ -144,8 +144,8 @@ impl Feed for InsideFeed {
         }
         let (drawn, nth, _) = select_all(self.taps.iter_mut().map(|tap| Box::pin(tap.next()))).await;
         match drawn {
-            Drawn::Behind => heavy(|| self.begin()),
-            Drawn::Changes { changes, through, registry } => {
+            TapOutput::Behind => heavy(|| self.begin()),
+            TapOutput::Changes { changes, through, registry } => {
                 // Only the main engine knows all kinds.
                 let registry = if nth == 0 { registry } else { self.engine.own_snapshot().registry.clone() };
                 let mut news = Vec::with_capacity(changes.len() + 1);

@@ -72,7 +72,7 @@ pub fn explain(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Explained {
         (victims.node, names)
     });
     let before = |node: &Text| {
-        let pods = snapshot.nominated_to(node, pod.priority).filter(|one| one.uid != pod.uid);
+        let pods = snapshot.nominations().to(node, pod.priority).filter(|one| one.uid != pod.uid);
         let names: Vec<String> = pods.map(|one| one.key.to_string()).collect();
         (!names.is_empty()).then(|| (node.clone(), names))
     };
@@ -82,7 +82,7 @@ pub fn explain(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Explained {
         preemption,
         gate: gate(snapshot, profile, pod),
         nominated: pod.nominated.clone(),
-        promised: snapshot.nominations().filter_map(before).collect(),
+        promised: snapshot.nominations().nodes().filter_map(before).collect(),
     }
 }
 

@@ -17,6 +17,7 @@
 pub mod clock;
 pub mod configuration;
 pub mod explain;
+mod filters;
 pub mod object;
 pub mod plan;
 pub mod planner;

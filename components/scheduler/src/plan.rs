@@ -1,18 +1,18 @@
 //! One scheduling cycle: chooses a node for a pod, or determines why no node is feasible. Pure and without a cache: it
 //! checks all nodes one after the other. [`crate::planner`] makes the same decisions faster.
 
+use crate::filters::Filters;
 use crate::object::pod::Pod;
 use crate::object::{Key, Text};
 use crate::plugin::{EqualNodes, ExtensionPoint, Filter, PreFilterResult, SchedulingCycle};
-use crate::plugins::default_preemption::{self, Candidate, Preemption, Victims};
+use crate::plugins::default_preemption::{self, Candidate, FailedSearch, Preemption, Victims};
 use crate::plugins::dynamic_resources;
 use crate::profile::Profile;
 use crate::snapshot::Snapshot;
 use crate::snapshot::assume::Reservation;
-use crate::snapshot::node_info::{NodeId, NodeInfo};
-use crate::status::{Code, Diagnosis, Rejection};
+use crate::snapshot::node_info::NodeInfo;
+use crate::status::{Code, Diagnosis, Nomination, Rejection};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -46,14 +46,6 @@ pub struct Unschedulable {
     /// A ResourceClaim whose devices are to be released, so that the next attempt may find other devices; a claim that
     /// was made for extended resources is deleted instead.
     pub deallocate: Option<Key>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Nomination {
-    #[default]
-    Keep,
-    Clear,
-    Set(Text),
 }
 
 /// The reasons of a decision, for people.
@@ -383,7 +375,7 @@ impl<'a> NodeSearch<'a> {
             return;
         }
         let has_claims = dynamic_resources::uses_devices(self.cycle);
-        let stale_claim = self.cycle.snapshot.extended_claim(&self.cycle.pod.uid).filter(|_| has_claims);
+        let stale_claim = self.cycle.snapshot.devices().extended_claim(&self.cycle.pod.uid).filter(|_| has_claims);
         let rejected_by_devices =
             self.diagnosis.absent.as_ref().is_some_and(|rejection| rejection.plugin == dynamic_resources::NAME);
         result.reasons.push(if !has_claims || rejected_by_devices {
@@ -401,7 +393,12 @@ impl<'a> NodeSearch<'a> {
 
     fn post_filter_preemption(&self, result: &mut PostFilterResult) {
         let Some(preemption) = &self.profile.preemption else { return };
-        result.add_preemption(preemption.find(self));
+        result.add_preemption(preemption.find(&FailedSearch {
+            cycle: self.cycle,
+            filters: &self.filters,
+            diagnosis: &self.diagnosis,
+            candidates: self.extender_results.candidates.as_deref(),
+        }));
     }
 }
 
@@ -440,67 +437,4 @@ impl PostFilterResult {
             deallocate: self.deallocate.clone(),
         }
     }
-}
-
-/// The filters of one search, in their order.
-pub struct Filters {
-    pub list: Vec<Box<dyn Filter>>,
-    /// Whether every filter checks a node, even after one has rejected it.
-    pub check_all: bool,
-}
-
-impl Filters {
-    pub fn clone_box(&self) -> Self {
-        Filters { list: self.list.iter().map(|filter| filter.clone_box()).collect(), check_all: self.check_all }
-    }
-
-    pub fn add_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
-        self.list.iter_mut().for_each(|filter| filter.add_pod(cycle, pod, node));
-    }
-
-    pub fn remove_pod(&mut self, cycle: SchedulingCycle<'_>, pod: &Pod, node: NodeId) {
-        self.list.iter_mut().for_each(|filter| filter.remove_pod(cycle, pod, node));
-    }
-
-    /// Whether a node is feasible, with and without the nominated pods that this pod must respect.
-    pub fn check(&mut self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
-        if let Some(full_node) = with_nominated_pods(cycle, node) {
-            let nominated = &full_node.pods[node.pods.len()..];
-            nominated.iter().for_each(|pod| self.add_pod(cycle, pod, node.id));
-            let checked = self.check_alone(cycle, &full_node);
-            nominated.iter().for_each(|pod| self.remove_pod(cycle, pod, node.id));
-            checked?;
-        }
-        self.check_alone(cycle, node)
-    }
-
-    fn check_alone(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
-        if !self.check_all {
-            return self.list.iter().try_for_each(|filter| filter.check(cycle, node));
-        }
-        let rejections = self.list.iter().filter_map(|filter| filter.check(cycle, node).err());
-        let merged = rejections.reduce(|one, other| Rejection {
-            code: one.code.max(other.code),
-            plugin: one.plugin,
-            reasons: one.reasons.into_iter().chain(other.reasons).collect(),
-        });
-        merged.map_or(Ok(()), Err)
-    }
-}
-
-/// Pods nominated to a node that this pod must respect: their priority is at least its own. At most as many pods are
-/// returned as the node may have: they fill the node, so further pods change nothing.
-pub fn nominated_pods_ahead<'a>(cycle: SchedulingCycle<'a>, node: &NodeInfo) -> impl Iterator<Item = &'a Arc<Pod>> {
-    let most = usize::try_from(node.node.allocatable.pods).unwrap_or(0).max(1);
-    let SchedulingCycle { snapshot, pod } = cycle;
-    snapshot.nominated_to(&node.node.name, pod.priority).filter(|one| one.uid != pod.uid).take(most)
-}
-
-/// The node with these nominated pods added; `None`: no pod is nominated to the node.
-pub fn with_nominated_pods(cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Option<NodeInfo> {
-    let mut nominated = nominated_pods_ahead(cycle, node).peekable();
-    nominated.peek()?;
-    let mut full_node = node.clone();
-    nominated.for_each(|pod| full_node.add(pod.clone()));
-    Some(full_node)
 }

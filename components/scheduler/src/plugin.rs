@@ -7,7 +7,6 @@
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
-use crate::plugins::node_resources_fit::NodeResourcesFit;
 use crate::snapshot::assume::Reservation;
 use crate::snapshot::node_info::{NodeId, NodeInfo};
 use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
@@ -99,8 +98,9 @@ pub trait Plugin: Debug + Send + Sync {
         false
     }
 
-    /// The plug-in as NodeResourcesFit; `None` for all other plug-ins.
-    fn as_fit(&self) -> Option<&NodeResourcesFit> {
+    /// The plug-in without its checks of these resources, because extenders manage them. `None`: the plug-in checks no
+    /// resources.
+    fn leave_to_extenders(&self, _resources: &[Text]) -> Option<Arc<dyn Plugin>> {
         None
     }
 

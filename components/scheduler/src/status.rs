@@ -134,3 +134,12 @@ fn text(nodes: usize, why: &str, after: &str) -> String {
     let space = if after.is_empty() { "" } else { " " };
     format!("0/{nodes} nodes are available:{why}{space}{after}")
 }
+
+/// What becomes of a pod's `status.nominatedNodeName`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Nomination {
+    #[default]
+    Keep,
+    Clear,
+    Set(Text),
+}

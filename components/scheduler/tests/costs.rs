@@ -245,16 +245,20 @@ fn an_expression_is_evaluated_once_for_each_version_of_a_device() {
             let pod = claims_a_device(&mut snapshot, "default", name, absent);
             assert!(matches!(try_to_place(&snapshot, &mut planner, &pod), PlanOutcome::Unschedulable(_)));
         }
-        assert_eq!(snapshot.searches.evaluated(), 80, "in attempt {attempt}");
+        assert_eq!(snapshot.devices().searches().evaluated(), 80, "in attempt {attempt}");
         assert_eq!(planner.full_evaluations(), 0, "nodes are searched once for a pod that claims devices");
     }
     slice(&mut snapshot, 7, 4);
     let pod = claims_a_device(&mut snapshot, "other", "d", absent);
     try_to_place(&snapshot, &mut planner, &pod);
-    assert_eq!(snapshot.searches.evaluated(), 84, "one slice is a new one");
+    assert_eq!(snapshot.devices().searches().evaluated(), 84, "one slice is a new one");
     let pod = claims_a_device(&mut snapshot, "default", "e", "device.driver == 'd.example'");
     assert!(matches!(try_to_place(&snapshot, &mut planner, &pod), PlanOutcome::Bind { .. }));
-    assert_eq!(snapshot.searches.evaluated(), 104, "another expression, which holds for the first device of each node");
+    assert_eq!(
+        snapshot.devices().searches().evaluated(),
+        104,
+        "another expression, which holds for the first device of each node"
+    );
 }
 
 #[test]
@@ -266,12 +270,12 @@ fn device_pools_are_scanned_once_for_each_version() {
             panic!("a place")
         };
         snapshot.assume(&pod, &node, &reservation);
-        assert_eq!(snapshot.pool_scans(), 20, "for pod {at}");
+        assert_eq!(snapshot.devices().pool_scans(), 20, "for pod {at}");
     }
     slice(&mut snapshot, 7, 2);
     let pod = claims_a_device(&mut snapshot, "default", "last", "true");
     let PlanOutcome::Bind { node, .. } = try_to_place(&snapshot, &mut planner, &pod) else { panic!("a place") };
-    assert_eq!((&*node, snapshot.pool_scans()), ("node-7", 21), "all other devices are in use");
+    assert_eq!((&*node, snapshot.devices().pool_scans()), ("node-7", 21), "all other devices are in use");
 }
 
 #[test]
@@ -288,7 +292,7 @@ fn endless_searches_of_one_namespace_do_not_delay_others() {
             "spec": {"devices": {"requests": requests(counts)}}});
         snapshot.apply(Kind::ResourceClaim, &Key::new(namespace, name), Some(&claim));
         let outcome = try_to_place(&snapshot, &mut planner, &pod);
-        (outcome, snapshot.searches.tries())
+        (outcome, snapshot.devices().searches().tries())
     };
     let mut tried = 0;
     for at in 0..40 {
@@ -317,7 +321,7 @@ fn costly_expressions_of_one_namespace_do_not_delay_others() {
         let spent = why.message.contains("too much was searched for devices of this namespace lately");
         assert_eq!((why.rejectors.is_empty(), spent), (true, true), "p{at}: {}", why.message);
     }
-    let evaluated = snapshot.searches.evaluated();
+    let evaluated = snapshot.devices().searches().evaluated();
     assert!((10..2000).contains(&evaluated), "{evaluated} of 40,000");
     let pod = claims_a_device(&mut snapshot, "other", "q", "device.driver == 'd.example'");
     assert!(matches!(try_to_place(&snapshot, &mut planner, &pod), PlanOutcome::Bind { .. }));

@@ -21,7 +21,7 @@ impl World {
             json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"});
         document["profiles"] = json!([profile]);
         let configuration = Configuration::of(&document).unwrap_or_else(|faults| panic!("{faults:?}"));
-        World { snapshot: Snapshot::with(&configuration), configuration }
+        World { snapshot: configuration.new_snapshot(), configuration }
     }
 
     fn put(&mut self, kind: Kind, key: Key, object: Value) -> &mut World {
@@ -278,7 +278,7 @@ fn scores_use_the_devices_in_use() {
         "multiPoint": {"disabled": [{"name": "DynamicResources"}]}});
     let config = json!([{"name": "NodeResourcesFit", "args": strategy}]);
     let mut world = World::with(json!({"plugins": only, "pluginConfig": config}));
-    world.snapshot.extended_resources = true;
+    world.snapshot.set_extended_resources(true);
     world.put(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {"extendedResourceName": "example.com/gpu"}}));
     for node in ["a", "b"] {
         let pool = json!({"name": node, "generation": 1, "resourceSliceCount": 1});

@@ -8,9 +8,9 @@
 //! are compared just before that write, not in the same transaction.
 
 use super::Engine;
+use crate::commit::{Contested, Rejection};
 use crate::log::sealing::Sealing;
 use crate::log::{Fault, Log};
-use crate::writer::{Contested, Rejection};
 use holdfast_core::Refusal;
 use holdfast_core::event::Actor;
 use holdfast_core::kinds::KindId;

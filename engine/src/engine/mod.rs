@@ -1,5 +1,6 @@
 //! The engine as transports use it: snapshots to read, decisions to make durable, watches to follow.
 
+use crate::commit::{Command, Rejection};
 use crate::forked::{ForkedLog, Holds, Room};
 use crate::gather::{Expected, PATIENCE};
 use crate::hub::Hub;
@@ -9,15 +10,13 @@ use crate::load::load;
 use crate::log::sealing::{InPlain, Prepared, Sealing};
 use crate::log::{Fault, Log, Unreadable};
 use crate::newest::Newest;
-use crate::past::{Memory, View};
+use crate::past_cache::PastCache;
 use crate::pins::{Cut, Kept, Pins};
-use crate::planted::{Bug, planted};
 use crate::queue::{Health, Queue, Unsent};
 use crate::read_memory::Reader;
-use crate::reads::{Length, Reads};
+use crate::reads::Reads;
 use crate::turns::Turns;
-use crate::watch::{Watch, WatchStart};
-use crate::writer::{Command, Input, Rejection, Writer};
+use crate::writer::{Input, Writer};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use crossbeam::channel::Receiver;
@@ -29,10 +28,10 @@ use holdfast_core::authz::Mode;
 use holdfast_core::authz::webhook::{self, Question};
 use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::{Kind, Registry};
-use holdfast_core::list::{Continue, Freshness, Selection, TokenKey};
+use holdfast_core::list::TokenKey;
 use holdfast_core::object::meta::Document;
 use holdfast_core::pipeline::{self, Expectation, Settings, SignedToken, TokenClaims, Write};
-use holdfast_core::refusal::{Expired, Timeout, Unavailable};
+use holdfast_core::refusal::{Timeout, Unavailable};
 use holdfast_core::request::Request;
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Entry, State};
@@ -116,7 +115,7 @@ pub struct Engine {
     log: Arc<dyn Log>,
     queue: Queue,
     pins: Arc<Pins>,
-    past: Memory,
+    past: PastCache,
     reads: Reads,
     built_in: Arc<Registry>,
     options: Options,
@@ -200,7 +199,7 @@ impl Engine {
             log,
             queue,
             pins,
-            past: Memory::default(),
+            past: PastCache::default(),
             reads,
             built_in,
             options,
@@ -412,77 +411,13 @@ impl Engine {
         &self.options.settings.token_key
     }
 
-    /// The view that a list reads. `from` is the continue token of the page before.
-    pub async fn view_for(self: &Arc<Self>, freshness: Freshness, from: Option<&Continue>) -> Result<View, Refusal> {
-        self.view_by(&Reader::SERVER, freshness, from).await
-    }
-
-    /// Like [`Engine::view_for`], but reads of the past wait for the reader's turn and count against the reader's
-    /// memory.
-    pub async fn view_by(
-        self: &Arc<Self>,
-        reader: &Reader,
-        freshness: Freshness,
-        from: Option<&Continue>,
-    ) -> Result<View, Refusal> {
-        match (from, freshness) {
-            (Some(token), _) => self.view_of(token, reader).await,
-            (None, Freshness::Newest) if planted(Bug::StaleRead) && self.own_snapshot().offset.0 % 7 == 6 => {
-                self.past(Offset(self.own_snapshot().offset.0 - 1)).await
-            }
-            (None, Freshness::Newest) => {
-                if !planted(Bug::OthersUnread) {
-                    self.catch_up().await?;
-                }
-                Ok(View::of(self.own_snapshot()))
-            }
-            (None, Freshness::NotOlderThan(offset)) => {
-                self.reach(offset).await?;
-                Ok(View::of(self.own_snapshot()))
-            }
-            (None, Freshness::Exact(offset)) => {
-                self.reach(offset).await?;
-                match self.kept(offset) {
-                    Some(state) => Ok(View::of(state).named(true)),
-                    None => self.past_for(offset, reader).await,
-                }
-            }
-        }
-    }
-
-    /// The view for the next page of a continue token. A list that began with the newest state must continue within the
-    /// token's lifetime, even if the log has the version for longer.
-    async fn view_of(self: &Arc<Self>, token: &Continue, reader: &Reader) -> Result<View, Refusal> {
-        let offset = Offset(token.version);
-        if planted(Bug::TokenOfNewest) {
-            return Ok(View::of(self.own_snapshot()).named(token.past));
-        }
-        if let Some(state) = self.kept(offset) {
-            return Ok(View::of(state).named(token.past));
-        }
-        let expired = || Refusal::Expired(Expired::List(offset));
-        if offset > self.own_snapshot().offset {
-            return Err(expired());
-        }
-        if !token.past {
-            let log = self.log.clone();
-            let since = self.reads.run_for(reader, Length::Short, move || log.next_time(offset)).await;
-            let since = since.map_err(Refusal::fault)?;
-            let limit_ms = self.stamp().time.as_millisecond() - crate::pins::LIFETIME.as_millis() as i64;
-            if since.is_some_and(|(_, time_ms)| time_ms < limit_ms) {
-                return Err(expired());
-            }
-        }
-        Ok(self.past_for(offset, reader).await?.named(token.past))
-    }
-
     /// The state of this version, if it is the newest or a pinned one.
     pub(crate) fn kept(&self, offset: Offset) -> Option<Arc<State>> {
         let newest = self.own_snapshot();
         if newest.offset == offset { Some(newest) } else { self.pins.get(offset) }
     }
 
-    pub(crate) fn past_memory(&self) -> &Memory {
+    pub(crate) fn past_cache(&self) -> &PastCache {
         &self.past
     }
 
@@ -554,21 +489,6 @@ impl Engine {
                 return Err(Refusal::Timeout(Timeout::Version { asked: offset, newest: current }));
             }
         }
-    }
-
-    /// Watches the objects of the selection.
-    pub fn watch(self: &Arc<Self>, selection: Selection, start: WatchStart) -> Watch {
-        Watch::new(self.clone(), selection, start)
-    }
-
-    /// Watches the selection up to the version of the view. No event follows after that version.
-    pub async fn watch_past(
-        self: &Arc<Self>,
-        view: View,
-        selection: Selection,
-        start: WatchStart,
-    ) -> Result<Watch, Refusal> {
-        Watch::still(self.clone(), view, selection, start).await
     }
 }
 

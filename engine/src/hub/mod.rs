@@ -9,7 +9,6 @@
 
 use crate::planted::{Bug, planted};
 use crate::read_memory::Charge;
-use crate::tap::Basin;
 use crate::wakes;
 use bytes::Bytes;
 use holdfast_core::event::Offset;
@@ -25,9 +24,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{Notify, mpsc};
-use waiting::Waiting;
+use waiting::WaitingBytes;
 
+mod tap_queue;
 mod waiting;
+
+pub use tap_queue::TapOutput;
+pub(crate) use tap_queue::TapQueue;
 
 /// The maximum number of events that wait for one watcher. If there are more, the watcher must read from the log.
 const QUEUE_EVENTS_MAX: usize = 256;
@@ -175,7 +178,7 @@ pub struct Hub {
     revision: AtomicU64,
     /// Notified at every commit.
     committed: Arc<Notify>,
-    taps: Mutex<Vec<Weak<Basin>>>,
+    taps: Mutex<Vec<Weak<TapQueue>>>,
 }
 
 /// All watches, by user.
@@ -239,7 +242,7 @@ type Group = BTreeMap<u64, Member>;
 
 struct Member {
     queue: mpsc::Sender<Delivery>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingBytes>,
 }
 
 /// A watcher's membership of the hub. The watcher leaves the hub when this value is dropped.
@@ -250,7 +253,7 @@ pub struct Subscription {
     wanted: Arc<Wanted>,
     id: u64,
     queue: mpsc::Receiver<Delivery>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingBytes>,
     /// Events up to this offset were delivered before the watcher joined. The queue receives all later events.
     pub since: Offset,
 }
@@ -334,7 +337,7 @@ impl Hub {
         let topic = topics.entry(selection.kind).or_default();
         topic.next_id += 1;
         let id = topic.next_id;
-        let waiting = Arc::<Waiting>::default();
+        let waiting = Arc::<WaitingBytes>::default();
         let member = Member { queue: sender, waiting: waiting.clone() };
         let wanted = topic.groups(&scope).join(wanted, id, member);
         self.watchers.fetch_add(1, Ordering::Relaxed);
@@ -356,7 +359,14 @@ impl Hub {
         });
     }
 
-    pub(crate) fn taps(&self) -> MutexGuard<'_, Vec<Weak<Basin>>> {
+    /// Adds a tap, which gets all changes that are committed after this call.
+    pub(crate) fn add_tap(&self) -> Arc<TapQueue> {
+        let queue = Arc::new(TapQueue::default());
+        self.taps().push(Arc::downgrade(&queue));
+        queue
+    }
+
+    fn taps(&self) -> MutexGuard<'_, Vec<Weak<TapQueue>>> {
         self.taps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -13,7 +13,7 @@ const UNCOUNTED_BYTES: usize = 16 << 10;
 
 /// The watcher and the hub share this; the hub fills the watcher's queue.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(super) struct WaitingBytes {
     bytes: AtomicUsize,
     /// The bytes that the charge covers now. No lock is needed while fewer bytes wait.
     counted: AtomicUsize,
@@ -21,7 +21,7 @@ pub(super) struct Waiting {
     charge: Mutex<Option<Charge>>,
 }
 
-impl Waiting {
+impl WaitingBytes {
     /// Counts bytes that wait from now on with this charge.
     pub fn count_with(&self, charge: Charge) {
         *self.charge() = Some(charge);
@@ -76,14 +76,14 @@ mod tests {
         let memory = ReadMemory::new(1 << 20);
         let (jane, joe) = (Reader::of(&User::new("jane", &[])), Reader::of(&User::new("joe", &[])));
         let waiting = |reader: &Reader| {
-            let waiting = Waiting::default();
+            let waiting = WaitingBytes::default();
             waiting.count_with(memory.nothing(reader));
             waiting
         };
         let idle = waiting(&jane);
         assert!(idle.add(UNCOUNTED_BYTES));
         assert_eq!(memory.told().bytes, 0, "what is little is not counted");
-        let many: Vec<Waiting> = (0..100).map(|_| waiting(&jane)).collect();
+        let many: Vec<WaitingBytes> = (0..100).map(|_| waiting(&jane)).collect();
         let queued = many.iter().filter(|one| one.add(100 << 10)).count();
         assert_eq!((queued, memory.told().bytes), (4, 512 << 10), "one reader has half of the memory");
         assert!(waiting(&joe).add(100 << 10), "the other half is for others");
@@ -93,7 +93,7 @@ mod tests {
         drop(many);
         assert_eq!((memory.told().bytes, memory.told().holders), (0, 0));
         // The server's own watches count against no user, but have the same limit.
-        let own = Waiting::default();
+        let own = WaitingBytes::default();
         assert!(own.add(BYTES_MAX) && !own.add(1));
     }
 }

@@ -427,6 +427,23 @@ impl Watch {
     }
 }
 
+impl Engine {
+    /// Watches the objects of the selection.
+    pub fn watch(self: &Arc<Self>, selection: Selection, start: WatchStart) -> Watch {
+        Watch::new(self.clone(), selection, start)
+    }
+
+    /// Watches the selection up to the version of the view. No event follows after that version.
+    pub async fn watch_past(
+        self: &Arc<Self>,
+        view: View,
+        selection: Selection,
+        start: WatchStart,
+    ) -> Result<Watch, Refusal> {
+        Watch::still(self.clone(), view, selection, start).await
+    }
+}
+
 /// An object of the initial state, as an ADDED event.
 fn added(kind: KindId, key: Arc<str>, entry: Arc<Entry>) -> Delivery {
     let change = Change { offset: entry.offset, kind, key, entry, deleted: false };

@@ -53,7 +53,7 @@ async fn each_log_has_versions_of_its_own_and_all_see_all() {
     assert_eq!(main.own_snapshot().count(*maps), 0);
     assert_eq!(main.log().versions("configmaps", "default/a").expect("a log"), []);
     assert_eq!(part.log().versions("configmaps", "default/a").expect("a log"), [Offset(1), Offset(2)]);
-    let holdfast_engine::Drawn::Changes { changes, .. } = tap.next().await else { panic!("it is not behind") };
+    let holdfast_engine::TapOutput::Changes { changes, .. } = tap.next().await else { panic!("it is not behind") };
     assert_eq!(changes.iter().map(|change| change.offset.0).max(), Some(2));
     // The objects that a namespace stores are counted over all logs.
     let stored = |state: &holdfast_core::state::State| state.room.stored("default");

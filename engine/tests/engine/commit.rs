@@ -3,8 +3,8 @@
 use super::stage::{Stage, config_map, create, delete, everything, options, patch, poll, selection, set};
 use holdfast_core::Refusal;
 use holdfast_core::event::{Offset, Record};
+use holdfast_engine::commit::{Contested, Rejection};
 use holdfast_engine::memory::MemoryLog;
-use holdfast_engine::writer::{Contested, Rejection};
 use holdfast_engine::{Append, Engine, Fault, Log, LogRead, Proposal, WatchStart, load};
 use holdfast_value::json;
 use std::sync::{Arc, Mutex};

@@ -3,8 +3,8 @@
 use super::stage::{Stage, config_map, create, delete, drain, everything, options, poll, selection, set};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
+use holdfast_engine::commit::Rejection;
 use holdfast_engine::memory::{MemoryLog, Planned};
-use holdfast_engine::writer::Rejection;
 use holdfast_engine::{Engine, LogRead, WatchStart, load};
 use holdfast_value::json;
 use std::sync::Arc;

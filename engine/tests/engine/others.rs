@@ -4,8 +4,9 @@
 use super::stage::{Stage, config_map, create, delete, drain, everything, options, patch, poll, selection, set};
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::request::Request;
+use holdfast_engine::commit::{Contested, Rejection};
 use holdfast_engine::memory::MemoryLog;
-use holdfast_engine::writer::{Contested, Rejection, numbered};
+use holdfast_engine::numbering::numbered;
 use holdfast_engine::{Engine, LogRead, WatchStart, load};
 use holdfast_value::json;
 use std::sync::Arc;

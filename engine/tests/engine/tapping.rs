@@ -2,18 +2,18 @@
 
 use super::stage::{Stage, at_once, create, delete, patch, set};
 use holdfast_engine::memory::MemoryLog;
-use holdfast_engine::{Drawn, Tap};
+use holdfast_engine::{Tap, TapOutput};
 use holdfast_value::json;
 use std::sync::Arc;
 
 /// The keys of the changes with their versions, and the offset up to which they go.
 fn told(tap: &mut Tap) -> String {
     match at_once(tap.next()) {
-        Drawn::Changes { changes, through, .. } => {
+        TapOutput::Changes { changes, through, .. } => {
             let told: Vec<String> = changes.iter().map(|change| format!("{}@{}", change.key, change.offset)).collect();
             format!("{} through {through}", told.join(" "))
         }
-        Drawn::Behind => "behind".to_owned(),
+        TapOutput::Behind => "behind".to_owned(),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Changes that command line options make to a configuration from a file.
 
 use super::arguments::Arguments;
-use super::profiles::hard_affinity_arguments;
+use super::global_options::hard_affinity_arguments;
 use super::reader::Fault;
-use super::{Configuration, policy, profiles};
+use super::{Configuration, build, policy, profiles};
 use crate::plugin::POINTS;
 use crate::plugins::{self, gang_scheduling, inter_pod_affinity, legacy};
 use crate::profile::{EnabledPlugin, MULTI_POINT, PluginSet, Profile};
@@ -56,7 +56,7 @@ impl Configuration {
             }
             let mut arguments = Arguments::default();
             arguments.set_default(inter_pod_affinity::NAME, hard_affinity_arguments(weight));
-            profiles::configure(profile, arguments);
+            build::configure(profile, arguments);
         }
     }
 

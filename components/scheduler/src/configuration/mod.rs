@@ -3,7 +3,9 @@
 
 mod adjust;
 mod arguments;
+mod build;
 pub mod extender;
+mod global_options;
 mod policy;
 mod profiles;
 #[cfg(test)]
@@ -11,7 +13,10 @@ mod tests;
 mod version;
 mod write;
 
+use crate::plugin::ExtensionPoint;
+use crate::plugins::legacy;
 use crate::profile::Profile;
+use crate::snapshot::Snapshot;
 use extender::Extender;
 use holdfast_core::object::decode;
 pub use holdfast_core::object::reader;
@@ -19,7 +24,7 @@ use holdfast_value::Value;
 use reader::{Fault, Faults, Reader};
 use version::Version;
 
-pub use profiles::GlobalOptions;
+pub use global_options::GlobalOptions;
 
 #[derive(Debug, Clone)]
 pub struct Configuration {
@@ -138,6 +143,16 @@ impl Default for Configuration {
 }
 
 impl Configuration {
+    /// An empty snapshot that reads the fields which these profiles and gates need.
+    pub fn new_snapshot(&self) -> Snapshot {
+        let mut snapshot = Snapshot::new();
+        snapshot.set_extended_resources(self.extended_resources);
+        if self.profiles.iter().any(|profile| profile.has(ExtensionPoint::Score, legacy::RESOURCE_LIMITS)) {
+            snapshot.read_limits();
+        }
+        snapshot
+    }
+
     /// Reads a configuration in YAML or JSON. Returns all errors, each with the path of its field.
     pub fn read(text: &str) -> Result<Self, Vec<Fault>> {
         let fault = |message: String| vec![Fault { path: String::new(), message }];
@@ -220,7 +235,7 @@ fn read(reader: &Reader<'_>) -> Option<Configuration> {
     let (mut profiles, policy) = profiles::read_all(reader, version, &configuration.global_options);
     let ignored = configuration.extenders.iter().flat_map(|extender| &extender.managed_resources);
     let ignored: Vec<_> = ignored.filter(|one| one.ignored_by_scheduler).map(|one| one.name.clone()).collect();
-    profiles::ignore_resources(&mut profiles, &ignored);
+    build::ignore_resources(&mut profiles, &ignored);
     Some(Configuration { profiles, policy, ..configuration })
 }
 

@@ -2,8 +2,10 @@
 
 use super::PolicySource;
 use super::arguments::Arguments;
+use super::build::{PluginList, build, ignore_resources};
 use super::extender::{self, Extender};
-use super::profiles::{GlobalOptions, PluginList, build, hard_affinity_arguments, hard_affinity_weight};
+use super::global_options::{GlobalOptions, hard_affinity_arguments, hard_affinity_weight};
+
 use super::reader::{Fault, Faults, Reader};
 use super::version::Version;
 use crate::object::Text;
@@ -108,7 +110,7 @@ pub fn read(text: &str, global_options: &GlobalOptions) -> Result<(Profile, Vec<
         let extenders = extender::read_all(&reader);
         let managed = extenders.iter().flat_map(|extender| &extender.managed_resources);
         let ignored: Vec<Text> = managed.filter(|one| one.ignored_by_scheduler).map(|one| one.name.clone()).collect();
-        super::profiles::ignore_resources(std::slice::from_mut(&mut profile), &ignored);
+        ignore_resources(std::slice::from_mut(&mut profile), &ignored);
         (profile, extenders)
     });
     match (read, faults.into_inner()) {

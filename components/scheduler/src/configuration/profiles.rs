@@ -1,26 +1,18 @@
 //! Profiles: which plug-ins are enabled at which point, from the defaults and a document.
 
 use super::PolicySource;
-use super::arguments::{Arguments, ConfiguredPlugin};
+use super::arguments::Arguments;
+use super::build::{PluginList, PointSets, build};
+use super::global_options::GlobalOptions;
 use super::policy;
 use super::reader::Reader;
 use super::version::Version;
 use crate::object::Text;
 use crate::object::pod::DEFAULT_SCHEDULER;
-use crate::plugin::{ExtensionPoint, POINTS, Plugin};
-use crate::plugins::default_preemption::{self, DefaultPreemption};
-use crate::plugins::node_resources_fit::{self, IgnoredResources, NodeResourcesFit};
+use crate::plugin::{ExtensionPoint, POINTS};
 use crate::plugins::{self, PLUGINS};
-use crate::plugins::{inter_pod_affinity, pod_topology_spread, volume_binding};
-use crate::profile::{EnabledPlugin, MULTI_POINT, PluginSet, Profile, ProfileDocument, default_plugins};
-use holdfast_value::{Value, json};
+use crate::profile::{MULTI_POINT, PluginSet, Profile, default_plugins};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
-/// Plug-ins with their weights, in order.
-pub type PluginList = Vec<(String, i64)>;
-/// The plug-ins enabled at each point, and the sets of a v1 document that enable them.
-type PointSets = (BTreeMap<ExtensionPoint, PluginList>, BTreeMap<&'static str, PluginSet>);
 
 /// The profiles, and the location of the Policy that replaces the only profile.
 pub fn read_all(
@@ -67,61 +59,6 @@ fn default_list(point: ExtensionPoint, version: Version) -> PluginList {
         list.extend(version.former_defaults().iter().map(|(name, weight)| ((*name).to_owned(), *weight)));
     }
     list
-}
-
-/// Options that once applied to all profiles. They also apply to the profile of a Policy or a provider.
-#[derive(Debug, Clone, Default)]
-pub struct GlobalOptions {
-    no_preemption: bool,
-    bind_timeout_seconds: Option<i64>,
-    pub(super) hard_pod_affinity_weight: Option<i64>,
-}
-
-/// Arguments that set `hardPodAffinityWeight`.
-pub fn hard_affinity_arguments(weight: i64) -> Value {
-    json!({"hardPodAffinityWeight": weight})
-}
-
-/// `hardPodAffinityWeight` by its former name, with the former error message.
-pub fn hard_affinity_weight(reader: &Reader<'_>) -> Option<i64> {
-    let is_valid = |weight: i64| (0..=100).contains(&weight);
-    super::checked_int(reader, "hardPodAffinitySymmetricWeight", "not in valid range [0-100]", is_valid)
-}
-
-impl GlobalOptions {
-    pub(super) fn read(reader: &Reader<'_>, version: Version) -> Self {
-        if !version.has_global_options() {
-            return GlobalOptions::default();
-        }
-        GlobalOptions {
-            no_preemption: reader.bool("disablePreemption").unwrap_or(false),
-            bind_timeout_seconds: reader.int_within("bindTimeoutSeconds", 0, i64::MAX),
-            hard_pod_affinity_weight: (version == Version::V1Alpha1).then(|| hard_affinity_weight(reader)).flatten(),
-        }
-    }
-
-    /// Sets the arguments that the options give, for plug-ins without arguments of their own.
-    pub(super) fn add_defaults(&self, arguments: &mut Arguments) {
-        if let Some(seconds) = self.bind_timeout_seconds {
-            arguments.set_default(volume_binding::NAME, json!({"bindTimeoutSeconds": seconds}));
-        }
-        if let Some(weight) = self.hard_pod_affinity_weight {
-            arguments.set_default(inter_pod_affinity::NAME, hard_affinity_arguments(weight));
-        }
-    }
-
-    pub(super) fn finish(&self, mut profile: Profile) -> Profile {
-        if self.no_preemption {
-            profile.preemption = None;
-            if let Some(after) = profile.points.get_mut(&ExtensionPoint::PostFilter) {
-                after.retain(|enabled| enabled.plugin.name() != default_preemption::NAME);
-            }
-            for set in profile.document.sets.values_mut() {
-                set.enabled.retain(|(name, _)| name != default_preemption::NAME);
-            }
-        }
-        profile
-    }
 }
 
 fn read(reader: &Reader<'_>, version: Version, only: bool, global_options: &GlobalOptions) -> Profile {
@@ -303,57 +240,6 @@ fn expand(
     first.chain(then).chain(last).cloned().collect()
 }
 
-/// Makes the plug-ins and enables them at their points.
-pub fn build((points, sets): PointSets, mut arguments: Arguments, version: Version) -> Profile {
-    if !version.has_spread_defaults() {
-        arguments.set_default(pod_topology_spread::NAME, json!({"defaultingType": "List"}));
-    }
-    let Arguments { plugins: mut configured_plugins, documents, .. } = arguments;
-    let mut plugins_made: BTreeMap<String, Arc<dyn Plugin>> = BTreeMap::new();
-    let mut preemption = DefaultPreemption::default();
-    if let Some(ConfiguredPlugin::Preemption(own)) = configured_plugins.get(default_preemption::NAME) {
-        preemption = own.clone();
-    }
-    let mut enabled_at = BTreeMap::new();
-    for (point, list) in points {
-        let mut enabled = Vec::new();
-        for (name, weight) in list {
-            let Some(row) = plugins::find(&name) else { continue };
-            let plugin = plugins_made.entry(name.clone()).or_insert_with(|| match configured_plugins.remove(&name) {
-                Some(ConfiguredPlugin::Plugin(plugin)) => plugin,
-                _ => (row.build)(),
-            });
-            // A plug-in that is enabled without a weight weighs 1, whatever its default weight is.
-            enabled.push(EnabledPlugin { plugin: plugin.clone(), weight: weight.max(1) });
-        }
-        enabled_at.insert(point, enabled);
-    }
-    let by_point = !version.has_multi_point();
-    let document = ProfileDocument { sets, arguments: documents, named: Vec::new(), by_point };
-    let mut profile = Profile { points: enabled_at, check_all: false, document, ..Profile::default() };
-    profile.preemption = profile.has(ExtensionPoint::PostFilter, default_preemption::NAME).then_some(preemption);
-    profile
-}
-
-/// Replaces the arguments of a profile's plug-ins.
-pub fn configure(profile: &mut Profile, arguments: Arguments) {
-    for (name, configured) in arguments.plugins {
-        match configured {
-            ConfiguredPlugin::Plugin(plugin) => {
-                let enabled = profile.points.values_mut().flatten();
-                enabled
-                    .filter(|enabled| enabled.plugin.name() == name)
-                    .for_each(|enabled| enabled.plugin = plugin.clone());
-            }
-            ConfiguredPlugin::Preemption(preemption) => profile.preemption = Some(preemption),
-            ConfiguredPlugin::Foreign => {}
-        }
-    }
-    let given = |name: &String| arguments.documents.iter().any(|(own, _)| own == name);
-    profile.document.arguments.retain(|(name, _)| !given(name));
-    profile.document.arguments.extend(arguments.documents);
-}
-
 fn check_points(reader: &Reader<'_>, profile: &Profile, name: &str) {
     let sorts = profile.at(ExtensionPoint::QueueSort).len();
     if sorts != 1 {
@@ -381,23 +267,5 @@ fn check_profile_names(reader: &Reader<'_>, profiles: &[Profile]) {
         if !names.insert(name) && !name.is_empty() {
             reader.fault(&format!("profiles[{at}].schedulerName"), format!("Duplicate value: \"{name}\""));
         }
-    }
-}
-
-/// Makes NodeResourcesFit ignore resources that extenders manage. The names replace those in the profiles' arguments.
-pub fn ignore_resources(profiles: &mut [Profile], names: &[Text]) {
-    if names.is_empty() {
-        return;
-    }
-    for enabled in profiles.iter_mut().flat_map(|profile| profile.points.values_mut()).flatten() {
-        let Some(fit) = enabled.plugin.as_fit() else { continue };
-        let ignored = IgnoredResources { resources: names.to_vec(), groups: fit.ignored.groups.clone() };
-        let fit = NodeResourcesFit {
-            ignored: Arc::new(ignored),
-            strategy: fit.strategy.clone(),
-            resources: fit.resources.clone(),
-        };
-        debug_assert_eq!(enabled.plugin.name(), node_resources_fit::NAME);
-        enabled.plugin = Arc::new(fit);
     }
 }

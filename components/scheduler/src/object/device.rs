@@ -2,13 +2,10 @@
 
 use super::labels::Labels;
 use super::terms::{NodeSelector, Taint};
-use super::volume::bytes;
-use super::{StringPool, Text, entries, items, nanoseconds, text};
+use super::{StringPool, Text, bytes, entries, items, nanoseconds, text};
 use holdfast_core::schema::quantity;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
-
-pub use super::device_claim::*;
 
 /// A DeviceClass: a device must satisfy all of its selectors, which are CEL expressions.
 #[derive(Debug, Clone, PartialEq)]

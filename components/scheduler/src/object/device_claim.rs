@@ -1,10 +1,8 @@
 //! ResourceClaims: the devices that pods request, and the allocated devices.
 
 use super::device::{BindingConditions, Class, selectors};
-use super::extended::ANNOTATION;
 use super::terms::{NodeSelector, Toleration};
-use super::volume::bytes;
-use super::{Key, StringPool, Text, entries, items, nanoseconds, text};
+use super::{Key, StringPool, Text, bytes, entries, items, nanoseconds, text};
 use holdfast_value::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -124,6 +122,8 @@ pub struct Allocated {
 
 /// The finalizer of a claim that has devices.
 pub const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+/// The annotation of a claim that was made for extended resources.
+pub const EXTENDED_RESOURCE_ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
 /// How many pods may use one claim.
 pub const MAX_RESERVATIONS: usize = 256;
 /// How many claims one pod may have. The limit is needed because the search for devices is recursive, one level per
@@ -146,7 +146,7 @@ impl Claim {
             owner: items(&meta["ownerReferences"])
                 .find(|owner| owner["controller"] == true)
                 .map(|owner| pool.field(&owner["uid"])),
-            is_extended: text(&meta["annotations"][ANNOTATION]) == "true",
+            is_extended: text(&meta["annotations"][EXTENDED_RESOURCE_ANNOTATION]) == "true",
             requests: items(&devices["requests"]).map(|one| Request::decode(pool, one)).collect(),
             constraints: items(&devices["constraints"]).map(|one| Constraint::decode(pool, one)).collect(),
             allocation: allocation.is_object().then(|| Allocation::decode(pool, allocation)),

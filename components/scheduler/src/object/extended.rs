@@ -1,7 +1,7 @@
 //! Extended resources that devices may satisfy: the amounts that each container of a pod requests, and the claim
 //! requests made from them.
 
-use super::device::{Request, SubRequest};
+use super::device_claim::{Claim, Request, SubRequest};
 use super::resources::is_extended;
 use super::{StringPool, Text, entries, items, text};
 use holdfast_core::schema::quantity;
@@ -12,8 +12,6 @@ use std::sync::Arc;
 /// The prefix of the implicit extended resource of a DeviceClass: this prefix and the class's name. A class satisfies
 /// it in addition to the resource that its spec names.
 pub const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
-/// The annotation of a claim that was made for extended resources.
-pub const ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
 /// Larger counts are reduced to this one. No claim can have so many devices, so larger counts need not be
 /// distinguished.
 const COUNT_MAX: i64 = 1 << 20;
@@ -149,7 +147,7 @@ pub fn requests(containers: &[Container], classes: &[(Text, Text)]) -> (Vec<Requ
 /// A claim for extended resources that must still be created, for a pod with a chosen node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewClaim {
-    pub claim: Arc<super::device::Claim>,
+    pub claim: Arc<Claim>,
     pub mappings: Vec<Mapping>,
 }
 

@@ -4,7 +4,7 @@
 //! counts as absent.
 
 pub mod device;
-mod device_claim;
+pub mod device_claim;
 pub mod extended;
 pub mod labels;
 pub mod node;
@@ -19,6 +19,7 @@ pub mod volume;
 pub mod workload;
 
 use holdfast_core::object::glance::Glance;
+use holdfast_core::schema::quantity;
 use holdfast_value::{CompactString, Value};
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
@@ -182,6 +183,11 @@ pub(crate) fn items(value: &Value) -> impl Iterator<Item = &Value> {
 /// The entries of a map; none if it is absent.
 pub(crate) fn entries(value: &Value) -> impl Iterator<Item = (&CompactString, &Value)> {
     value.as_object().into_iter().flatten()
+}
+
+/// The whole units of a quantity; 0 if it is absent or invalid.
+pub(crate) fn bytes(value: &Value) -> i128 {
+    quantity::whole(text(value)).unwrap_or(0)
 }
 
 /// A timestamp in nanoseconds since 1970.

@@ -5,6 +5,7 @@ use super::labels::Labels;
 use super::requests;
 use super::resources::Resources;
 use super::terms::{NodeSelector, NodeTerm, PodAffinity, PreferredNodeTerm, SpreadConstraint, Toleration};
+use super::volume::Disk;
 use super::{KINDS, Key, Kind, StringPool, Text, items, nanoseconds, text};
 use holdfast_value::Value;
 use std::sync::Arc;
@@ -136,25 +137,6 @@ pub enum Volume {
     Ephemeral(Text),
     /// A disk. Volumes that conflict with each other name the same disk.
     Disk(Disk),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Disk {
-    pub source: DiskSource,
-    pub read_only: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum DiskSource {
-    GcePersistentDisk(Text),
-    AwsElasticBlockStore(Text),
-    Iscsi(Text),
-    Rbd { monitors: Vec<Text>, pool: Text, image: Text },
-    AzureDisk(Text),
-    Cinder(Text),
-    Vsphere(Text),
-    Portworx(Text),
-    AzureFile(Text),
 }
 
 /// A ResourceClaim in a pod's spec.
@@ -376,32 +358,6 @@ impl Volume {
             return Some(Volume::Ephemeral(pool.field(&volume["name"])));
         }
         Disk::decode(pool, volume).map(Volume::Disk)
-    }
-}
-
-impl Disk {
-    /// The disk of a pod's volume, or of a PersistentVolume.
-    pub fn decode(pool: &mut StringPool, volume: &Value) -> Option<Self> {
-        type Make = fn(&mut StringPool, &Value) -> DiskSource;
-        let sources: [(&str, Make); 9] = [
-            ("gcePersistentDisk", |pool, one| DiskSource::GcePersistentDisk(pool.field(&one["pdName"]))),
-            ("awsElasticBlockStore", |pool, one| DiskSource::AwsElasticBlockStore(pool.field(&one["volumeID"]))),
-            ("iscsi", |pool, one| DiskSource::Iscsi(pool.field(&one["iqn"]))),
-            ("rbd", |pool, one| DiskSource::Rbd {
-                monitors: pool.list(&one["monitors"]),
-                pool: pool.field(&one["pool"]),
-                image: pool.field(&one["image"]),
-            }),
-            ("azureDisk", |pool, one| DiskSource::AzureDisk(pool.field(&one["diskURI"]))),
-            ("cinder", |pool, one| DiskSource::Cinder(pool.field(&one["volumeID"]))),
-            ("vsphereVolume", |pool, one| DiskSource::Vsphere(pool.field(&one["volumePath"]))),
-            ("portworxVolume", |pool, one| DiskSource::Portworx(pool.field(&one["volumeID"]))),
-            ("azureFile", |pool, one| DiskSource::AzureFile(pool.field(&one["shareName"]))),
-        ];
-        sources.iter().find(|(field, _)| volume[*field].is_object()).map(|(field, make)| {
-            let one = &volume[*field];
-            Disk { source: make(pool, one), read_only: one["readOnly"] == true }
-        })
     }
 }
 

@@ -1,11 +1,9 @@
 //! Storage: volumes, claims, classes and the limits of CSI drivers on nodes.
 
 use super::labels::Labels;
-use super::pod::Disk;
 use super::selector::Selector;
 use super::terms::NodeSelector;
-use super::{Key, StringPool, Text, items, text};
-use holdfast_core::schema::quantity;
+use super::{Key, StringPool, Text, bytes, items, text};
 use holdfast_value::Value;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -137,10 +135,6 @@ fn volume_mode(pool: &mut StringPool, spec: &Value) -> Text {
     pool.text(spec["volumeMode"].as_str().unwrap_or("Filesystem"))
 }
 
-pub(super) fn bytes(value: &Value) -> i128 {
-    quantity::whole(text(value)).unwrap_or(0)
-}
-
 #[derive(Debug, Clone, PartialEq)]
 pub struct Class {
     pub provisioner: Text,
@@ -233,4 +227,50 @@ impl Attachment {
 /// Whether the driver's capacity is checked before volumes are provisioned.
 pub fn tracks_capacity(object: &Value) -> bool {
     object["spec"]["storageCapacity"] == true
+}
+
+/// A disk of a cloud or a storage system, which a pod or a PersistentVolume names.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Disk {
+    pub source: DiskSource,
+    pub read_only: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum DiskSource {
+    GcePersistentDisk(Text),
+    AwsElasticBlockStore(Text),
+    Iscsi(Text),
+    Rbd { monitors: Vec<Text>, pool: Text, image: Text },
+    AzureDisk(Text),
+    Cinder(Text),
+    Vsphere(Text),
+    Portworx(Text),
+    AzureFile(Text),
+}
+
+impl Disk {
+    /// The disk of a pod's volume, or of a PersistentVolume.
+    pub fn decode(pool: &mut StringPool, volume: &Value) -> Option<Self> {
+        type Make = fn(&mut StringPool, &Value) -> DiskSource;
+        let sources: [(&str, Make); 9] = [
+            ("gcePersistentDisk", |pool, one| DiskSource::GcePersistentDisk(pool.field(&one["pdName"]))),
+            ("awsElasticBlockStore", |pool, one| DiskSource::AwsElasticBlockStore(pool.field(&one["volumeID"]))),
+            ("iscsi", |pool, one| DiskSource::Iscsi(pool.field(&one["iqn"]))),
+            ("rbd", |pool, one| DiskSource::Rbd {
+                monitors: pool.list(&one["monitors"]),
+                pool: pool.field(&one["pool"]),
+                image: pool.field(&one["image"]),
+            }),
+            ("azureDisk", |pool, one| DiskSource::AzureDisk(pool.field(&one["diskURI"]))),
+            ("cinder", |pool, one| DiskSource::Cinder(pool.field(&one["volumeID"]))),
+            ("vsphereVolume", |pool, one| DiskSource::Vsphere(pool.field(&one["volumePath"]))),
+            ("portworxVolume", |pool, one| DiskSource::Portworx(pool.field(&one["volumeID"]))),
+            ("azureFile", |pool, one| DiskSource::AzureFile(pool.field(&one["shareName"]))),
+        ];
+        sources.iter().find(|(field, _)| volume[*field].is_object()).map(|(field, make)| {
+            let one = &volume[*field];
+            Disk { source: make(pool, one), read_only: one["readOnly"] == true }
+        })
+    }
 }

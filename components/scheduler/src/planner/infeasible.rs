@@ -1,13 +1,14 @@
 //! Caches, for the pods of a template, why each node is infeasible and how good a candidate for preemption it is. Both
 //! are computed once, and again for nodes that changed.
 
-use crate::plan::{Filters, Nomination, PostFilterResult, Unschedulable};
+use crate::filters::Filters;
+use crate::plan::{PostFilterResult, Unschedulable};
 use crate::plugin::{ExtensionPoint, SchedulingCycle};
 use crate::plugins::default_preemption::{self, CandidateRank, DefaultPreemption, NOT_HELPFUL, Preemption, dry_run};
 use crate::plugins::dynamic_resources;
 use crate::profile::Profile;
 use crate::snapshot::node_info::NodeId;
-use crate::status::{Code, Rejection, message};
+use crate::status::{Code, Nomination, Rejection, message};
 use std::collections::HashMap;
 
 /// The index of a rejection in [`InfeasibleNodes::rejections`].

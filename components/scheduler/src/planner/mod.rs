@@ -76,7 +76,7 @@ impl Planner {
         // Plan without the cache where its result would not be reused: affinity or the pod itself names nodes, the pod
         // uses ResourceClaims (each allocation changes what is left), its preferences do not parse, or the profile runs
         // every filter on a node, even after one has rejected it.
-        let uses_devices = !pod.template.claims.is_empty() || snapshot.extended_claim(&pod.uid).is_some();
+        let uses_devices = !pod.template.claims.is_empty() || snapshot.devices().extended_claim(&pod.uid).is_some();
         let has_invalid_preferences = !pod.template.preference_errors.is_empty();
         if names_nodes || uses_devices || has_invalid_preferences || pod.node_name.is_some() || profile.check_all {
             return self.plan_uncached(snapshot, (number, profile), pod);

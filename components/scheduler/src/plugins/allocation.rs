@@ -34,11 +34,11 @@ impl ScoredResource {
         resources: &[ResourceWeight],
         requested: &Resources,
     ) -> Vec<ScoredResource> {
-        let devices = |name: &str| cycle.snapshot.class_for(name).filter(|_| requested.get(name) != 0);
+        let devices = |name: &str| cycle.snapshot.devices().class_for(name).filter(|_| requested.get(name) != 0);
         let counted = |ResourceWeight { name, weight }: &ResourceWeight| ScoredResource {
             name: name.clone(),
             weight: *weight,
-            devices: devices(name).and_then(|class| DeviceCounter::new(cycle.snapshot, &class)),
+            devices: devices(name).and_then(|class| DeviceCounter::new(cycle.snapshot.devices(), &class)),
         };
         resources.iter().map(counted).collect()
     }
@@ -62,7 +62,7 @@ impl ScoredResource {
         if allocatable != 0 {
             return Some((allocatable, sums.get(name).saturating_add(pod)));
         }
-        let (allocatable, in_use) = self.devices.as_ref()?.count(cycle.snapshot, &node.node)?;
+        let (allocatable, in_use) = self.devices.as_ref()?.count(cycle.snapshot.devices(), &node.node)?;
         (allocatable != 0).then(|| (allocatable, in_use.saturating_add(pod)))
     }
 }
@@ -75,7 +75,7 @@ pub fn depends_on(cycle: SchedulingCycle<'_>, resources: &[ResourceWeight], kind
     match kind {
         // The changed class may have satisfied the resource before the change.
         Kind::DeviceClass => named.next().is_some(),
-        Kind::ResourceClaim | Kind::ResourceSlice => named.any(|own| cycle.snapshot.class_for(own).is_some()),
+        Kind::ResourceClaim | Kind::ResourceSlice => named.any(|own| cycle.snapshot.devices().class_for(own).is_some()),
         _ => false,
     }
 }
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn devices_count_as_the_extended_resource_of_their_class() {
         let mut snapshot = with_node(json!({"cpu": "4", "example.com/own": "2"}));
-        snapshot.extended_resources = true;
+        snapshot.set_extended_resources(true);
         for name in ["gpu", "own"] {
             let good = json!([{"cel": {"expression": "device.attributes['d.example'].good"}}]);
             let class = json!({"spec": {"extendedResourceName": format!("example.com/{name}"), "selectors": good}});

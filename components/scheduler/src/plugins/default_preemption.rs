@@ -1,11 +1,11 @@
 //! DefaultPreemption: chooses the victims that must be evicted so that a pod of higher priority can be scheduled.
 
+use crate::filters::Filters;
 use crate::object::pod::Pod;
 use crate::object::{Key, Text};
-use crate::plan::{Filters, NodeSearch, Nomination};
 use crate::plugin::SchedulingCycle;
 use crate::snapshot::node_info::{NodeId, NodeInfo};
-use crate::status::{Code, Diagnosis, Rejection};
+use crate::status::{Code, Diagnosis, Nomination, Rejection};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -22,6 +22,15 @@ impl Default for DefaultPreemption {
     fn default() -> Self {
         DefaultPreemption { min_candidate_nodes_percentage: 10, min_candidate_nodes_absolute: 100 }
     }
+}
+
+/// A search that found no feasible node, as preemption reads it.
+pub struct FailedSearch<'a> {
+    pub cycle: SchedulingCycle<'a>,
+    pub filters: &'a Filters,
+    pub diagnosis: &'a Diagnosis,
+    /// The only candidates that extenders left; `None`: the extenders were not called yet.
+    pub candidates: Option<&'a [Candidate]>,
 }
 
 /// The result of looking for victims.
@@ -61,7 +70,7 @@ pub(crate) const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 
 impl DefaultPreemption {
-    pub fn find(&self, search: &NodeSearch<'_>) -> Preemption {
+    pub fn find(&self, search: &FailedSearch<'_>) -> Preemption {
         if let Some(message) = ineligible(search) {
             return Preemption::ineligible(message);
         }
@@ -69,11 +78,11 @@ impl DefaultPreemption {
         let rejected = search.diagnosis.rejected.iter().filter(|(_, rejection)| rejection.code == Code::Unschedulable);
         let mut nodes: Vec<_> = rejected.filter_map(|(name, _)| search.cycle.snapshot.node_named(name)).collect();
         nodes.sort_unstable_by_key(|node| node.id);
-        match &search.extender_results.candidates {
+        match search.candidates {
             Some(remaining) if remaining.is_empty() => {
                 return Preemption::ineligible("no candidate node for preemption");
             }
-            Some(remaining) => found.candidates = remaining.clone(),
+            Some(remaining) => found.candidates = remaining.to_vec(),
             None => self.try_nodes(search, &nodes, &mut found),
         }
         if let Some(best) = best(&found.candidates) {
@@ -94,7 +103,7 @@ impl DefaultPreemption {
         found
     }
 
-    fn try_nodes(&self, search: &NodeSearch<'_>, nodes: &[&NodeInfo], found: &mut Preemption) {
+    fn try_nodes(&self, search: &FailedSearch<'_>, nodes: &[&NodeInfo], found: &mut Preemption) {
         let candidates_wanted = self.candidates_wanted(nodes.len());
         // One copy is used for all nodes: each trial undoes its changes.
         let mut filters = search.filters.clone_box();
@@ -142,7 +151,7 @@ fn errors(rejected: &[(Text, Rejection)]) -> Option<String> {
 }
 
 /// Why a pod may not preempt.
-fn ineligible(search: &NodeSearch<'_>) -> Option<&'static str> {
+fn ineligible(search: &FailedSearch<'_>) -> Option<&'static str> {
     let nominated = search.cycle.pod.nominated.as_ref();
     ineligible_reason(search.cycle, nominated.map(|node| search.diagnosis.code(node)))
 }
@@ -242,7 +251,7 @@ fn importance(pod: &Arc<Pod>) -> (Reverse<i64>, i128) {
 fn split_by_budget(cycle: SchedulingCycle<'_>, pods: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
     let mut remaining: Vec<_> = match pods.first() {
         None => Vec::new(),
-        Some(_) => cycle.snapshot.budgets.iter().map(|(key, budget)| (key, budget, budget.allowed)).collect(),
+        Some(_) => cycle.snapshot.selectors().budgets().map(|(key, budget)| (key, budget, budget.allowed)).collect(),
     };
     pods.iter().cloned().partition(|pod| {
         let mut violates = false;
@@ -297,7 +306,7 @@ impl Preemption {
 }
 
 pub(crate) fn victims(cycle: SchedulingCycle<'_>, best: &Candidate) -> Victims {
-    let lower_priority = cycle.snapshot.nominated_below(&best.node, cycle.pod.priority);
+    let lower_priority = cycle.snapshot.nominations().below(&best.node, cycle.pod.priority);
     Victims {
         node: best.node.clone(),
         pods: best.victims.iter().filter(|pod| !pod.deleting).cloned().collect(),

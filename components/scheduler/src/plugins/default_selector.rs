@@ -4,14 +4,14 @@ use crate::object::labels::Labels;
 use crate::object::pod::{Controller, Template};
 use crate::object::selector::Selector;
 use crate::object::{Key, Kind, Text};
-use crate::snapshot::{Snapshot, in_namespace};
+use crate::snapshot::PodSelectors;
 
 /// The selector of the pods that belong together with a template's pods. It selects everything if no Service or owner
 /// selects the template's pods.
-pub fn default_selector(snapshot: &Snapshot, template: &Template) -> Selector {
+pub fn default_selector(selectors: &PodSelectors, template: &Template) -> Selector {
     let mut labels: Vec<(Text, Text)> = Vec::new();
     let mut add = |more: &Labels| labels.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));
-    for (_, service) in in_namespace(&snapshot.services, &template.namespace) {
+    for service in selectors.services(&template.namespace) {
         if let Some(selector) = service.labels.as_ref().filter(|own| own.is_subset_of(&template.labels)) {
             add(selector);
         }
@@ -19,8 +19,7 @@ pub fn default_selector(snapshot: &Snapshot, template: &Template) -> Selector {
     let mut selector = None;
     if let Some(controller) = &template.controller {
         let key = Key { namespace: template.namespace.clone(), name: controller.name.clone() };
-        let table = controller.kind().and_then(|kind| snapshot.controllers.get(&kind));
-        if let Some(owner) = table.and_then(|table| table.get(&key)) {
+        if let Some(owner) = controller.kind().and_then(|kind| selectors.controller(kind, &key)) {
             owner.labels.iter().for_each(&mut add);
             selector = Some(&owner.selector).filter(|selector| !selector.is_nothing());
         }

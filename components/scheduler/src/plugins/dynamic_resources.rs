@@ -3,7 +3,7 @@
 
 use super::devices::allocate::{AllocationError, AllocatorError, no_class};
 use super::devices::extended_resources::{self, NodeAllocators};
-use crate::object::device::{Allocation, Claim, MAX_CLAIMS, MAX_RESERVATIONS, Readiness};
+use crate::object::device_claim::{Allocation, Claim, MAX_CLAIMS, MAX_RESERVATIONS, Readiness};
 use crate::object::pod::PodClaim;
 use crate::object::{Key, Kind};
 use crate::plugin::{Filter, Normalization, Plugin, PreFilterResult, QueueingHint, SchedulingCycle, Score};
@@ -113,12 +113,14 @@ pub fn uses_devices(cycle: SchedulingCycle<'_>) -> bool {
     // A pod with more claims than allowed is rejected, and its claims are not looked up.
     template.claims.len() > MAX_CLAIMS
         || named_claims(cycle).next().is_some()
-        || template.extended_resources().any(|one| cycle.snapshot.class_for(one).is_some())
+        || template.extended_resources().any(|one| cycle.snapshot.devices().class_for(one).is_some())
 }
 
 /// All claims that a pod uses: the claims that it names, and the claim that was made for its extended resources.
 pub fn used_claims<'a>(cycle: SchedulingCycle<'a>) -> impl Iterator<Item = Key> + 'a {
-    named_claims(cycle).filter_map(|(_, key)| key).chain(cycle.snapshot.extended_claim(&cycle.pod.uid).cloned())
+    named_claims(cycle)
+        .filter_map(|(_, key)| key)
+        .chain(cycle.snapshot.devices().extended_claim(&cycle.pod.uid).cloned())
 }
 
 /// The claims of a pod's spec, each with its key; `None`: the claim is not made yet. A claim that needed no object, by
@@ -142,7 +144,7 @@ fn claims(cycle: SchedulingCycle<'_>) -> Result<Vec<Arc<Claim>>, String> {
         let Some(key) = key else {
             return Err(format!("pod \"{pod}\": ResourceClaim not created yet"));
         };
-        let claim = cycle.snapshot.device_claims.get(&key);
+        let claim = cycle.snapshot.devices().claim(&key);
         let claim = claim.ok_or_else(|| format!("resourceclaim \"{}\" not found", key.name))?;
         if claim.deleting {
             return Err(format!("resourceclaim \"{}\" is being deleted", key.name));
@@ -206,16 +208,15 @@ impl DeviceFilter {
                 .requests
                 .iter()
                 .flat_map(|request| request.alternatives.iter().map(move |sub_request| (request, sub_request)));
-            let mut missing = sub_requests.filter(|(_, sub_request)| {
-                !cycle.snapshot.device_classes.contains_key(&Key::cluster(&sub_request.class))
-            });
+            let mut missing =
+                sub_requests.filter(|(_, sub_request)| cycle.snapshot.devices().class(&sub_request.class).is_none());
             if let Some((request, sub_request)) = missing.next() {
                 return Err(unresolvable(no_class(request, sub_request)));
             }
             unallocated.push(claim);
         }
         let allocators = NodeAllocators::new(cycle, unallocated.clone(), timeout).map_err(rejection_of)?.into();
-        let is_stale = cycle.snapshot.extended_claim(&cycle.pod.uid).is_some();
+        let is_stale = cycle.snapshot.devices().extended_claim(&cycle.pod.uid).is_some();
         Ok(Some(DeviceFilter { allocated, unallocated, allocators, is_stale }))
     }
 
@@ -229,7 +230,7 @@ impl DeviceFilter {
             AllocatorError::Invalid(why) => Rejection::error(NAME, why),
             AllocatorError::BudgetSpent => rejection_of(why),
         })?;
-        match allocator.allocator.allocate(cycle.snapshot, &node.node) {
+        match allocator.allocator.allocate(cycle.snapshot.devices(), &node.node) {
             Ok(Some(found)) => Ok((allocator, found)),
             Ok(None) => Err(Rejection::unresolvable(NAME, NOT_ENOUGH)),
             Err(AllocationError::Timeout) => Err(Rejection::unresolvable(NAME, "timed out trying to allocate devices")),

@@ -3,7 +3,7 @@
 use crate::object::pod::{Gang, Pod};
 use crate::object::{Key, Kind};
 use crate::plugin::{Plugin, QueueingHint, SchedulingCycle};
-use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
+use crate::snapshot::{ClusterEvent, Gangs, ObjectChange, Snapshot};
 use crate::status::Rejection;
 
 pub const NAME: &str = "GangScheduling";
@@ -21,9 +21,9 @@ enum MissingGang {
 }
 
 /// The minimum number of pods of a gang; `None`: the pods of the group are scheduled one by one.
-fn min_count(snapshot: &Snapshot, gang: &Gang) -> Result<Option<usize>, MissingGang> {
+fn min_count(gangs: &Gangs, gang: &Gang) -> Result<Option<usize>, MissingGang> {
     let key = Key { namespace: gang.namespace.clone(), name: gang.workload.clone() };
-    let workload = snapshot.workloads.get(&key).ok_or(MissingGang::Workload)?;
+    let workload = gangs.workload(&key).ok_or(MissingGang::Workload)?;
     workload.min_count(&gang.group).ok_or(MissingGang::Group)
 }
 
@@ -35,7 +35,7 @@ fn no_group(gang: &Gang) -> String {
 /// be looked up.
 pub fn must_wait(snapshot: &Snapshot, pod: &Pod) -> Result<bool, String> {
     let Some(gang) = &pod.template.gang else { return Ok(false) };
-    match min_count(snapshot, gang) {
+    match min_count(snapshot.gangs(), gang) {
         Ok(None) => Ok(false),
         Ok(Some(min_count)) => Ok(snapshot.gang(gang).filter(|one| one.node_name.is_some()).count() < min_count),
         Err(MissingGang::Group) => Err(no_group(gang)),
@@ -54,7 +54,7 @@ impl Plugin for GangScheduling {
 
     fn pre_enqueue(&self, cycle: SchedulingCycle<'_>) -> Option<Rejection> {
         let gang = cycle.pod.template.gang.as_ref()?;
-        let reason = match min_count(cycle.snapshot, gang) {
+        let reason = match min_count(cycle.snapshot.gangs(), gang) {
             Err(MissingGang::Workload) => {
                 format!("waiting for pods's workload \"{}\" to appear in scheduling queue", gang.workload)
             }

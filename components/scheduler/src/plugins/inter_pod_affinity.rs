@@ -116,7 +116,7 @@ fn term_selects(snapshot: &Snapshot, term: &PodTerm, pod: &Pod) -> bool {
     // selector that matches no labels at all selects every namespace.
     let selected = || {
         selector.matches(&Labels::default())
-            || (!selector.is_nothing() && selector.matches(&snapshot.namespace_labels(pod.namespace())))
+            || (!selector.is_nothing() && selector.matches(&snapshot.selectors().namespace_labels(pod.namespace())))
     };
     (term.namespaces.contains(pod.namespace()) || selected()) && term.selector.matches(&pod.template.labels)
 }
@@ -131,7 +131,7 @@ struct IncomingPod {
 impl IncomingPod {
     fn new(cycle: SchedulingCycle<'_>) -> Self {
         let template = cycle.pod.template.clone();
-        IncomingPod { namespace_labels: cycle.snapshot.namespace_labels(&template.namespace), template }
+        IncomingPod { namespace_labels: cycle.snapshot.selectors().namespace_labels(&template.namespace), template }
     }
 
     fn affinity(&self) -> &PodAffinity {

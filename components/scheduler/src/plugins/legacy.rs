@@ -25,7 +25,7 @@ impl Plugin for SelectorSpread {
 
     fn score(&self, cycle: SchedulingCycle<'_>) -> Option<Box<dyn Score>> {
         let template = &cycle.pod.template;
-        let selector = default_selector(cycle.snapshot, template);
+        let selector = default_selector(cycle.snapshot.selectors(), template);
         template.spread.is_empty().then(|| Box::new(SelectorSpreadScore(selector)) as Box<dyn Score>)
     }
 

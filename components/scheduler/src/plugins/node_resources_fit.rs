@@ -45,8 +45,10 @@ impl Plugin for NodeResourcesFit {
         NAME
     }
 
-    fn as_fit(&self) -> Option<&NodeResourcesFit> {
-        Some(self)
+    fn leave_to_extenders(&self, resources: &[Text]) -> Option<Arc<dyn Plugin>> {
+        let ignored = IgnoredResources { resources: resources.to_vec(), groups: self.ignored.groups.clone() };
+        let (strategy, resources) = (self.strategy.clone(), self.resources.clone());
+        Some(Arc::new(NodeResourcesFit { ignored: Arc::new(ignored), strategy, resources }))
     }
 
     fn pre_filter(&self, _: SchedulingCycle<'_>) -> PreFilterResult {
@@ -89,7 +91,7 @@ impl Plugin for NodeResourcesFit {
             }
             ObjectChange::Other { after: true, .. } if event.kind == Kind::DeviceClass => {
                 let mut resources = template.extended_resources();
-                resources.any(|one| cycle.snapshot.class_for(one).as_ref() == Some(&event.key.name))
+                resources.any(|one| cycle.snapshot.devices().class_for(one).as_ref() == Some(&event.key.name))
             }
             _ => false,
         })
@@ -140,7 +142,7 @@ fn insufficient_resources(
     );
     for (name, amount) in &requested.scalars {
         // DynamicResources checks resources that the node does not have and that devices satisfy.
-        let is_devices = || allocatable.get(name) == 0 && cycle.snapshot.class_for(name).is_some();
+        let is_devices = || allocatable.get(name) == 0 && cycle.snapshot.devices().class_for(name).is_some();
         if !ignored.includes(name) && !is_devices() {
             compare(name, *amount, allocatable.get(name), used.get(name), |name| format!("Insufficient {name}").into());
         }

@@ -1,11 +1,12 @@
 //! NodeVolumeLimits: a CSI driver attaches a limited number of volumes to a node.
 
-use crate::object::pod::{Disk, DiskSource, Pod, Volume};
+use crate::object::pod::{Pod, Volume};
 use crate::object::volume::CsiNode;
+use crate::object::volume::{Disk, DiskSource};
 use crate::object::{Key, Kind, Text};
 use crate::plugin::{FilterFn, Plugin, PreFilterResult, QueueingHint, SchedulingCycle};
 use crate::snapshot::node_info::NodeInfo;
-use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
+use crate::snapshot::{ClusterEvent, ObjectChange, Volumes};
 use crate::status::Rejection;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -88,25 +89,24 @@ impl CsiNode {
 }
 
 fn check(cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
-    let key = Key { namespace: "".into(), name: node.node.name.clone() };
-    let csi_node = cycle.snapshot.csi_nodes.get(&key);
+    let cluster = cycle.snapshot.volumes();
+    let csi_node = cluster.csi_node(&node.node.name);
     for (claim, _) in cycle.pod.volume_claims() {
-        if !cycle.snapshot.volume_claims.contains_key(&claim) {
+        if cluster.claim(&claim).is_none() {
             let why = format!("looking up PVC {claim}: persistentvolumeclaim \"{}\" not found", claim.name);
             return Err(Rejection::unresolvable(NAME, why));
         }
     }
     let Some(limits) = csi_node.map(|csi| &csi.limits).filter(|limits| !limits.is_empty()) else { return Ok(()) };
-    let mut wanted = volumes(cycle.snapshot, cycle.pod);
+    let mut wanted = volumes(cluster, cycle.pod);
     if wanted.is_empty() {
         return Ok(());
     }
-    let mut attached: BTreeSet<AttachedVolume> =
-        node.pods.iter().flat_map(|pod| volumes(cycle.snapshot, pod)).collect();
+    let mut attached: BTreeSet<AttachedVolume> = node.pods.iter().flat_map(|pod| volumes(cluster, pod)).collect();
     wanted.retain(|volume| !attached.contains(volume));
     // An attached volume counts even if no pod on the node uses it. It then counts twice if the pod to be scheduled
     // uses it.
-    attached.extend(attachments(cycle.snapshot, &node.node.name));
+    attached.extend(attachments(cluster, &node.node.name));
     let mut counts: BTreeMap<&Text, i64> = BTreeMap::new();
     for (driver, _) in &wanted {
         *counts.entry(driver).or_default() += 1;
@@ -122,8 +122,8 @@ fn check(cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
 }
 
 /// The volumes of a pod that CSI drivers attach, each once. In-tree volumes count on every node that has any driver.
-fn volumes(snapshot: &Snapshot, pod: &Pod) -> BTreeSet<AttachedVolume> {
-    let claims = pod.volume_claims().filter_map(|(claim, _)| volume_of_claim(snapshot, &claim));
+fn volumes(cluster: &Volumes, pod: &Pod) -> BTreeSet<AttachedVolume> {
+    let claims = pod.volume_claims().filter_map(|(claim, _)| volume_of_claim(cluster, &claim));
     let inline = pod.template.volumes.iter().filter_map(|volume| match volume {
         Volume::Disk(disk) => volume_of_disk(disk),
         _ => None,
@@ -131,11 +131,9 @@ fn volumes(snapshot: &Snapshot, pod: &Pod) -> BTreeSet<AttachedVolume> {
     claims.chain(inline).collect()
 }
 
-fn volume_of_claim(snapshot: &Snapshot, key: &Key) -> Option<AttachedVolume> {
-    let claim = snapshot.volume_claims.get(key)?;
-    let volume =
-        claim.volume.as_ref().and_then(|name| snapshot.volumes.get(&Key { namespace: "".into(), name: name.clone() }));
-    if let Some(volume) = volume {
+fn volume_of_claim(cluster: &Volumes, key: &Key) -> Option<AttachedVolume> {
+    let claim = cluster.claim(key)?;
+    if let Some(volume) = claim.volume.as_ref().and_then(|name| cluster.volume(name)) {
         return match (&volume.csi, &volume.disk) {
             (Some(csi), _) => Some(csi.clone()),
             (None, Some(disk)) => volume_of_disk(disk),
@@ -143,8 +141,7 @@ fn volume_of_claim(snapshot: &Snapshot, key: &Key) -> Option<AttachedVolume> {
         };
     }
     // A volume that is yet to be provisioned counts for its provisioner.
-    let class = Key::cluster(claim.class_name());
-    let provisioner = &snapshot.storage_classes.get(&class)?.provisioner;
+    let provisioner = &cluster.class(claim.class_name())?.provisioner;
     let placeholder: Text = format!("unbound:{key}").into();
     match MIGRATED.iter().find(|(plugin, _)| **plugin == **provisioner) {
         Some((_, driver)) => Some(((*driver)?.into(), placeholder)),
@@ -178,10 +175,9 @@ impl DiskSource {
 }
 
 /// The volumes that are attached to a node, or being attached, whether a pod uses them or not.
-fn attachments<'a>(snapshot: &'a Snapshot, node: &'a Text) -> impl Iterator<Item = AttachedVolume> + 'a {
-    snapshot.attachments.values().filter(move |one| one.node == *node).filter_map(|one| {
-        let name = one.volume.clone()?;
-        let volume = snapshot.volumes.get(&Key { namespace: "".into(), name })?;
+fn attachments<'a>(cluster: &'a Volumes, node: &'a Text) -> impl Iterator<Item = AttachedVolume> + 'a {
+    cluster.attachments().filter(move |one| one.node == *node).filter_map(|one| {
+        let volume = cluster.volume(one.volume.as_ref()?)?;
         let (_, handle) = volume.csi.clone()?;
         Some((one.driver.clone(), handle))
     })

@@ -129,7 +129,7 @@ impl PodTopologySpread {
         if wanted().next().is_none() {
             return Vec::new();
         }
-        let selector = default_selector(cycle.snapshot, template);
+        let selector = default_selector(cycle.snapshot.selectors(), template);
         if selector.is_everything() {
             return Vec::new();
         }

@@ -6,7 +6,7 @@ use crate::object::pod::{Pod, Template};
 use crate::object::{Key, Kind, Text};
 use crate::plugin::{EqualNodes, Filter, MAX_SCORE, Plugin, PreFilterResult, QueueingHint, SchedulingCycle, Score};
 use crate::snapshot::node_info::{NodeId, NodeInfo};
-use crate::snapshot::{ClusterEvent, ObjectChange, in_namespace};
+use crate::snapshot::{ClusterEvent, ObjectChange};
 use crate::status::Rejection;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -73,8 +73,7 @@ impl Plugin for ServiceAffinity {
 /// first by name.
 fn service_of(cycle: SchedulingCycle<'_>) -> Option<&Labels> {
     let Template { namespace, labels, .. } = &*cycle.pod.template;
-    let mut selectors =
-        in_namespace(&cycle.snapshot.services, namespace).filter_map(|(_, service)| service.labels.as_ref());
+    let mut selectors = cycle.snapshot.selectors().services(namespace).filter_map(|service| service.labels.as_ref());
     // An empty selector reaches Kubernetes' scheduler as an absent one, and selects nothing.
     selectors.find(|selector| !selector.is_empty() && selector.is_subset_of(labels))
 }

@@ -3,7 +3,7 @@
 use crate::object::Text;
 use crate::snapshot::Snapshot;
 use crate::snapshot::node_info::NodeId;
-use crate::snapshot::numbers::NONE;
+use crate::snapshot::node_labels::NONE;
 
 /// The topology domains of one label key, numbered.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,7 +6,7 @@ use crate::object::{Key, Kind, Text};
 use crate::plugin::{Filter, Plugin, PreFilterResult, QueueingHint, SchedulingCycle};
 use crate::snapshot::assume::Reservation;
 use crate::snapshot::node_info::NodeInfo;
-use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
+use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot, Volumes};
 use crate::status::{Code, Reason, Rejection};
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ impl Plugin for VolumeBinding {
 /// Whether a volume is, or may become, the volume of one of the pod's claims.
 pub(super) fn may_be_volume_of(cycle: SchedulingCycle<'_>, volume: &Volume) -> bool {
     cycle.pod.volume_claims().any(|(key, _)| {
-        let claim = cycle.snapshot.volume_claims.get(&key);
+        let claim = cycle.snapshot.volumes().claim(&key);
         let names = |claim: &Arc<Claim>| claim.volume.as_ref() == Some(&volume.name);
         let may = |claim: &Arc<Claim>| claim.volume.is_none() && claim.class_name() == &*volume.class;
         claim.is_some_and(names)
@@ -97,7 +97,7 @@ pub(super) fn may_be_volume_of(cycle: SchedulingCycle<'_>, volume: &Volume) -> b
 
 /// Whether one of the pod's claims is of this class.
 pub(super) fn uses_class(cycle: SchedulingCycle<'_>, class: &str) -> bool {
-    let claims = cycle.pod.volume_claims().filter_map(|(key, _)| cycle.snapshot.volume_claims.get(&key));
+    let claims = cycle.pod.volume_claims().filter_map(|(key, _)| cycle.snapshot.volumes().claim(&key));
     claims.into_iter().any(|claim| claim.class_name() == class)
 }
 
@@ -113,7 +113,7 @@ impl PodClaims {
     fn new(cycle: SchedulingCycle<'_>) -> Result<Self, String> {
         let (mut bound, mut waiting, mut immediate) = (Vec::new(), Vec::new(), false);
         for (key, ephemeral) in cycle.pod.volume_claims() {
-            let Some(claim) = cycle.snapshot.volume_claims.get(&key) else {
+            let Some(claim) = cycle.snapshot.volumes().claim(&key) else {
                 let waiting = "waiting for ephemeral volume controller to create the persistentvolumeclaim";
                 let name = &key.name;
                 return Err(match ephemeral {
@@ -137,7 +137,7 @@ impl PodClaims {
             }
             if claim.bound {
                 bound.push(claim.clone());
-            } else if claim.volume.is_none() && waits_for_consumer(cycle.snapshot, claim) {
+            } else if claim.volume.is_none() && waits_for_consumer(cycle.snapshot.volumes(), claim) {
                 waiting.push(claim.clone());
             } else {
                 immediate = true;
@@ -151,8 +151,8 @@ impl PodClaims {
     }
 }
 
-fn waits_for_consumer(snapshot: &Snapshot, claim: &Claim) -> bool {
-    snapshot.storage_classes.get(&Key::cluster(claim.class_name())).is_some_and(|class| class.waits_for_consumer)
+fn waits_for_consumer(volumes: &Volumes, claim: &Claim) -> bool {
+    volumes.class(claim.class_name()).is_some_and(|class| class.waits_for_consumer)
 }
 
 /// How the claims of a pod can be satisfied on a node.
@@ -164,12 +164,11 @@ struct VolumeAssignment {
 }
 
 impl PodClaims {
-    fn find(&self, snapshot: &Snapshot, node: &NodeInfo) -> VolumeAssignment {
+    fn find(&self, volumes: &Volumes, node: &NodeInfo) -> VolumeAssignment {
         let mut assignment = VolumeAssignment::default();
         let mut missing = false;
         for claim in &*self.bound {
-            let name = claim.volume.clone().unwrap_or_default();
-            match snapshot.volumes.get(&Key { namespace: "".into(), name }) {
+            match claim.volume.as_ref().and_then(|name| volumes.volume(name)) {
                 None => {
                     missing = true;
                     break;
@@ -181,14 +180,14 @@ impl PodClaims {
                 Some(_) => {}
             }
         }
-        self.find_volumes(snapshot, node, &mut assignment);
+        self.find_volumes(volumes, node, &mut assignment);
         if missing {
             assignment.reasons.push("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)".into());
         }
         assignment
     }
 
-    fn find_volumes(&self, snapshot: &Snapshot, node: &NodeInfo, assignment: &mut VolumeAssignment) {
+    fn find_volumes(&self, volumes: &Volumes, node: &NodeInfo, assignment: &mut VolumeAssignment) {
         const NONE_FOUND: Reason = Reason::Borrowed("node(s) didn't find available persistent volumes to bind");
         if self.waiting.iter().any(|claim| claim.selected_node.as_ref().is_some_and(|one| *one != node.node.name)) {
             return assignment.reasons.push(NONE_FOUND);
@@ -198,7 +197,7 @@ impl PodClaims {
         to_provision.extend(selected.iter().map(|claim| &***claim));
         let mut chosen: Vec<Text> = Vec::new();
         for claim in open {
-            match matching_volume(snapshot, claim, node, &chosen) {
+            match matching_volume(volumes, claim, node, &chosen) {
                 Some(volume) => {
                     chosen.push(volume.name.clone());
                     assignment.reservation.volumes.push((claim.key.clone(), Some(volume.name.clone())));
@@ -207,7 +206,7 @@ impl PodClaims {
             }
         }
         for claim in to_provision {
-            match provisioning(snapshot, claim, node) {
+            match provisioning(volumes, claim, node) {
                 Provisioning::Possible => assignment.reservation.volumes.push((claim.key.clone(), None)),
                 Provisioning::Impossible => return assignment.reasons.push(NONE_FOUND),
                 Provisioning::NotEnoughStorage => {
@@ -232,7 +231,7 @@ pub fn is_usable_on_node(snapshot: &Snapshot, volume: &Volume, node: &str) -> bo
 
 /// The smallest volume that satisfies a claim on a node, or the volume that is reserved for the claim.
 fn matching_volume<'a>(
-    snapshot: &'a Snapshot,
+    volumes: &'a Volumes,
     claim: &Claim,
     node: &NodeInfo,
     chosen: &[Text],
@@ -248,7 +247,7 @@ fn matching_volume<'a>(
             && volume.attributes_class == claim.attributes_class
             && volume.capacity >= claim.request
     };
-    if let Some(volume) = snapshot.volumes.values().filter(fits).find(|volume| reserved(volume)) {
+    if let Some(volume) = volumes.volumes().filter(fits).find(|volume| reserved(volume)) {
         return is_usable_on(volume, node).then_some(volume);
     }
     let free = |volume: &&Arc<Volume>| {
@@ -258,7 +257,7 @@ fn matching_volume<'a>(
             && claim.modes.iter().all(|mode| volume.modes.contains(mode))
             && is_usable_on(volume, node)
     };
-    snapshot.volumes.values().filter(fits).filter(free).min_by_key(|volume| volume.capacity)
+    volumes.volumes().filter(fits).filter(free).min_by_key(|volume| volume.capacity)
 }
 
 enum Provisioning {
@@ -269,22 +268,20 @@ enum Provisioning {
 }
 
 /// Whether a volume can be provisioned for a claim on a node.
-fn provisioning(snapshot: &Snapshot, claim: &Claim, node: &NodeInfo) -> Provisioning {
+fn provisioning(volumes: &Volumes, claim: &Claim, node: &NodeInfo) -> Provisioning {
     let name = claim.class_name();
     if name.is_empty() {
         return Provisioning::Error(format!("no class for claim \"{}\"", claim.key));
     }
-    let Some(class) = snapshot.storage_classes.get(&Key::cluster(name)) else {
+    let Some(class) = volumes.class(name) else {
         return Provisioning::Error(format!("failed to find storage class \"{name}\""));
     };
     if matches!(&*class.provisioner, "" | NO_PROVISIONER) || !class.allows_node(&node.node.labels) {
         return Provisioning::Impossible;
     }
-    let driver = Key { namespace: "".into(), name: class.provisioner.clone() };
-    let tracked = snapshot.csi_drivers.get(&driver).is_some_and(|tracked| **tracked);
+    let tracked = volumes.tracks_capacity(&class.provisioner);
     let free_bytes = || {
-        let mut near =
-            snapshot.capacities.values().filter(|one| *one.class == *name && one.nodes.matches(&node.node.labels));
+        let mut near = volumes.capacities().filter(|one| *one.class == *name && one.nodes.matches(&node.node.labels));
         near.any(|one| one.free_bytes.is_some_and(|free_bytes| free_bytes >= claim.request))
     };
     if tracked && !free_bytes() { Provisioning::NotEnoughStorage } else { Provisioning::Possible }
@@ -292,7 +289,7 @@ fn provisioning(snapshot: &Snapshot, claim: &Claim, node: &NodeInfo) -> Provisio
 
 impl Filter for PodClaims {
     fn check(&self, cycle: SchedulingCycle<'_>, node: &NodeInfo) -> Result<(), Rejection> {
-        let assignment = self.find(cycle.snapshot, node);
+        let assignment = self.find(cycle.snapshot.volumes(), node);
         if let Some(error) = assignment.error {
             return Err(Rejection::error(NAME, error));
         }
@@ -309,7 +306,7 @@ impl Filter for PodClaims {
         reservation: &mut Reservation,
     ) -> Result<(), Rejection> {
         self.check(cycle, node)?;
-        reservation.volumes.extend(self.find(cycle.snapshot, node).reservation.volumes);
+        reservation.volumes.extend(self.find(cycle.snapshot.volumes(), node).reservation.volumes);
         Ok(())
     }
 

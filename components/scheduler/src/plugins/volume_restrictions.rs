@@ -1,6 +1,7 @@
 //! VolumeRestrictions: disks that only one pod of a node may use, and claims that only one pod may use at all.
 
-use crate::object::pod::{Disk, DiskSource, Pod, Volume};
+use crate::object::pod::{Pod, Volume};
+use crate::object::volume::{Disk, DiskSource};
 use crate::object::{Key, Kind};
 use crate::plugin::{Filter, Plugin, PreFilterResult, QueueingHint, SchedulingCycle};
 use crate::snapshot::node_info::{NodeId, NodeInfo};
@@ -20,7 +21,7 @@ impl Plugin for VolumeRestrictions {
     fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
         let mut exclusive = Vec::new();
         for (claim, _) in cycle.pod.volume_claims().filter(|(_, ephemeral)| !ephemeral) {
-            match cycle.snapshot.volume_claims.get(&claim) {
+            match cycle.snapshot.volumes().claim(&claim) {
                 None => {
                     let reason = format!("persistentvolumeclaim \"{}\" not found", claim.name);
                     return PreFilterResult::Reject(Rejection::unresolvable(NAME, reason));
@@ -35,7 +36,7 @@ impl Plugin for VolumeRestrictions {
         if !restricted && exclusive.is_empty() {
             return PreFilterResult::Skip;
         }
-        let users = exclusive.iter().map(|claim| cycle.snapshot.claim_users(claim)).sum();
+        let users = exclusive.iter().map(|claim| cycle.snapshot.volumes().claim_users(claim)).sum();
         PreFilterResult::filter(VolumeConflicts { restricted, exclusive, users })
     }
 

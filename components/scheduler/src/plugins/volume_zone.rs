@@ -5,7 +5,7 @@ use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
 use crate::plugin::{Filter, Plugin, PreFilterResult, QueueingHint, SchedulingCycle};
 use crate::snapshot::node_info::NodeInfo;
-use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
+use crate::snapshot::{ClusterEvent, ObjectChange, Volumes};
 use crate::status::Rejection;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Plugin for VolumeZone {
     }
 
     fn pre_filter(&self, cycle: SchedulingCycle<'_>) -> PreFilterResult {
-        match zones(cycle.snapshot, cycle.pod) {
+        match zones(cycle.snapshot.volumes(), cycle.pod) {
             Err(reason) => PreFilterResult::Reject(Rejection::unresolvable(NAME, reason)),
             Ok(zones) if zones.is_empty() => PreFilterResult::Skip,
             Ok(zones) => PreFilterResult::filter(ZoneFilter(zones.into())),
@@ -63,24 +63,23 @@ impl Plugin for VolumeZone {
 /// A label, and the allowed values: a node must have one of them.
 type Zone = (&'static str, Vec<Text>);
 
-fn zones(snapshot: &Snapshot, pod: &Pod) -> Result<Vec<Zone>, String> {
+fn zones(volumes: &Volumes, pod: &Pod) -> Result<Vec<Zone>, String> {
     let mut zones = Vec::new();
     for (key, _) in pod.volume_claims().filter(|(_, ephemeral)| !ephemeral) {
         let not_found = |kind: &str, name: &str| format!("{kind} \"{name}\" not found");
-        let claim = snapshot.volume_claims.get(&key).ok_or_else(|| not_found("persistentvolumeclaim", &key.name))?;
+        let claim = volumes.claim(&key).ok_or_else(|| not_found("persistentvolumeclaim", &key.name))?;
         let Some(volume) = &claim.volume else {
             if claim.class_name().is_empty() {
                 return Err("PersistentVolumeClaim had no pv name and storageClass name".into());
             }
-            let class = snapshot.storage_classes.get(&Key::cluster(claim.class_name()));
+            let class = volumes.class(claim.class_name());
             let class = class.ok_or_else(|| not_found("storageclass.storage.k8s.io", claim.class_name()))?;
             if class.waits_for_consumer {
                 continue;
             }
             return Err("PersistentVolume had no name".into());
         };
-        let key = Key { namespace: "".into(), name: volume.clone() };
-        let volume = snapshot.volumes.get(&key).ok_or_else(|| not_found("persistentvolume", volume))?;
+        let volume = volumes.volume(volume).ok_or_else(|| not_found("persistentvolume", volume))?;
         for (label, _) in LABELS {
             let Some(value) = volume.labels.get(label) else { continue };
             let values: Vec<Text> = value.split("__").map(|zone| zone.trim().into()).collect();

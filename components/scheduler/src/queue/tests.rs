@@ -516,7 +516,7 @@ fn volumes_and_devices_of_other_pods_wake_no_pod() {
 fn the_claim_made_for_a_pod_wakes_it_among_equal_pods() {
     let mut scene = Scene::new();
     let asks = || json!({"containers": [{"name": "c", "resources": {"requests": {"example.com/gpu": "1"}}}]});
-    scene.snapshot.extended_resources = true;
+    scene.snapshot.set_extended_resources(true);
     scene.tell(
         Kind::DeviceClass,
         &Key::cluster("gpu"),

@@ -5,19 +5,19 @@
 //! to nominate the pod to its node.
 
 use super::event_recorder::PodEvent;
-use super::pre_bind::{PreBindProgress, PreBindStep};
+use super::pre_bind::{self, PreBindProgress, PreBindStep};
 use super::requests::{Purpose, RequestContent, binding_action};
 use super::{Attempt, MetricSample, Scheduler, failure};
-use crate::object::device::Readiness;
+use crate::object::device_claim::Readiness;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
-use crate::plan::{Nomination, SCHEDULER_ERROR, UNSCHEDULABLE};
+use crate::plan::{SCHEDULER_ERROR, UNSCHEDULABLE};
 use crate::planted::{Bug, planted};
 use crate::plugins::{dynamic_resources, marker, volume_binding};
 use crate::queue::{AttemptInfo, SECOND, Time};
 use crate::snapshot::assume::Reservation;
 use crate::snapshot::{ClusterEvent, ObjectChange};
-use crate::status::EXTENDER;
+use crate::status::{EXTENDER, Nomination};
 use holdfast_value::json;
 use holdfast_world::{Action, Refusal};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -307,7 +307,7 @@ impl Scheduler {
                     PreBindProgress::DevicesFailed(why) => return self.fail_devices(key, &why, now),
                 },
                 BindingStage::Ready if is_idle => {
-                    if let Some(plugin) = binding.reservation.pre_bind_plugin() {
+                    if let Some(plugin) = pre_bind::plugin_of(&binding.reservation) {
                         self.observe_point(key, "PreBind", plugin, true, now);
                     }
                     return self.send_binding(key, now);
@@ -397,7 +397,7 @@ impl Scheduler {
     pub(super) fn awaited_object_changed(&mut self, kind: Kind, object: &Key, now: Time) {
         for key in self.binding_cycles.waiting_for(kind, object) {
             if kind == Kind::PersistentVolumeClaim
-                && let Some(claim) = self.snapshot.volume_claims.get(object)
+                && let Some(claim) = self.snapshot.volumes().claim(object)
                 && let Some(binding) = self.binding_cycles.get_mut(&key)
                 && claim.selected_node.as_ref() == Some(&binding.node)
             {

@@ -16,7 +16,7 @@ impl Scheduler {
         let name = &node.node.name;
         let (requested, allocatable) = (amounts(&node.requested), amounts(&node.node.allocatable));
         let assumed = node.pods.iter().filter(|pod| self.snapshot.is_assumed(&pod.key)).count();
-        let nominated: Vec<_> = self.snapshot.nominated_to(name, i64::MIN).collect();
+        let nominated: Vec<_> = self.snapshot.nominations().to(name, i64::MIN).collect();
         format!(
             "node {name}: requested {requested}; allocatable {allocatable}; {} of {} pods, {assumed} of them assumed: {}; \
              nominated: {}",

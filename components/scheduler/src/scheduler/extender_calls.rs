@@ -13,12 +13,10 @@ use super::{Attempt, Scheduler};
 use crate::configuration::extender::Extender;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
-use crate::plan::{
-    ExtenderResults, Nomination, Plan, PlanOutcome, SCHEDULER_ERROR, Unschedulable, plan_with_extenders,
-};
+use crate::plan::{ExtenderResults, Plan, PlanOutcome, SCHEDULER_ERROR, Unschedulable, plan_with_extenders};
 use crate::plugins::default_preemption::Candidate;
 use crate::queue::{AttemptInfo, Time};
-use crate::status::Rejection;
+use crate::status::{Nomination, Rejection};
 use holdfast_value::{Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};

@@ -27,12 +27,13 @@ use crate::clock::Clock;
 use crate::configuration::Configuration;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text, WHOLE};
-use crate::plan::{Nomination, Plan, PlanOutcome, SCHEDULER_ERROR, Unschedulable};
+use crate::plan::{Plan, PlanOutcome, SCHEDULER_ERROR, Unschedulable};
 use crate::planner::Planner;
 use crate::plugin::{ExtensionPoint, POINTS};
 use crate::profile::Profile;
 use crate::queue::{AttemptFailure, AttemptInfo, HintCall, PendingPods, Queue, QueueContext, Time};
 use crate::snapshot::{ClusterEvent, ObjectChange, Snapshot};
+use crate::status::Nomination;
 use binding_cycle::BindingCycles;
 use event_recorder::EventRecorder;
 use eviction::Evictions;
@@ -104,7 +105,7 @@ impl Scheduler {
 
     /// Like [`Scheduler::new`], with a clock for searches that have a time limit.
     pub fn with_clock(configuration: Arc<Configuration>, clock: Clock) -> Scheduler {
-        let mut snapshot = Snapshot::with(&configuration);
+        let mut snapshot = configuration.new_snapshot();
         snapshot.clock = clock;
         Scheduler {
             queue: Queue::new(&configuration),

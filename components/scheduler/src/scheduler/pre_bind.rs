@@ -2,8 +2,8 @@
 
 use super::Scheduler;
 use super::requests::{DEVICE_CLAIMS, Purpose, VOLUME_CLAIMS, VOLUMES, status_patch};
-use crate::object::device::{Allocation, Claim, FINALIZER, Readiness};
-use crate::object::extended::{ANNOTATION, NewClaim};
+use crate::object::device_claim::{Allocation, Claim, EXTENDED_RESOURCE_ANNOTATION, FINALIZER, Readiness};
+use crate::object::extended::NewClaim;
 use crate::object::pod::Pod;
 use crate::object::volume::{BOUND_BY_CONTROLLER, SELECTED_NODE};
 use crate::object::{Key, Text};
@@ -69,8 +69,7 @@ impl Scheduler {
 
     /// Whether the claim for the pod's extended resources exists; `true` if the pod needs none.
     pub(super) fn new_claim_exists(&self, reservation: &Reservation) -> bool {
-        let claim =
-            reservation.new_claim.as_ref().map(|new_claim| self.snapshot.device_claims.get(&new_claim.claim.key));
+        let claim = reservation.new_claim.as_ref().map(|new_claim| self.snapshot.devices().claim(&new_claim.claim.key));
         claim.is_none_or(|claim| claim.is_some_and(|claim| !claim.uid.is_empty()))
     }
 
@@ -79,7 +78,7 @@ impl Scheduler {
     pub(super) fn allocation_writes(&self, pod: &Pod, reservation: &Reservation, now: Time) -> Vec<Action> {
         let cycle = SchedulingCycle { snapshot: &self.snapshot, pod };
         let claims = dynamic_resources::used_claims(cycle);
-        let claims = claims.filter_map(|key| Some((self.snapshot.device_claims.get(&key)?, key)));
+        let claims = claims.filter_map(|key| Some((self.snapshot.devices().claim(&key)?, key)));
         let reserve = |(claim, key): (&Arc<Claim>, Key)| {
             let allocation = reservation.devices.iter().find(|(one, _)| *one == key).map(|(_, allocation)| allocation);
             if allocation.is_none() && claim.reserved_for.contains(&pod.uid) {
@@ -102,17 +101,14 @@ impl Scheduler {
     }
 
     fn encoded_allocation(&self, claim: &Claim, allocation: &Allocation, now: Time) -> Value {
-        let class = |name: &Text| {
-            let key = Key { namespace: "".into(), name: name.clone() };
-            self.snapshot.device_classes.get(&key).cloned()
-        };
+        let class = |name: &Text| self.snapshot.devices().class(name).cloned();
         allocation.encode(claim, class, now)
     }
 
     /// Removes a pod whose binding failed from its claims' `reservedFor`.
     pub(super) fn unreserve(&mut self, pod: &Pod, reservation: &Reservation) {
         for (key, _) in &reservation.devices {
-            let Some(claim) = self.snapshot.device_claims.get(key) else { continue };
+            let Some(claim) = self.snapshot.devices().claim(key) else { continue };
             if claim.is_extended {
                 self.deallocate(key);
                 continue;
@@ -127,7 +123,7 @@ impl Scheduler {
     /// Releases the devices of a claim, so that the next attempt can find other devices. A claim that was made for
     /// extended resources is deleted instead: the next attempt may need other devices.
     pub(super) fn deallocate(&mut self, key: &Key) {
-        let Some(claim) = self.snapshot.device_claims.get(key).filter(|claim| !claim.uid.is_empty()) else { return };
+        let Some(claim) = self.snapshot.devices().claim(key).filter(|claim| !claim.uid.is_empty()) else { return };
         if claim.is_extended {
             let unprotected = json!({"uid": &*claim.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]});
             let (uid, version, grace_seconds) = (Some(claim.uid.clone()), None, None);
@@ -164,7 +160,7 @@ impl Scheduler {
     pub(super) fn claims_with_binding_conditions(&self, pod: &Pod) -> Vec<Arc<Claim>> {
         let cycle = SchedulingCycle { snapshot: &self.snapshot, pod };
         let claims = dynamic_resources::used_claims(cycle);
-        let claims = claims.filter_map(|key| self.snapshot.device_claims.get(&key).cloned());
+        let claims = claims.filter_map(|key| self.snapshot.devices().claim(&key).cloned());
         let waits = |claim: &Claim| {
             let devices = claim.allocation.iter().flat_map(|allocation| &allocation.devices);
             devices.into_iter().any(|device| !device.binding.conditions.is_empty())
@@ -203,12 +199,11 @@ impl Scheduler {
     ) -> PreBindProgress {
         let mut all = true;
         for (name, _) in pod.volume_claims() {
-            let Some(claim) = self.snapshot.volume_claims.get(&name) else {
+            let Some(claim) = self.snapshot.volumes().claim(&name) else {
                 return PreBindProgress::Failed(format!("failed to get PVC {name}: persistentvolumeclaim not found"));
             };
             if claim.bound {
-                let volume = Key { namespace: "".into(), name: claim.volume.clone().unwrap_or_default() };
-                match self.snapshot.volumes.get(&volume) {
+                match claim.volume.as_ref().and_then(|name| self.snapshot.volumes().volume(name)) {
                     // The claim's event arrived before the volume's event.
                     None => all = false,
                     Some(volume) if !volume_binding::is_usable_on_node(&self.snapshot, volume, node) => {
@@ -234,7 +229,7 @@ impl Scheduler {
 
 /// Binds a volume to a claim, or requests that a volume is provisioned for the node.
 fn volume_write(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: &Text) -> Option<Action> {
-    let claim = snapshot.volume_claims.get(claim)?;
+    let claim = snapshot.volumes().claim(claim)?;
     let Some(name) = volume else {
         if claim.selected_node.as_ref() == Some(node) {
             return None;
@@ -242,8 +237,7 @@ fn volume_write(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: &
         let patch = json!({"metadata": {"uid": &*claim.uid, "annotations": {SELECTED_NODE: &**node}}});
         return Some(Action::new(&VOLUME_CLAIMS, claim.key.clone(), Verb::MergePatch(patch)));
     };
-    let key = Key { namespace: "".into(), name: name.clone() };
-    let volume = snapshot.volumes.get(&key)?;
+    let volume = snapshot.volumes().volume(name)?;
     if volume.claim.as_ref().is_some_and(|(_, uid)| *uid == claim.uid) {
         return None;
     }
@@ -258,7 +252,7 @@ fn volume_write(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: &
     // A write for another claim of this volume names the same resource version, so one of the two writes is refused.
     let metadata = json!({"resourceVersion": &*volume.version, "annotations": {BOUND_BY_CONTROLLER: "yes"}});
     let patch = json!({"metadata": metadata, "spec": {"claimRef": reference}});
-    Some(Action::new(&VOLUMES, key, Verb::MergePatch(patch)))
+    Some(Action::new(&VOLUMES, Key::cluster(name), Verb::MergePatch(patch)))
 }
 
 /// Creates the claim for a pod's extended resources.
@@ -275,7 +269,7 @@ fn new_claim_write(pod: &Pod, new_claim: &NewClaim) -> Action {
             "name": &*new_claim.claim.key.name,
             "generateName": base_of(&pod.key.name),
             "namespace": &*pod.key.namespace,
-            "annotations": {ANNOTATION: "true"},
+            "annotations": {EXTENDED_RESOURCE_ANNOTATION: "true"},
             "ownerReferences": [{
                 "apiVersion": "v1", "kind": "Pod", "name": &*pod.key.name, "uid": &*pod.uid, "controller": true,
             }],
@@ -286,7 +280,16 @@ fn new_claim_write(pod: &Pod, new_claim: &NewClaim) -> Action {
 }
 
 fn finalizer_write(snapshot: &Snapshot, key: &Key) -> Option<Action> {
-    let claim = snapshot.device_claims.get(key).filter(|claim| !claim.protected)?;
+    let claim = snapshot.devices().claim(key).filter(|claim| !claim.protected)?;
     let patch = json!({"metadata": {"uid": &*claim.uid, "finalizers": [FINALIZER]}});
     Some(Action::new(&DEVICE_CLAIMS, key.clone(), Verb::StrategicPatch(patch)))
+}
+
+/// The plug-in whose PreBind writes these volumes and devices, if there are any.
+pub(super) fn plugin_of(reservation: &Reservation) -> Option<&'static str> {
+    match (reservation.volumes.is_empty(), reservation.devices.is_empty()) {
+        (true, true) => None,
+        (false, _) => Some(volume_binding::NAME),
+        (true, false) => Some(dynamic_resources::NAME),
+    }
 }

@@ -2,11 +2,10 @@
 
 use super::Snapshot;
 use super::changes::SnapshotChange;
-use crate::object::device::{Allocation, Claim};
+use crate::object::device_claim::Allocation;
 use crate::object::extended::NewClaim;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
-use crate::plugins::{dynamic_resources, volume_binding};
 use std::sync::Arc;
 
 /// The node, volumes and devices that are reserved for an assumed pod.
@@ -29,17 +28,6 @@ pub struct Reservation {
     pub new_claim: Option<Arc<NewClaim>>,
 }
 
-impl Reservation {
-    /// The plug-in whose PreBind writes these choices, if there are any.
-    pub fn pre_bind_plugin(&self) -> Option<&'static str> {
-        match (self.volumes.is_empty(), self.devices.is_empty()) {
-            (true, true) => None,
-            (false, _) => Some(volume_binding::NAME),
-            (true, false) => Some(dynamic_resources::NAME),
-        }
-    }
-}
-
 impl Snapshot {
     /// Counts a pod as bound to a node, until its own events show the binding or [`Snapshot::forget`] is called.
     pub fn assume(&mut self, key: &Key, node: &Text, reservation: &Reservation) {
@@ -55,15 +43,9 @@ impl Snapshot {
         self.assumed.insert(key.clone(), assumed);
         self.put_pod(key, Some(Arc::new(placed)));
         for (claim, volume) in &reservation.volumes {
-            self.assume_volume(claim, volume.as_ref(), node);
+            self.volumes.assume(claim, volume.as_ref(), node);
         }
-        if let Some(new) = reservation.new_claim.as_ref().filter(|new| !self.device_claims.contains_key(&new.claim.key))
-        {
-            self.put_device_claim(&new.claim.key, Some(new.claim.clone()));
-        }
-        for (claim, allocation) in &reservation.devices {
-            self.assume_allocation(claim, Some(allocation));
-        }
+        self.devices.assume(reservation.new_claim.as_deref(), &reservation.devices);
         let devices = reservation.devices.iter().map(|(claim, _)| claim);
         self.log_reservation_changes(&reservation.volumes, devices);
     }
@@ -82,26 +64,12 @@ impl Snapshot {
     /// Frees the volumes and devices that were reserved for an assumed pod.
     fn release(&mut self, assumed: &AssumedPod) {
         for (claim, volume) in &assumed.volumes {
-            self.restore_volume(claim, volume.as_ref());
+            self.volumes.forget(claim, volume.as_ref());
         }
         for claim in &assumed.devices {
-            let is = |which: fn(&Claim) -> bool| self.device_claims.get(claim).is_some_and(|claim| which(claim));
-            if is(|claim| claim.uid.is_empty()) {
-                // The claim was never created.
-                self.put_device_claim(claim, None);
-            } else if is(|claim| claim.allocation_assumed) {
-                self.assume_allocation(claim, None);
-            }
+            self.devices.forget(claim);
         }
         self.log_reservation_changes(&assumed.volumes, assumed.devices.iter());
-    }
-
-    /// Sets the assumed allocation of a claim, or removes it.
-    fn assume_allocation(&mut self, key: &Key, allocation: Option<&Allocation>) {
-        let Some(claim) = self.device_claims.get(key) else { return };
-        let mut claim = Claim::clone(claim);
-        (claim.allocation_assumed, claim.allocation) = (allocation.is_some(), allocation.cloned());
-        self.put_device_claim(key, Some(Arc::new(claim)));
     }
 
     fn log_reservation_changes<'k>(&mut self, volumes: &[(Key, Option<Text>)], devices: impl Iterator<Item = &'k Key>) {
@@ -142,36 +110,6 @@ impl Snapshot {
     pub(super) fn drop_assumption(&mut self, key: &Key) {
         if let Some(assumed) = self.assumed.remove(key) {
             self.release(&assumed);
-        }
-    }
-
-    fn assume_volume(&mut self, claim: &Key, volume: Option<&Text>, node: &Text) {
-        let Some(claim) = self.volume_claims.get_mut(claim) else { return };
-        let claim = Arc::make_mut(claim);
-        match volume {
-            None => claim.selected_node = Some(node.clone()),
-            Some(name) => {
-                let key = Key { namespace: "".into(), name: name.clone() };
-                if let Some(volume) = self.volumes.get_mut(&key) {
-                    Arc::make_mut(volume).claim = Some((claim.key.clone(), claim.uid.clone()));
-                }
-            }
-        }
-    }
-
-    fn restore_volume(&mut self, claim: &Key, volume: Option<&Text>) {
-        match volume {
-            None => {
-                if let Some(claim) = self.volume_claims.get_mut(claim).filter(|claim| !claim.bound) {
-                    Arc::make_mut(claim).selected_node = None;
-                }
-            }
-            Some(name) => {
-                let key = Key { namespace: "".into(), name: name.clone() };
-                if let Some(volume) = self.volumes.get_mut(&key).filter(|volume| volume.available) {
-                    Arc::make_mut(volume).claim = None;
-                }
-            }
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Cluster events: changes of objects that may make waiting pods schedulable, and their names in metrics.
 
+use super::table::BeforeAfter;
 use crate::object::node::Node;
 use crate::object::pod::Pod;
-use crate::object::{Key, Kind, device, volume};
+use crate::object::{Key, Kind, device_claim, volume};
 use std::sync::Arc;
 
 /// An object's change. It may make waiting pods schedulable.
@@ -23,11 +24,16 @@ pub enum ObjectChange {
     CsiNode(Option<Arc<volume::CsiNode>>, Option<Arc<volume::CsiNode>>),
     CsiDriver(Option<Arc<bool>>, Option<Arc<bool>>),
     Capacity(Option<Arc<volume::Capacity>>, Option<Arc<volume::Capacity>>),
-    DeviceClaim(Option<Arc<device::Claim>>, Option<Arc<device::Claim>>),
+    DeviceClaim(Option<Arc<device_claim::Claim>>, Option<Arc<device_claim::Claim>>),
     Other { before: bool, after: bool },
 }
 
 impl ObjectChange {
+    /// The change of an object of which only the existence matters to events.
+    pub(super) fn other<T>((before, after): BeforeAfter<T>) -> ObjectChange {
+        ObjectChange::Other { before: before.is_some(), after: after.is_some() }
+    }
+
     /// The event of this change; `None`: the object is absent before and after.
     pub(super) fn event(self, kind: Kind, key: &Key) -> Option<ClusterEvent> {
         (self.presence() != (false, false)).then(|| ClusterEvent { kind, key: key.clone(), change: self })

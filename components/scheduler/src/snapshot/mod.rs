@@ -1,107 +1,63 @@
 //! The state on which decisions are based: nodes with their pods, and all other objects that plug-ins read, with the
 //! indexes that they need. [`Snapshot::apply`] updates it by one object at a time, from the log in the same process or
 //! from lists and watches.
+//!
+//! Each part has a file: it keeps its tables and indexes, and alone changes them. A plug-in reads only the parts that
+//! it needs, for example [`Volumes`] or [`Devices`].
 
+mod affinity;
 mod apply;
 pub mod assume;
 pub mod changes;
+pub mod devices;
 mod event;
-mod extended;
+mod gangs;
 pub mod node_info;
-pub mod numbers;
+pub mod node_labels;
+mod nodes;
+mod nominations;
+mod selectors;
+mod table;
+mod templates;
+mod volumes;
 
 use crate::clock::Clock;
-use crate::configuration::Configuration;
-use crate::object::device;
-use crate::object::labels::Labels;
-use crate::object::pod::{Gang, Pod, Template};
-use crate::object::taint_rule::TaintRule;
-use crate::object::volume;
-use crate::object::workload::{DisruptionBudget, PodSelector, Workload};
-use crate::object::{Key, Kind, StringPool, Text};
-use crate::plugin::ExtensionPoint;
-use crate::plugins::devices::in_use::DevicesInUse;
-use crate::plugins::devices::pools::Pools;
-use crate::plugins::devices::searches::SharedSearchState;
-use crate::plugins::legacy;
+use crate::object::pod::{Gang, Pod};
+use crate::object::{Key, StringPool, Text};
+use affinity::AffinityIndex;
+use assume::AssumedPod;
 use changes::ChangeLog;
-use extended::ExtendedResources;
 use node_info::{NodeId, NodeInfo};
-use numbers::LabelNumbers;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use node_labels::NodeLabels;
+use std::collections::HashMap;
+use std::sync::Arc;
+use templates::Templates;
 
+pub use devices::Devices;
 pub use event::{ClusterEvent, ObjectChange};
-
-/// Objects by key. The objects of one namespace are neighbours.
-pub type Table<T> = BTreeMap<Key, Arc<T>>;
-
-/// Pods, higher priority first.
-type ByPriority = BTreeMap<(Reverse<i64>, Key), Arc<Pod>>;
+pub use gangs::Gangs;
+pub use nodes::Nodes;
+pub use nominations::Nominations;
+pub use selectors::PodSelectors;
+pub use volumes::Volumes;
 
 #[derive(Debug, Default)]
 pub struct Snapshot {
     pool: StringPool,
-    templates: HashMap<Arc<Template>, u64>,
-    next_template: u64,
-    /// The templates of the last pods, the shared templates equal to them, and the numbers of the shared templates.
-    last_templates: VecDeque<(Arc<Template>, Arc<Template>, u64)>,
-    sweep_templates_at: usize,
-
-    nodes: Vec<Option<NodeInfo>>,
-    free: Vec<NodeId>,
-    by_name: HashMap<Text, NodeId>,
-    /// Pods bound to unknown nodes, by the node's name.
-    pods_on_unknown_nodes: HashMap<Text, Vec<Arc<Pod>>>,
+    templates: Templates,
+    nodes: Nodes,
+    node_labels: NodeLabels,
     pods: HashMap<Key, Arc<Pod>>,
-    /// For each label key, the number of nodes that have it.
-    label_keys: HashMap<Text, usize>,
-    /// Numbers for the values of the label keys by which some plug-in counts pods.
-    numbers: Mutex<HashMap<Text, LabelNumbers>>,
-    /// Bound pods with pod (anti-)affinity and their nodes, by the namespace that their terms select; `None`: any
-    /// namespace.
-    with_affinity: BTreeMap<Option<Text>, BTreeMap<Key, NodeId>>,
-    /// Waiting pods, by the node that they are nominated to.
-    nominated: BTreeMap<Text, ByPriority>,
+    affinity: AffinityIndex,
+    nominations: Nominations,
     /// Pods for which a node was chosen and whose own events do not show the node yet.
-    assumed: HashMap<Key, assume::AssumedPod>,
-    /// The size of each image, and the number of nodes that have it.
-    images: HashMap<Text, (i64, i64)>,
-    /// How many pods on known nodes use each volume claim.
-    claim_users: HashMap<Key, usize>,
-    /// The members of each gang, waiting and placed.
-    gangs: BTreeMap<Gang, BTreeSet<Key>>,
-
-    pub namespaces: Table<Labels>,
-    pub services: Table<PodSelector>,
-    /// ReplicationControllers, ReplicaSets and StatefulSets.
-    pub controllers: BTreeMap<Kind, Table<PodSelector>>,
-    pub budgets: Table<DisruptionBudget>,
-    pub volumes: Table<volume::Volume>,
-    pub volume_claims: Table<volume::Claim>,
-    pub storage_classes: Table<volume::Class>,
-    pub csi_nodes: Table<volume::CsiNode>,
-    /// For each CSI driver, whether its capacity is checked before volumes are provisioned.
-    pub csi_drivers: Table<bool>,
-    pub capacities: Table<volume::Capacity>,
-    pub attachments: Table<volume::Attachment>,
-    pub device_claims: Table<device::Claim>,
-    pub device_slices: Table<device::Slice>,
-    pub device_classes: Table<device::Class>,
-    pub device_taint_rules: Table<TaintRule>,
-    pub workloads: Table<Workload>,
-    /// Whether extended resources may be satisfied by devices.
-    pub extended_resources: bool,
-    extended: ExtendedResources,
-    /// The ResourceSlices by their pools, and the devices that claims have: indexes of the tables above.
-    pub(crate) device_pools: Pools,
-    pub(crate) devices_in_use: DevicesInUse,
+    assumed: HashMap<Key, AssumedPod>,
+    gangs: Gangs,
+    selectors: PodSelectors,
+    volumes: Volumes,
+    devices: Devices,
     /// The clock of searches that have a time limit.
     pub clock: Clock,
-    /// Results that a search for devices leaves to later searches.
-    pub searches: Arc<SharedSearchState>,
-
     changes: ChangeLog,
 }
 
@@ -110,41 +66,56 @@ impl Snapshot {
         Snapshot::default()
     }
 
-    /// A snapshot with the indexes and gates that a configuration needs.
-    pub fn with(configuration: &Configuration) -> Self {
-        let mut snapshot = Snapshot::new();
-        snapshot.extended_resources = configuration.extended_resources;
-        if configuration.profiles.iter().any(|profile| profile.has(ExtensionPoint::Score, legacy::RESOURCE_LIMITS)) {
-            snapshot.read_limits();
-        }
-        snapshot
-    }
-
     /// Makes the snapshot read the limits of later pods, too.
     pub fn read_limits(&mut self) {
         self.pool.reads_limits = true;
     }
 
+    /// Sets whether devices may satisfy extended resources: the feature gate DRAExtendedResource.
+    pub fn set_extended_resources(&mut self, is_on: bool) {
+        self.devices.satisfy_extended_resources = is_on;
+    }
+
     /// The nodes. Their order stays the same as long as they exist.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeInfo> {
-        self.nodes.iter().flatten()
+        self.nodes.iter()
     }
 
     pub fn node(&self, id: NodeId) -> Option<&NodeInfo> {
-        self.nodes.get(id)?.as_ref()
+        self.nodes.get(id)
     }
 
     pub fn node_named(&self, name: &str) -> Option<&NodeInfo> {
-        self.node(*self.by_name.get(name)?)
+        self.nodes.named(name)
     }
 
     pub fn node_count(&self) -> usize {
-        self.by_name.len()
+        self.nodes.count()
     }
 
     /// One more than the largest number of a node.
     pub fn node_bound(&self) -> usize {
-        self.nodes.len()
+        self.nodes.bound()
+    }
+
+    /// The size of an image that some node has, and the number of nodes that have it.
+    pub fn image(&self, name: &str) -> Option<(i64, i64)> {
+        self.nodes.image(name)
+    }
+
+    /// Whether any node has a label of this key: a key that no node has defines no topology domain.
+    pub fn is_label_of_nodes(&self, key: &Text) -> bool {
+        self.node_labels.has_key(key)
+    }
+
+    /// The number of each node's value for a label, by the node's number.
+    pub fn label_numbers(&self, key: &Text) -> Vec<u32> {
+        self.node_labels.numbers(&self.nodes, key)
+    }
+
+    /// The number of a node's value for a label.
+    pub fn label_number(&self, key: &Text, node: NodeId) -> u32 {
+        self.node_labels.number(&self.nodes, key, node)
     }
 
     pub fn pod(&self, key: &Key) -> Option<&Arc<Pod>> {
@@ -167,67 +138,35 @@ impl Snapshot {
     /// The bound pods whose affinity terms may select pods of this namespace. Pods whose terms select only other
     /// namespaces cost nothing here.
     pub fn pods_with_affinity(&self, namespace: &Text) -> impl Iterator<Item = (NodeId, &Arc<Pod>)> {
-        let index_keys = [None, Some(namespace.clone())];
-        let found = index_keys.into_iter().filter_map(|index_key| self.with_affinity.get(&index_key)).flatten();
-        found.filter_map(|(key, node)| Some((*node, self.pods.get(key)?)))
-    }
-
-    /// Whether any node has a label of this key: a key that no node has defines no topology domain.
-    pub fn is_label_of_nodes(&self, key: &Text) -> bool {
-        self.label_keys.contains_key(key)
-    }
-
-    /// Waiting pods nominated to this node with at least this priority, higher priority first.
-    pub fn nominated_to(&self, node: &str, priority: i64) -> impl Iterator<Item = &Arc<Pod>> {
-        let pods = self.nominated.get(node).into_iter().flatten();
-        pods.map(|(_, pod)| pod).take_while(move |pod| pod.priority >= priority)
-    }
-
-    /// Waiting pods nominated to this node with a lower priority, lowest first.
-    pub fn nominated_below(&self, node: &str, priority: i64) -> impl Iterator<Item = &Arc<Pod>> {
-        let pods = self.nominated.get(node).into_iter().flatten().rev();
-        pods.map(|(_, pod)| pod).take_while(move |pod| pod.priority < priority)
-    }
-
-    /// The names of nodes that waiting pods are nominated to.
-    pub fn nominations(&self) -> impl Iterator<Item = &Text> {
-        self.nominated.keys()
-    }
-
-    /// The size of an image that some node has, and the number of nodes that have it.
-    pub fn image(&self, name: &str) -> Option<(i64, i64)> {
-        self.images.get(name).copied()
-    }
-
-    /// How many pods on known nodes use a volume claim.
-    pub fn claim_users(&self, claim: &Key) -> usize {
-        self.claim_users.get(claim).copied().unwrap_or(0)
-    }
-
-    /// The labels of a namespace; empty if the namespace is unknown.
-    pub fn namespace_labels(&self, namespace: &Text) -> Arc<Labels> {
-        let key = Key { namespace: "".into(), name: namespace.clone() };
-        self.namespaces.get(&key).cloned().unwrap_or_default()
+        self.affinity.selecting(namespace).filter_map(|(key, node)| Some((node, self.pods.get(key)?)))
     }
 
     /// The members of a gang, waiting and placed.
     pub fn gang(&self, gang: &Gang) -> impl Iterator<Item = &Arc<Pod>> {
-        self.gangs.get(gang).into_iter().flatten().filter_map(|key| self.pods.get(key))
+        self.gangs.members(gang).filter_map(|key| self.pods.get(key))
     }
 
-    /// How often the slices of a device pool were scanned.
-    pub fn pool_scans(&self) -> u64 {
-        self.device_pools.scans()
+    pub fn gangs(&self) -> &Gangs {
+        &self.gangs
+    }
+
+    pub fn nominations(&self) -> &Nominations {
+        &self.nominations
+    }
+
+    pub fn selectors(&self) -> &PodSelectors {
+        &self.selectors
+    }
+
+    pub fn volumes(&self) -> &Volumes {
+        &self.volumes
+    }
+
+    pub fn devices(&self) -> &Devices {
+        &self.devices
     }
 
     pub fn changes(&self) -> &ChangeLog {
         &self.changes
     }
-}
-
-/// The objects of a table in one namespace.
-pub fn in_namespace<'a, T>(table: &'a Table<T>, namespace: &Text) -> impl Iterator<Item = (&'a Key, &'a Arc<T>)> {
-    let first = Key { namespace: namespace.clone(), name: "".into() };
-    let namespace = namespace.clone();
-    table.range(first..).take_while(move |(key, _)| key.namespace == namespace)
 }

@@ -1,9 +1,9 @@
 //! Compares recorded decisions with the decisions of this scheduler.
 
 use holdfast_scheduler::PlanOutcome;
-use holdfast_scheduler::plan::{Nomination, Plan, Scores};
+use holdfast_scheduler::plan::{Plan, Scores};
 use holdfast_scheduler::snapshot::assume::Reservation;
-use holdfast_scheduler::status::Rejection;
+use holdfast_scheduler::status::{Nomination, Rejection};
 use holdfast_value::{Map, Value, json};
 
 #[derive(Default)]

@@ -152,7 +152,7 @@ impl Status {
 
 /// The scheduler's view of the cluster at a version.
 fn state(view: &LogView, at: Offset, configuration: &Configuration) -> Result<Snapshot> {
-    let mut snapshot = Snapshot::with(configuration);
+    let mut snapshot = configuration.new_snapshot();
     for wanted in KINDS {
         let is_it = |one: &holdfast_core::kinds::Kind| {
             (&*one.resource, &*one.versions[0].group) == (wanted.plural, wanted.group)

@@ -58,7 +58,6 @@ const LEFT: &[(&str, usize)] = &[
     ("List", 5),
     ("Made", 4),
     ("Member", 6),
-    ("Memory", 4),
     ("Metrics", 6),
     ("Mode", 5),
     ("Name", 5),

@@ -1,20 +1,19 @@
 //! Finds devices for claims on a node: a backtracking search, request by request and device by device.
 
 use super::expression::Expression;
-use super::in_use::{DeviceId, DevicesInUse};
 use super::limits::{LimitExceeded, SearchCost, SearchLimits};
-use super::pools::{NodePool, Pool, PoolFlaw};
 use super::searches::SharedSearchState;
+use crate::clock::Clock;
 use crate::object::Text;
-use crate::object::device::{
-    Allocated, Allocation, Attribute, Capacity, Claim, Constraint, Device, MAX_DEVICES, NodeSelection, Request, Slice,
-    SubRequest,
-};
+use crate::object::device::{Attribute, Capacity, Device, NodeSelection, Slice};
+use crate::object::device_claim::{Allocated, Allocation, Claim, Constraint, MAX_DEVICES, Request, SubRequest};
 use crate::object::node::Node;
 use crate::object::selector::{Operator, Requirement};
 use crate::object::taint_rule::DeviceSelector;
 use crate::object::terms::{NodeSelector, NodeTerm, Taint, Toleration, untolerated};
-use crate::snapshot::Snapshot;
+use crate::snapshot::Devices;
+use crate::snapshot::devices::in_use::{DeviceId, DevicesInUse};
+use crate::snapshot::devices::pools::{NodePool, Pool, PoolFlaw};
 use holdfast_core::schema::quantity;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -98,10 +97,15 @@ pub enum AllocatorError {
 impl Allocator {
     /// An allocator for claims without devices. Fails if a class is missing or an expression does not compile.
     /// `timeout`: how long the search of a node may take; 0: no limit.
-    pub fn new(snapshot: &Snapshot, claims: Vec<Arc<Claim>>, timeout: Duration) -> Result<Self, AllocatorError> {
-        let searches = snapshot.searches.clone();
+    pub fn new(
+        devices: &Devices,
+        clock: Clock,
+        claims: Vec<Arc<Claim>>,
+        timeout: Duration,
+    ) -> Result<Self, AllocatorError> {
+        let searches = devices.searches().clone();
         let namespace = claims.first().map(|claim| claim.key.namespace.clone()).unwrap_or_else(|| "".into());
-        let (limits, mut cost) = (SearchLimits::new(snapshot.clock, timeout, namespace), SearchCost::default());
+        let (limits, mut cost) = (SearchLimits::new(clock, timeout, namespace), SearchCost::default());
         cost.next_node(&limits, &searches.budgets);
         let mut compile = |source: &Text, of_class: bool| -> Result<Selector, AllocatorError> {
             if !of_class {
@@ -119,8 +123,7 @@ impl Allocator {
             for request in &claim.requests {
                 let mut of_request = Vec::new();
                 for sub_request in &request.alternatives {
-                    let key = crate::object::Key { namespace: "".into(), name: sub_request.class.clone() };
-                    let Some(class) = snapshot.device_classes.get(&key) else {
+                    let Some(class) = devices.class(&sub_request.class) else {
                         return Err(AllocatorError::Invalid(no_class(request, sub_request)));
                     };
                     let of_class = class.selectors.iter().map(|source| (source, true));
@@ -134,7 +137,7 @@ impl Allocator {
         }
         cost.settle(&limits, &searches.budgets);
         let mut rules: HashMap<DeviceSelector, Vec<Taint>> = HashMap::new();
-        for rule in snapshot.device_taint_rules.values().filter(|rule| rule.taint.repels()) {
+        for rule in devices.taint_rules().filter(|rule| rule.taint.repels()) {
             if let Some(selected) = &rule.selector {
                 rules.entry(selected.clone()).or_default().push(rule.taint.clone());
             }
@@ -144,7 +147,7 @@ impl Allocator {
     }
 
     /// An allocation for each claim on a node; `None`: there are not enough devices.
-    pub fn allocate(&self, snapshot: &Snapshot, node: &Arc<Node>) -> AllocationResult {
+    pub fn allocate(&self, devices: &Devices, node: &Arc<Node>) -> AllocationResult {
         if self.claims.is_empty() {
             return Ok(Some(Vec::new()));
         }
@@ -153,7 +156,7 @@ impl Allocator {
             return outcome.clone();
         }
         state.cost.next_node(&self.limits, &self.searches.budgets);
-        let outcome = self.search(snapshot, node, &mut state);
+        let outcome = self.search(devices, node, &mut state);
         let tried = state.cost.settle(&self.limits, &self.searches.budgets);
         self.searches.tries.fetch_add(tried, Ordering::Relaxed);
         if tried > CACHED_TRIES || outcome.is_err() {
@@ -162,12 +165,12 @@ impl Allocator {
         outcome
     }
 
-    fn search(&self, snapshot: &Snapshot, node: &Node, state: &mut AllocatorState) -> AllocationResult {
-        let pools = snapshot.device_pools.on_node(node);
+    fn search(&self, devices: &Devices, node: &Node, state: &mut AllocatorState) -> AllocationResult {
+        let pools = devices.pools().on_node(node);
         let mut search = Search {
             allocator: self,
             candidates: candidates(node, &pools),
-            in_use: &snapshot.devices_in_use,
+            in_use: devices.in_use(),
             chosen_devices: DevicesInUse::default(),
             consumed: HashMap::new(),
             chosen: vec![Vec::new(); self.claims.len()],

@@ -1,9 +1,9 @@
 //! Counts the devices of a class on a node, to score extended resources that devices satisfy.
 
 use super::expression::Expression;
+use crate::object::Text;
 use crate::object::node::Node;
-use crate::object::{Key, Text};
-use crate::snapshot::Snapshot;
+use crate::snapshot::Devices;
 use std::sync::Arc;
 
 /// A class whose devices are counted.
@@ -15,30 +15,30 @@ pub struct DeviceCounter {
 
 impl DeviceCounter {
     /// `None`: the class does not exist, or one of its expressions does not compile; no node has such devices then.
-    pub fn new(snapshot: &Snapshot, class: &Text) -> Option<DeviceCounter> {
-        let class = snapshot.device_classes.get(&Key::cluster(class))?;
-        let compile = |source: &Text| Some(snapshot.searches.expressions.get(source).ok()?.0);
+    pub fn new(devices: &Devices, class: &Text) -> Option<DeviceCounter> {
+        let class = devices.class(class)?;
+        let compile = |source: &Text| Some(devices.searches().expressions.get(source).ok()?.0);
         Some(DeviceCounter { selectors: class.selectors.iter().map(compile).collect::<Option<_>>()? })
     }
 
     /// How many devices of the class a node has, and how many of them are in use. Pools with a flaw count too, and a
     /// shared device is in use if any part of it is. `None`: an expression failed for a device.
-    pub fn count(&self, snapshot: &Snapshot, node: &Node) -> Option<(i64, i64)> {
+    pub fn count(&self, devices: &Devices, node: &Node) -> Option<(i64, i64)> {
         let (mut total, mut in_use) = (0, 0);
-        for slice in snapshot.device_pools.on_node(node).iter().flat_map(|node_pool| node_pool.slices()) {
+        for slice in devices.pools().on_node(node).iter().flat_map(|node_pool| node_pool.slices()) {
             for (number, device) in slice.devices.iter().enumerate() {
                 if !slice.node_selection_of(device).includes(&node.name, &node.labels) {
                     continue;
                 }
                 let mut selected = true;
                 for expression in &self.selectors {
-                    selected &= snapshot.searches.expressions.holds(expression, slice, number)?;
+                    selected &= devices.searches().expressions.holds(expression, slice, number)?;
                     if !selected {
                         break;
                     }
                 }
                 let id = (slice.driver.clone(), slice.pool.clone(), device.name.clone());
-                let devices_in_use = &snapshot.devices_in_use;
+                let devices_in_use = devices.in_use();
                 total += i64::from(selected);
                 in_use += i64::from(selected && (devices_in_use.is_whole(&id) || devices_in_use.is_shared(&id)));
             }

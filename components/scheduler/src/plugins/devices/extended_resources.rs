@@ -5,7 +5,7 @@
 //! a node is chosen for the pod; until then only the scheduler knows it.
 
 use super::allocate::{Allocator, AllocatorError};
-use crate::object::device::{Claim, Request};
+use crate::object::device_claim::{Claim, Request};
 use crate::object::extended::{Mapping, NewClaim, requests};
 use crate::object::{Key, Text};
 use crate::plugin::SchedulingCycle;
@@ -53,7 +53,7 @@ impl NodeAllocators {
         claims: Vec<Arc<Claim>>,
         timeout: Duration,
     ) -> Result<NodeAllocators, AllocatorError> {
-        let with_class = |name: &Text| Some((name.clone(), cycle.snapshot.class_for(name)?));
+        let with_class = |name: &Text| Some((name.clone(), cycle.snapshot.devices().class_for(name)?));
         let resources = cycle.pod.template.extended_resources().filter_map(with_class).collect();
         let allocators = NodeAllocators { claims, resources, timeout, by_missing: Mutex::default() };
         let none = vec![false; allocators.resources.len()];
@@ -84,7 +84,7 @@ impl NodeAllocators {
             ClaimDraft { requests, mappings }
         });
         claims.extend(draft.iter().map(|draft| draft.claim(cycle, UNNAMED.into()).into()));
-        let allocator = Allocator::new(cycle.snapshot, claims, self.timeout)?;
+        let allocator = Allocator::new(cycle.snapshot.devices(), cycle.snapshot.clock, claims, self.timeout)?;
         Ok(NodeAllocator { allocator, draft })
     }
 }

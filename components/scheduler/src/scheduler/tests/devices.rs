@@ -283,12 +283,12 @@ fn the_newest_of_several_classes_serves_an_extended_resource() {
     let newer =
         json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"extendedResourceName": GPU}});
     scene.apply_object(Kind::DeviceClass, Key::cluster("newer"), newer);
-    assert_eq!(scene.scheduler.snapshot().class_for(GPU).as_deref(), Some("newer"));
+    assert_eq!(scene.scheduler.snapshot().devices().class_for(GPU).as_deref(), Some("newer"));
     scene.apply_object(Kind::DeviceClass, Key::cluster("newer"), Value::Null);
-    assert_eq!(scene.scheduler.snapshot().class_for(GPU).as_deref(), Some("gpu"));
+    assert_eq!(scene.scheduler.snapshot().devices().class_for(GPU).as_deref(), Some("gpu"));
     scene.apply_object(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
-    assert_eq!(scene.scheduler.snapshot().class_for(GPU), None);
-    assert_eq!(scene.scheduler.snapshot().class_for("cpu"), None);
+    assert_eq!(scene.scheduler.snapshot().devices().class_for(GPU), None);
+    assert_eq!(scene.scheduler.snapshot().devices().class_for("cpu"), None);
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn a_created_claim_that_never_appears_fails_the_binding_cycle() {
     scene.run();
     let told = scene.take("FailedScheduling");
     assert!(body(&told)["note"].as_str().unwrap().contains("did not appear"));
-    assert!(scene.scheduler.snapshot().device_claims.is_empty(), "what was promised is free");
+    assert!(!scene.scheduler.snapshot().devices().has_claims(), "what was promised is free");
 }
 
 #[test]

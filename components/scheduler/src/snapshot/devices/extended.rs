@@ -1,14 +1,13 @@
 //! The DeviceClasses of extended resources, and the claims that were made for pods with such resources.
 
-use super::Snapshot;
-use crate::object::device::{Claim, Class};
-use crate::object::extended::{CLASS_PREFIX, may_be_devices};
+use crate::object::device::Class;
+use crate::object::device_claim::Claim;
 use crate::object::{Key, Text};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 #[derive(Debug, Default)]
-pub(super) struct ExtendedResources {
+pub struct ExtendedResources {
     /// The classes that name each resource. The first of a set is used: the newest class, and among classes of equal
     /// age the first by name.
     classes: BTreeMap<Text, BTreeSet<(Reverse<i128>, Text)>>,
@@ -43,22 +42,14 @@ impl ExtendedResources {
             self.claims.insert(pod, claim.key.clone());
         }
     }
-}
 
-impl Snapshot {
-    /// The DeviceClass of an extended resource; `None` without the feature gate DRAExtendedResource.
-    pub fn class_for(&self, resource: &str) -> Option<Text> {
-        if !self.extended_resources || !may_be_devices(resource) {
-            return None;
-        }
-        if let Some(name) = resource.strip_prefix(CLASS_PREFIX) {
-            return self.device_classes.get_key_value(&Key::cluster(name)).map(|(key, _)| key.name.clone());
-        }
-        self.extended.classes.get(resource)?.first().map(|(_, name)| name.clone())
+    /// The first class of a resource.
+    pub fn class_for(&self, resource: &str) -> Option<&Text> {
+        self.classes.get(resource)?.first().map(|(_, name)| name)
     }
 
-    /// The claim that was made for extended resources of the pod with this uid.
-    pub fn extended_claim(&self, pod: &Text) -> Option<&Key> {
-        self.extended.claims.get(pod)
+    /// The claim that was made for the pod with this uid.
+    pub fn claim(&self, pod: &Text) -> Option<&Key> {
+        self.claims.get(pod)
     }
 }

@@ -1,7 +1,7 @@
 //! The devices that are in use, and the parts of shared devices that are in use.
 
 use crate::object::Text;
-use crate::object::device::{Allocated, Allocation};
+use crate::object::device_claim::{Allocated, Allocation};
 use std::collections::{BTreeMap, HashMap};
 
 /// A driver, a pool and a device.

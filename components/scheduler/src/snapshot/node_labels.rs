@@ -1,18 +1,29 @@
-//! Numbers for the values of a label, shared by all plug-ins that count pods by topology domain.
+//! The label keys of nodes, and numbers for the values of a label, shared by all plug-ins that count pods by topology
+//! domain.
 
-use super::Snapshot;
 use super::node_info::NodeId;
+use super::nodes::Nodes;
 use crate::object::Text;
+use crate::object::labels::Labels;
+use crate::object::node::Node;
 use std::collections::HashMap;
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 
 /// Means that the node does not have the label.
 pub const NONE: u32 = u32::MAX;
 
+#[derive(Debug, Default)]
+pub(super) struct NodeLabels {
+    /// For each label key, the number of nodes that have it.
+    counts: HashMap<Text, usize>,
+    /// Numbers for the values of the label keys by which some plug-in counts pods.
+    numbers: Mutex<HashMap<Text, LabelNumbers>>,
+}
+
 /// The values that nodes have for one label, numbered. When the last node loses a value, its number is used again for
 /// another value. A node whose number changes meaning is always listed in the snapshot's changes.
 #[derive(Debug, Default)]
-pub(super) struct LabelNumbers {
+struct LabelNumbers {
     of_node: Vec<u32>,
     by_value: HashMap<Text, u32>,
     /// How many nodes have each value.
@@ -21,16 +32,16 @@ pub(super) struct LabelNumbers {
 }
 
 impl LabelNumbers {
-    fn new(snapshot: &Snapshot, key: &str) -> Self {
+    fn new(nodes: &Nodes, key: &str) -> Self {
         let mut numbers = LabelNumbers::default();
-        for node in snapshot.nodes() {
+        for node in nodes.iter() {
             numbers.replace(node.id, None, node.node.labels.get(key));
         }
         numbers
     }
 
     /// Applies a change of a node's value for the label.
-    pub fn replace(&mut self, node: NodeId, before: Option<&Text>, after: Option<&Text>) {
+    fn replace(&mut self, node: NodeId, before: Option<&Text>, after: Option<&Text>) {
         if before == after {
             return;
         }
@@ -65,30 +76,60 @@ impl LabelNumbers {
     }
 }
 
-impl Snapshot {
+impl NodeLabels {
+    /// Whether any node has a label of this key.
+    pub fn has_key(&self, key: &Text) -> bool {
+        self.counts.contains_key(key)
+    }
+
     /// The number of each node's value for a label, by the node's number.
-    pub fn label_numbers(&self, key: &Text) -> Vec<u32> {
-        self.with_numbers(key, |numbers| numbers.of_node.clone()).unwrap_or_default()
+    pub fn numbers(&self, nodes: &Nodes, key: &Text) -> Vec<u32> {
+        self.with_numbers(nodes, key, |numbers| numbers.of_node.clone()).unwrap_or_default()
     }
 
     /// The number of a node's value for a label.
-    pub fn label_number(&self, key: &Text, node: NodeId) -> u32 {
-        self.with_numbers(key, |numbers| numbers.of_node.get(node).copied()).flatten().unwrap_or(NONE)
+    pub fn number(&self, nodes: &Nodes, key: &Text, node: NodeId) -> u32 {
+        self.with_numbers(nodes, key, |numbers| numbers.of_node.get(node).copied()).flatten().unwrap_or(NONE)
     }
 
     /// Calls `read` with the numbers for a label, which the first call assigns. `None`: no node has the label.
-    fn with_numbers<T>(&self, key: &Text, read: impl FnOnce(&LabelNumbers) -> T) -> Option<T> {
-        if !self.is_label_of_nodes(key) {
+    fn with_numbers<T>(&self, nodes: &Nodes, key: &Text, read: impl FnOnce(&LabelNumbers) -> T) -> Option<T> {
+        if !self.has_key(key) {
             return None;
         }
         let mut all = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(numbers) = all.get(key) {
             return Some(read(numbers));
         }
-        let numbers = LabelNumbers::new(self, key);
+        let numbers = LabelNumbers::new(nodes, key);
         let result = read(&numbers);
         all.insert(key.clone(), numbers);
         Some(result)
+    }
+
+    /// Applies the change of a node's labels; `None`: the node did not exist before, or is removed.
+    pub fn relabel(&mut self, id: NodeId, before: Option<&Node>, after: Option<&Node>) {
+        let numbers = self.numbers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let none = Labels::default();
+        let [before, after] = [before, after].map(|node| node.map_or(&none, |node| &node.labels));
+        for (key, value) in after.iter() {
+            *self.counts.entry(key.clone()).or_default() += 1;
+            if let Some(numbers) = numbers.get_mut(key) {
+                numbers.replace(id, before.get(key), Some(value));
+            }
+        }
+        for (key, value) in before.iter() {
+            if let Some(numbers) = numbers.get_mut(key).filter(|_| after.get(key).is_none()) {
+                numbers.replace(id, Some(value), None);
+            }
+            if let Some(count) = self.counts.get_mut(key) {
+                *count -= 1;
+                if *count == 0 {
+                    self.counts.remove(key);
+                    numbers.remove(key);
+                }
+            }
+        }
     }
 }
 
