@@ -9,7 +9,7 @@ use holdfast_cloud_controller::external::{Configuration, External};
 use holdfast_cloud_controller::simulated::{InTime, Source};
 use holdfast_controllers::names::Choice;
 use holdfast_runtime::{Act, Cloud};
-use holdfast_world::cloud::{Answer, Call, Cluster};
+use holdfast_world::cloud::{CloudAnswer, CloudCall, ClusterRef};
 use holdfast_world::{Actor, Controller};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -178,14 +178,14 @@ pub async fn crew(
 async fn check_name(cloud: &dyn Cloud, name: &str, act: &dyn Act, actor: &Actor) -> Result<()> {
     let system = act.ask(actor, "/api/v1/namespaces/kube-system").await;
     let uid = system.ok().and_then(|system| system["metadata"]["uid"].as_str().map(str::to_owned));
-    let clusters = cloud.ask(&Call::Clusters).await;
-    let (Some(uid), Ok(Answer::Clusters(clusters))) = (uid, clusters) else {
+    let clusters = cloud.ask(&CloudCall::Clusters).await;
+    let (Some(uid), Ok(CloudAnswer::Clusters(clusters))) = (uid, clusters) else {
         // Calls that make something in the cloud check the name again.
         tracing::warn!("could not check that no other cluster in this cloud has the name {name}; it is checked later");
         return Ok(());
     };
     match clusters.iter().find(|known| known.name == name && known.uid != uid) {
-        Some(Cluster { uid: other, .. }) => bail!(
+        Some(ClusterRef { uid: other, .. }) => bail!(
             "cloud provider {}: the name {name} belongs to another cluster, {other}: this one, {uid}, needs a \
              --cluster-name of its own",
             cloud.name()

@@ -5,7 +5,7 @@ use crate::backends::BackendCounts;
 use async_trait::async_trait;
 use holdfast_runtime::Cloud;
 use holdfast_runtime::metrics::Register;
-use holdfast_world::cloud::{Answer, Call, Fault, Offers};
+use holdfast_world::cloud::{CloudAnswer, CloudCall, Fault, Offers};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -64,13 +64,13 @@ impl Cloud for Counted {
         self.cloud.offers()
     }
 
-    async fn ask(&self, call: &Call) -> Result<Answer, Fault> {
+    async fn ask(&self, call: &CloudCall) -> Result<CloudAnswer, Fault> {
         let (request, begun) = (call.method(), Instant::now());
         let answer = self.cloud.ask(call).await;
         self.took.get_or_create(&Request { request }).observe(begun.elapsed().as_secs_f64());
         if let Err(fault) = &answer {
-            self.failed.get_or_create(&Failed { request, reason: fault.why.as_str() }).inc();
-            tracing::debug!(request, reason = fault.why.as_str(), %fault, "the cloud refuses");
+            self.failed.get_or_create(&Failed { request, reason: fault.reason.as_str() }).inc();
+            tracing::debug!(request, reason = fault.reason.as_str(), %fault, "the cloud refuses");
         }
         answer
     }

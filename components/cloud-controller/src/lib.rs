@@ -11,7 +11,7 @@ pub mod simulated;
 use async_trait::async_trait;
 use external::External;
 use holdfast_runtime::Cloud;
-use holdfast_world::cloud::{Answer, Call, Fault, Offers};
+use holdfast_world::cloud::{CloudAnswer, CloudCall, Fault, Offers};
 use simulated::InTime;
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Cloud for Provider {
         self.cloud().offers()
     }
 
-    async fn ask(&self, call: &Call) -> Result<Answer, Fault> {
+    async fn ask(&self, call: &CloudCall) -> Result<CloudAnswer, Fault> {
         self.cloud().ask(call).await
     }
 }

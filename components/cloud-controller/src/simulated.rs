@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use holdfast_cloud::simulated::{Answered, Backends, Description, NAME, Simulated};
 use holdfast_runtime::Cloud;
 use holdfast_world::Time;
-use holdfast_world::cloud::{Answer, Call, Fault, Offers};
+use holdfast_world::cloud::{CloudAnswer, CloudCall, Fault, Offers};
 use jiff::Timestamp;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -105,7 +105,7 @@ impl Cloud for InTime {
         self.offers
     }
 
-    async fn ask(&self, call: &Call) -> Result<Answer, Fault> {
+    async fn ask(&self, call: &CloudCall) -> Result<CloudAnswer, Fault> {
         self.look().await;
         let Answered { answer, millis } = self.state().cloud.ask(call, Time(Timestamp::now()));
         if let Ok(millis @ 1..) = u64::try_from(millis) {

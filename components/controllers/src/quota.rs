@@ -13,7 +13,7 @@ use holdfast_value::Value;
 use holdfast_world::request::resource_of;
 use holdfast_world::views::ResourceQuota;
 use holdfast_world::{
-    Change, Controller, ExtraKinds, Key, Keys, Object, Plan, Resource, Seen, Stamp, Time, View, World,
+    Change, Controller, ExtraKinds, Key, Keys, Object, Plan, Resource, Stamp, Time, View, Viewed, World,
 };
 use std::collections::BTreeMap;
 
@@ -88,7 +88,7 @@ impl Controller for ResourceQuotas {
                 tally.subtract(&counted, &place, before);
             }
             if let Some(after) = &change.after {
-                tally.add(&counted, place, after, after.seen);
+                tally.add(&counted, place, after, after.received_at);
             }
             keys.add(key.clone());
         }
@@ -110,7 +110,7 @@ impl Controller for ResourceQuotas {
         let Some(tally) = self.tallies.get_mut(key) else { return plan };
         tally.let_go(stamp.time);
         if let Some(next) = tally.leaving.values().map(|(end, _)| *end).min() {
-            plan.again_at(next);
+            plan.requeue_at(next);
         }
         plan.steps.extend(tally.status(found, &document).map(|action| vec![action]));
         plan
@@ -119,7 +119,7 @@ impl Controller for ResourceQuotas {
 
 impl ResourceQuotas {
     /// Counts all objects of the namespace that a quota covers.
-    fn count(&mut self, world: &World, found: Seen<'_, ResourceQuota>, quota: Quota, now: Time) -> QuotaSums {
+    fn count(&mut self, world: &World, found: Viewed<'_, ResourceQuota>, quota: Quota, now: Time) -> QuotaSums {
         let resources = world.resources().filter(|resource| resource.namespaced());
         let kinds: Vec<(&Resource, Counted)> = resources.map(|resource| (resource, self.counted(resource))).collect();
         let used = quota.unused(kinds.iter().map(|(_, counted)| counted));
@@ -202,7 +202,7 @@ impl QuotaSums {
         }
     }
 
-    fn status(&self, found: Seen<'_, ResourceQuota>, document: &Value) -> Option<holdfast_world::Action> {
+    fn status(&self, found: Viewed<'_, ResourceQuota>, document: &Value) -> Option<holdfast_world::Action> {
         let hard = &document["spec"]["hard"];
         if !hard.is_object() && document["status"]["hard"].is_null() {
             return None;

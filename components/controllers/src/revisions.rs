@@ -9,7 +9,7 @@ use crate::subject::{self, Subject};
 use holdfast_core::schema::spelling;
 use holdfast_value::{Value, json};
 use holdfast_world::views::ControllerRevision;
-use holdfast_world::{Action, Key, Plan, Seen, Selector, Text, Verb, View, World};
+use holdfast_world::{Action, Key, Plan, Selector, Text, Verb, View, Viewed, World};
 
 /// The label of a pod with its revision.
 pub const POD_REVISION: &str = "controller-revision-hash";
@@ -19,7 +19,7 @@ const BASE_MAX: usize = 223;
 
 /// The revisions of one owner, oldest first, and the revision of its present template.
 pub struct Revisions<'w> {
-    pub known: Vec<Seen<'w, ControllerRevision>>,
+    pub known: Vec<Viewed<'w, ControllerRevision>>,
     pub present: Present<'w>,
     /// How many name collisions there were: at least the number in the status.
     pub collisions: i64,
@@ -27,7 +27,7 @@ pub struct Revisions<'w> {
 
 /// The revision of the present template, existing or to be created.
 pub enum Present<'w> {
-    Known(Seen<'w, ControllerRevision>),
+    Known(Viewed<'w, ControllerRevision>),
     New { name: Text },
 }
 
@@ -146,7 +146,7 @@ pub fn template_of(revision: &ControllerRevision) -> Value {
 }
 
 /// Deletes the oldest `surplus` of these revisions.
-pub fn forget<'w>(unused: impl Iterator<Item = Seen<'w, ControllerRevision>>, surplus: usize, plan: &mut Plan) {
+pub fn forget<'w>(unused: impl Iterator<Item = Viewed<'w, ControllerRevision>>, surplus: usize, plan: &mut Plan) {
     let oldest = unused.take(surplus).filter(|seen| !seen.meta().is_deleting());
     plan.together(oldest.map(|seen| Subject::from(seen).delete()).collect());
 }

@@ -5,7 +5,7 @@ use crate::subject::Subject;
 use holdfast_value::json;
 use holdfast_world::views::Condition;
 use holdfast_world::views::{IPAddress, ServiceCIDR};
-use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Time, Verb, View, World};
+use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Stamp, Time, Verb, View, Viewed, World};
 use std::net::IpAddr;
 
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
@@ -71,7 +71,7 @@ impl Controller for ServiceRanges {
         }
         let end = deleted.plus_seconds(GRACE_SECONDS);
         if end > stamp.time {
-            plan.again_at(end);
+            plan.requeue_at(end);
         } else if let Some(finalizers) = document["metadata"]["finalizers"].as_array_mut() {
             finalizers.retain(|finalizer| finalizer != FINALIZER);
             plan.then(Subject::from(found).update(document));
@@ -80,7 +80,11 @@ impl Controller for ServiceRanges {
     }
 }
 
-fn say_ready(found: Seen<'_, ServiceCIDR>, (status, reason, message): (&str, &str, &str), now: Time) -> Option<Action> {
+fn say_ready(
+    found: Viewed<'_, ServiceCIDR>,
+    (status, reason, message): (&str, &str, &str),
+    now: Time,
+) -> Option<Action> {
     let known = Condition::find(&found.status.conditions, "Ready");
     if known.is_some_and(|known| known.status == status && known.reason == reason && known.message == message) {
         return None;
@@ -102,7 +106,7 @@ fn ranges(found: &ServiceCIDR) -> impl Iterator<Item = Range> {
 }
 
 /// Whether every address in use of this range is also in another range that stays.
-fn may_go(world: &World, found: Seen<'_, ServiceCIDR>) -> bool {
+fn may_go(world: &World, found: Viewed<'_, ServiceCIDR>) -> bool {
     let own: Vec<Range> = ranges(&found).collect();
     let others: Vec<Range> = world
         .all::<ServiceCIDR>()

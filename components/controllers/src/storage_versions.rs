@@ -7,7 +7,7 @@ use crate::subject::Subject;
 use holdfast_value::{Map, Value, json};
 use holdfast_world::views::{Lease, StorageVersion};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Meta, Plan, Refusal, Resource, Seen, Stamp, Time, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Meta, Plan, Refusal, Resource, Stamp, Time, Verb, View, Viewed, World,
 };
 
 const NAMESPACE: &str = "kube-system";
@@ -69,7 +69,7 @@ impl StorageVersions {
     fn gone<'a>(
         &'a self,
         world: &'a World,
-        found: Seen<'_, StorageVersion>,
+        found: Viewed<'_, StorageVersion>,
     ) -> Result<Result<Vec<String>, &'a Refusal>, Ask> {
         let mut gone = Vec::new();
         for said in &found.view.status.storage_versions {
@@ -123,7 +123,7 @@ impl Controller for StorageVersions {
         if let Some(found) = world.get::<StorageVersion>(key) {
             match self.gone(world, found) {
                 Err(Ask(path)) => {
-                    plan.asks.push(path);
+                    plan.gets.push(path);
                     return plan;
                 }
                 Ok(Err(_)) => plan.unready = true,

@@ -79,7 +79,7 @@ pub fn all(trial: &Trial, kind: &str, pointer: &str) -> Vec<Value> {
 /// r-*`.
 pub fn told(trial: &mut Trial) -> Vec<(String, usize)> {
     let mut lines: Vec<(String, usize)> = Vec::new();
-    for note in trial.take_notes() {
+    for note in trial.take_event_texts() {
         let line: Vec<String> = note.split(' ').map(cut_name).collect();
         let line = line.join(" ");
         match lines.iter_mut().find(|(known, _)| *known == line) {

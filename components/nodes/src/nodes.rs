@@ -8,8 +8,8 @@ use holdfast_value::{Value, json};
 use holdfast_world::views::Condition;
 use holdfast_world::views::Node;
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Meta, Note, Plan, Refused, Resource, Seen, Stamp, Text, Time, Verb, View,
-    World,
+    Action, Change, Controller, Key, Keys, Meta, Plan, PlannedEvent, Refused, Resource, Stamp, Text, Time, Verb, View,
+    Viewed, World,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -56,7 +56,7 @@ impl Nodes {
     }
 
     /// Plays the Stages of Nodes for a node.
-    fn staged(&mut self, key: &Key, node: Seen<Node>, stamp: Stamp) -> Turn {
+    fn staged(&mut self, key: &Key, node: Viewed<Node>, stamp: Stamp) -> Turn {
         if self.script.is_empty() {
             return Turn::Nobodys;
         }
@@ -99,7 +99,7 @@ impl Nodes {
     }
 
     /// The update of a node's status, if it is due or incomplete.
-    fn status(&mut self, node: Seen<Node>, now: Time) -> Option<Action> {
+    fn status(&mut self, node: Viewed<Node>, now: Time) -> Option<Action> {
         let (due, meta) = (self.status_due(node, now), node.meta());
         let beat = self.beats.get_mut(meta.name.as_str())?;
         if due > now {
@@ -119,7 +119,7 @@ impl Nodes {
     }
 
     /// When the node's status is due.
-    fn status_due(&self, node: Seen<Node>, now: Time) -> Time {
+    fn status_due(&self, node: Viewed<Node>, now: Time) -> Time {
         let name = node.meta().name.as_str();
         let Some(said) = self.beats.get(name).and_then(|beat| beat.said) else { return now };
         let ready = Condition::is_true(&node.status.conditions, "Ready");
@@ -189,14 +189,14 @@ impl Controller for Nodes {
             Turn::Stages(staged) => plan = staged,
             Turn::Nobodys => {
                 plan.together(self.status(node, now).into_iter().collect());
-                plan.again_at(self.status_due(node, now));
+                plan.requeue_at(self.status_due(node, now));
             }
         }
-        plan.notes.extend(notes);
-        plan.notes.extend(self.script.take_notes());
+        plan.events.extend(notes);
+        plan.events.extend(self.script.take_notes());
         plan.together(self.lease(world, key, node.meta(), stamp).into_iter().collect());
         if let Some(beat) = self.beats.get(&key.name) {
-            plan.again_at(beat.lease_due);
+            plan.requeue_at(beat.lease_due);
         }
         plan
     }
@@ -227,14 +227,14 @@ impl Controller for Nodes {
 }
 
 /// The Events of a node that has registered.
-fn begun(node: Seen<Node>) -> Vec<Note> {
+fn begun(node: Viewed<Node>) -> Vec<PlannedEvent> {
     let name = &node.meta().name;
     let states = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady"];
     let states = states.map(|state| (state, format!("Node {name} status is now: {state}")));
     let told = [("Starting", "Starting kubelet.".to_owned())].into_iter().chain(states);
     let note = |(reason, message)| {
         let note = crate::stages::note(Node::resource(), node.meta(), reason, message);
-        Note { warning: false, host: name.clone(), ..note }
+        PlannedEvent { warning: false, host: name.clone(), ..note }
     };
     told.map(note).collect()
 }
@@ -257,7 +257,7 @@ fn lease_due(world: &World, name: &str, now: Time) -> Time {
 }
 
 /// When the status of a ready node was last updated, by this process or an earlier one.
-fn heard(node: Seen<Node>, now: Time, port: u16) -> Option<Time> {
+fn heard(node: Viewed<Node>, now: Time, port: u16) -> Option<Time> {
     let ready = Condition::find(&node.status.conditions, "Ready").filter(|ready| ready.status == "True")?;
     ready.last_heartbeat_time.filter(|heard| *heard <= now && is_complete(&node.object.document()["status"], port))
 }

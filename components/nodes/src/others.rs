@@ -121,7 +121,7 @@ impl Controller for Others {
         let Some(script) = self.scripts.get_mut(&about) else { return plan };
         let version = &object.meta.resource_version;
         let Some(read) = read.filter(|(known, _)| known == version).and_then(|(_, read)| read) else {
-            plan.asks.push(path(&resource, object));
+            plan.gets.push(path(&resource, object));
             self.read.insert(key.clone(), (version.clone(), None));
             return plan;
         };
@@ -131,14 +131,14 @@ impl Controller for Others {
                 if let Turn::Stages(staged) = script.turn(&seen, false, stamp, &Around { began, stamp }) {
                     plan = staged;
                 }
-                plan.notes.extend(script.take_notes());
+                plan.events.extend(script.take_notes());
                 plan
             }
             // The object was deleted, and a change will report that, or the version is not served.
             Err(refusal) if refusal.is_not_found() => plan,
             Err(refusal) => {
                 let message = format!("its Stages cannot be played: {}", refusal.message);
-                plan.notes.push(note(&resource, &object.meta, "StageFailed", message));
+                plan.events.push(note(&resource, &object.meta, "StageFailed", message));
                 plan.unready = true;
                 plan
             }
@@ -286,7 +286,7 @@ steps:
         };
         stage(&mut trial, "s", &patching("metadata", "labels: {a: '!'}")["spec"].to_string());
         trial.run_for(1000);
-        let (told, refused) = (trial.take_notes(), trial.take_refused());
+        let (told, refused) = (trial.take_event_texts(), trial.take_refused());
         assert!(told[0].starts_with("Warning StageFailed Stage s cannot be played: "), "{told:?}");
         assert!((5..25).contains(&refused.len()), "{}", refused.len());
         // A Stage that changes nothing is reported once, and is played again after the same pauses.
@@ -294,7 +294,7 @@ steps:
         trial.delete("widgets.example.com", "a");
         trial.create(widget("a", json!({})));
         trial.run_for(2000);
-        assert_eq!(trial.take_notes(), ["Warning StageFailed Stage s was played, and the object is as it was"]);
+        assert_eq!(trial.take_event_texts(), ["Warning StageFailed Stage s was played, and the object is as it was"]);
         trial.patch("stages.kwok.x-k8s.io", "s", patching("ready", "since: now"));
         trial.run_for(2000);
         assert_eq!(trial.get("widgets.example.com", "a")["ready"], json!({"since": "now"}));

@@ -12,8 +12,8 @@ use crate::template::Surroundings;
 use holdfast_value::Value;
 use holdfast_world::views::{Node, Pod};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Note, Object, Plan, Refused, Resource, Seen, Shared, Stamp, Text, Time,
-    Verb, View, World,
+    Action, Change, Controller, Interned, Key, Keys, Object, Plan, PlannedEvent, Refused, Resource, Stamp, Text, Time,
+    Verb, View, Viewed, World,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -40,7 +40,7 @@ enum Bound {
     /// The pod's kubelet has not admitted it yet.
     New,
     /// Admitted, with the node's resources that the pod uses; `None` if they were not needed yet.
-    Taken(Option<Shared<Taken>>),
+    Taken(Option<Interned<Taken>>),
     /// The pod has ended and uses no resources.
     Over,
 }
@@ -82,7 +82,7 @@ impl Pods {
     }
 
     /// Whether a pod needs no work, at any time and on any node.
-    fn is_at_rest(&self, pod: Seen<Pod>) -> bool {
+    fn is_at_rest(&self, pod: Viewed<Pod>) -> bool {
         let is_over = pod.is_finished() && !pod.meta().is_deleting();
         self.script.is_empty() && (is_over || kubelet::is_settled(pod, &self.template.pods))
     }
@@ -151,7 +151,7 @@ impl Pods {
             let document = || world.object(Pod::resource(), key).map(|pod| pod.document()).unwrap_or_default();
             Some(taken.get_or_insert_with(|| Taken::by(&document())).clone())
         };
-        let others: Vec<Shared<Taken>> = bound.iter_mut().filter_map(known).collect();
+        let others: Vec<Interned<Taken>> = bound.iter_mut().filter_map(known).collect();
         let wanted = Taken::by(pod);
         let rejection = machine.room.rejects(pod, &wanted, &others);
         if rejection.is_none() {
@@ -179,7 +179,7 @@ impl Pods {
         };
         let mut address = || self.addresses.borrow_mut().hand_out(machine.range.as_deref(), uid);
         let Life { status, gone, again, notices } = kubelet::live(pod, &place, stamp.time, &mut address);
-        let mut plan = Plan { again, ..Plan::default() };
+        let mut plan = Plan { requeue_at: again, ..Plan::default() };
         if let Some(patch) = status {
             plan.then(Action::new(seen.resource, seen.key.clone(), Verb::StrategicPatch(patch)).subresource("status"));
         }
@@ -189,12 +189,12 @@ impl Pods {
             plan.then(Action::new(seen.resource, seen.key.clone(), verb));
         }
         let host = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-        let note = |Notice { warning, reason, message, part }| Note {
+        let note = |Notice { warning, reason, message, part }| PlannedEvent {
             part,
             host: host.to_owned(),
             ..seen.note(warning, reason, message)
         };
-        plan.notes = notices.into_iter().map(note).collect();
+        plan.events = notices.into_iter().map(note).collect();
         plan
     }
 }
@@ -219,7 +219,7 @@ impl Controller for Pods {
 
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         let mut plan = self.planned(world, key, stamp);
-        plan.notes.extend(self.script.take_notes());
+        plan.events.extend(self.script.take_notes());
         plan
     }
 
@@ -254,7 +254,7 @@ impl Pods {
         };
         match self.script.turn(&seen, pod.status.start_time.is_some(), stamp, &around) {
             // A pod that is being deleted ends even if no Stage says so.
-            Turn::Stages(plan) if !deleting || !plan.is_empty() || plan.again.is_some() => return plan,
+            Turn::Stages(plan) if !deleting || !plan.is_empty() || plan.requeue_at.is_some() => return plan,
             _ => {}
         }
         if !deleting && let Some(rejection) = self.admit(world, &document, key, node) {
@@ -263,7 +263,7 @@ impl Pods {
         match self.machines.get(node) {
             Some(machine) => {
                 let plan = self.live(&document, machine, &seen, stamp);
-                if !plan.notes.is_empty() {
+                if !plan.events.is_empty() {
                     self.told.insert(seen.object.meta.uid.as_str().into(), stamp.time);
                 }
                 plan

@@ -7,7 +7,8 @@ use crate::template::{Failure, Surroundings};
 use holdfast_core::kinds::registry;
 use holdfast_value::{Value, json};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Meta, Note, Object, Plan, Refused, Resource, Stamp, Text, Time, Verb, World,
+    Action, Change, Controller, Key, Keys, Meta, Object, Plan, PlannedEvent, Refused, Resource, Stamp, Text, Time,
+    Verb, World,
 };
 use serde::Deserialize;
 use std::cell::RefCell;
@@ -45,7 +46,7 @@ pub struct Script {
     /// Stages that exceeded their budget, by Stage and namespace.
     rests: HashMap<(Text, Text), Rest>,
     /// Events about Stages.
-    notes: Vec<Note>,
+    notes: Vec<PlannedEvent>,
 }
 
 /// The pause of a Stage in one namespace: large objects of one tenant do not delay the objects of other tenants.
@@ -128,7 +129,7 @@ impl Script {
             self.parts.remove(&seen.key);
         }
         if let Some(again) = self.awaits(seen, stamp.time) {
-            return Turn::Stages(Plan { again: Some(again), ..Plan::default() });
+            return Turn::Stages(Plan { requeue_at: Some(again), ..Plan::default() });
         }
         let work = Work { document: seen.document, spent: RefCell::default() };
         let chosen = self.next(seen, stamp, &work);
@@ -155,12 +156,12 @@ impl Script {
         {
             let again = part.rests_until();
             if again.is_some_and(|again| again > stamp.time) {
-                return Turn::Stages(Plan { again, ..Plan::default() });
+                return Turn::Stages(Plan { requeue_at: again, ..Plan::default() });
             }
         }
         if due > stamp.time {
             part.next = Some((name, due));
-            return Turn::Stages(Plan { again: Some(due), ..Plan::default() });
+            return Turn::Stages(Plan { requeue_at: Some(due), ..Plan::default() });
         }
         part.next = None;
         let version = &seen.object.meta.resource_version;
@@ -184,11 +185,11 @@ impl Script {
             part.idle = part.idle.saturating_add(1);
             if !std::mem::replace(&mut part.told, true) && !plan.steps.is_empty() {
                 let message = format!("Stage {name} was played, and the object is as it was");
-                plan.notes.push(seen.note(true, "StageFailed", message));
+                plan.events.push(seen.note(true, "StageFailed", message));
             }
         }
         // If the Stage changes nothing, it is checked again after a while.
-        plan.again = part.rests_until();
+        plan.requeue_at = part.rests_until();
         Turn::Stages(plan)
     }
 
@@ -198,9 +199,9 @@ impl Script {
         let Some(part) = self.parts.get_mut(key).filter(|part| *part.uid == *meta.uid) else { return plan };
         let Some((name, ..)) = &part.played else { return plan };
         part.told = true;
-        plan.again = part.rests_until();
+        plan.requeue_at = part.rests_until();
         let told = |refused: &Refused| format!("Stage {name} cannot be played: {}", refused.refusal.message);
-        plan.notes = refused.iter().map(|refused| note(resource, meta, "StageFailed", told(refused))).collect();
+        plan.events = refused.iter().map(|refused| note(resource, meta, "StageFailed", told(refused))).collect();
         plan
     }
 
@@ -269,7 +270,7 @@ impl Script {
              the end",
             seen.resource.kind()
         );
-        self.notes.push(Note {
+        self.notes.push(PlannedEvent {
             resource: resource(),
             key: Key::cluster(&stage.name),
             uid: stage.uid.clone(),
@@ -283,7 +284,7 @@ impl Script {
     }
 
     /// The Events about Stages since the last call.
-    pub fn take_notes(&mut self) -> Vec<Note> {
+    pub fn take_notes(&mut self) -> Vec<PlannedEvent> {
         std::mem::take(&mut self.notes)
     }
 
@@ -334,14 +335,14 @@ pub struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    pub fn note(&self, warning: bool, reason: &'static str, message: String) -> Note {
-        Note { warning, ..note(self.resource, &self.object.meta, reason, message) }
+    pub fn note(&self, warning: bool, reason: &'static str, message: String) -> PlannedEvent {
+        PlannedEvent { warning, ..note(self.resource, &self.object.meta, reason, message) }
     }
 }
 
 /// A warning Event about an object.
-pub fn note(resource: &Resource, meta: &Meta, reason: &'static str, message: String) -> Note {
-    Note {
+pub fn note(resource: &Resource, meta: &Meta, reason: &'static str, message: String) -> PlannedEvent {
+    PlannedEvent {
         resource: resource.clone(),
         key: Key::new(&meta.namespace, &meta.name),
         uid: meta.uid.as_str().into(),
@@ -356,7 +357,7 @@ pub fn note(resource: &Resource, meta: &Meta, reason: &'static str, message: Str
 
 fn failed(stage: &Stage, seen: &Subject, why: Failure) -> Plan {
     let message = format!("Stage {} cannot be played: {why}", stage.name);
-    Plan { notes: vec![seen.note(true, "StageFailed", message)], ..Plan::default() }
+    Plan { events: vec![seen.note(true, "StageFailed", message)], ..Plan::default() }
 }
 
 fn carried_out(deeds: Vec<Deed>, seen: &Subject, stamp: Stamp) -> Plan {
@@ -391,7 +392,7 @@ fn carried_out(deeds: Vec<Deed>, seen: &Subject, stamp: Stamp) -> Plan {
             Deed::Apply(object) => match applied(object) {
                 Ok(action) => action,
                 Err(why) => {
-                    plan.notes.push(seen.note(true, "StageFailed", why));
+                    plan.events.push(seen.note(true, "StageFailed", why));
                     continue;
                 }
             },
@@ -488,7 +489,7 @@ impl Controller for Reports {
         plan.then(Action::new(&resource, key.clone(), Verb::MergePatch(patch)).subresource("status"));
         if let Some(why) = why {
             let seen = Subject { resource: &resource, key: key.clone(), object, document: &document };
-            plan.notes.push(seen.note(true, "NotUnderstood", why));
+            plan.events.push(seen.note(true, "NotUnderstood", why));
         }
         plan
     }

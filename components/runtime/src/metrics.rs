@@ -1,6 +1,6 @@
 //! Metrics of work queues, under the names that Kubernetes' components use.
 
-use holdfast_world::Queue;
+use holdfast_world::WorkQueue;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -112,7 +112,7 @@ pub(crate) struct QueueMetrics {
 
 impl QueueMetrics {
     /// Reports the queue's own counts. Most queues have not changed since the last call.
-    pub(crate) fn note(&mut self, queue: &Queue) {
+    pub(crate) fn note(&mut self, queue: &WorkQueue) {
         let depth = i64::try_from(queue.depth()).unwrap_or(i64::MAX);
         let now = (depth, queue.adds(), queue.retries());
         let before = std::mem::replace(&mut self.noted, now);
@@ -144,7 +144,7 @@ mod tests {
             (metrics.depth.get_or_create(&name).get(), metrics.adds.get_or_create(&name).get())
         };
         let (mut first, mut second) = (metrics.of_queue("job"), metrics.of_queue("job"));
-        let mut queue = Queue::default();
+        let mut queue = WorkQueue::default();
         queue.add(Key::cluster("a"));
         queue.add(Key::cluster("b"));
         first.note(&queue);

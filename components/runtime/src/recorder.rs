@@ -2,7 +2,7 @@
 //! are combined, and floods are cut off. Pure: it returns the write for a note.
 
 use holdfast_value::{Value, json};
-use holdfast_world::{Note, Time};
+use holdfast_world::{PlannedEvent, Time};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
@@ -77,7 +77,7 @@ struct Bucket {
 
 impl Recorder {
     /// The write for a note; `None`: the source has written too many Events.
-    pub fn record(&mut self, component: &'static str, note: &Note, now: Time) -> Option<Writing> {
+    pub fn record(&mut self, component: &'static str, note: &PlannedEvent, now: Time) -> Option<Writing> {
         let source = Source {
             component,
             api_version: note.resource.api_version(),
@@ -108,7 +108,7 @@ impl Recorder {
         (format!("{COMBINED}{message}"), String::new())
     }
 
-    fn observe(&mut self, known_by: (About, String, String), note: &Note, now: Time) -> Known {
+    fn observe(&mut self, known_by: (About, String, String), note: &PlannedEvent, now: Time) -> Known {
         self.count += 1;
         let nanos = now.0.as_nanosecond().saturating_add(i128::from(self.count % 1_000_000));
         let name = || format!("{}.{:x}", note.key.name, nanos);
@@ -131,7 +131,7 @@ impl Recorder {
     }
 }
 
-fn writing(component: &str, note: &Note, message: &str, known: &Known, now: Time) -> Writing {
+fn writing(component: &str, note: &PlannedEvent, message: &str, known: &Known, now: Time) -> Writing {
     // Events about cluster-scoped objects are in `default`.
     let namespace = if note.key.namespace.is_empty() { "default" } else { &note.key.namespace };
     let mut involved = json!({
@@ -207,8 +207,8 @@ mod tests {
     use super::*;
     use holdfast_world::{Key, Resource};
 
-    fn note(name: &str, message: &str) -> Note {
-        Note {
+    fn note(name: &str, message: &str) -> PlannedEvent {
+        PlannedEvent {
             resource: Resource::new("apps", "v1", "replicasets", "ReplicaSet", true),
             key: Key::new("shop", name),
             uid: "u1".into(),
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn parts_of_an_object_are_told_apart_and_nodes_named() {
         let mut recorder = Recorder::default();
-        let of = |part: &str| Note { part: part.to_owned(), host: "node-0".into(), ..note("web", "Started") };
+        let of = |part: &str| PlannedEvent { part: part.to_owned(), host: "node-0".into(), ..note("web", "Started") };
         let [first, second] = ["spec.containers{a}", "spec.containers{b}"]
             .map(|part| recorder.record("kubelet", &of(part), at(0)).expect("an Event"));
         assert_ne!(first.name, second.name);

@@ -9,10 +9,10 @@ use crate::{Act, Cloud, Feed, News, apart, heavy};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use holdfast_value::Value;
-use holdfast_world::cloud::{Answer, Call, Fault};
+use holdfast_world::cloud::{CloudAnswer, CloudCall, Fault};
 use holdfast_world::{
-    Action, Actor, Controller, Driver, FinishedPlan, Key, NextPlan, Note, Outcome, Plan, Refusal, Refused, Resource,
-    Stamp, Step, Task, Time, Written,
+    Action, ActionResult, Actor, Controller, Driver, FinishedPlan, Key, NextPlan, Plan, PlannedEvent, Refusal, Refused,
+    Resource, Stamp, Step, Task, TaskOutcome, Time,
 };
 use jiff::Timestamp;
 use std::collections::HashMap;
@@ -103,15 +103,15 @@ struct Going {
 struct Carried {
     member: usize,
     key: Key,
-    written: Vec<Written>,
+    written: Vec<ActionResult>,
     refused: Vec<Refused>,
-    told: Vec<Note>,
+    told: Vec<PlannedEvent>,
     again: Option<Time>,
     since: Instant,
     /// The answers to the plan's GETs.
     answers: Vec<(String, Result<Value, Refusal>)>,
     reviews: Vec<(Value, Result<Value, Refusal>)>,
-    calls: Vec<(Call, Result<Answer, Fault>)>,
+    calls: Vec<(CloudCall, Result<CloudAnswer, Fault>)>,
     unready: bool,
     /// Whether this plan is the plan from [`Controller::refused`], whose refusals are not handled again.
     is_last: bool,
@@ -187,7 +187,7 @@ impl Runtime {
                 crew.counted.note(self.driver.queue(member));
             }
             let now = self.now();
-            let ready = !ending && self.driver.can_take(going.places(), now);
+            let ready = !ending && self.driver.has_next(going.places(), now);
             let sleep = if ready { Duration::ZERO } else { self.until_next() };
             tokio::select! {
                 Some(carried) = going.carrying.join_next_with_id() => self.finish(carried, &mut going),
@@ -216,7 +216,7 @@ impl Runtime {
         let mut work = 0;
         while work < WORK_AT_ONCE {
             let clock = self.clock.clone();
-            match self.driver.take_or_background(|| clock.stamp(), going.places()) {
+            match self.driver.next_plan(|| clock.stamp(), going.places()) {
                 Some(NextPlan::Task(task)) => {
                     work += task.work;
                     self.begin(task, going);
@@ -245,17 +245,17 @@ impl Runtime {
 
     /// Begins to carry out a plan.
     fn begin(&mut self, task: Task, going: &mut Going) {
-        let (member, key) = (task.member, task.key);
+        let (member, key) = (task.controller_index, task.key);
         let Crew { name, queue, component, actor, .. } = &self.crew[member];
         self.metrics.waited(queue, task.waited_ms);
-        if task.plan.unready && !task.plan.left.is_empty() {
-            tracing::debug!(controller = name, %key, left = ?task.plan.left, "a plan is not ready");
+        if task.plan.unready && !task.plan.skipped.is_empty() {
+            tracing::debug!(controller = name, %key, left = ?task.plan.skipped, "a plan is not ready");
         }
-        going.events.tell_all(actor, component, &task.plan.notes, self.now());
+        going.events.tell_all(actor, component, &task.plan.events, self.now());
         if task.plan.is_idle() {
-            let Plan { again, unready, .. } = task.plan;
-            let outcome = Outcome { failed: unready, again, ..Outcome::default() };
-            return self.driver.done(member, key, outcome, self.now());
+            let Plan { requeue_at: again, unready, .. } = task.plan;
+            let outcome = TaskOutcome { failed: unready, requeue_at: again, ..TaskOutcome::default() };
+            return self.driver.finish(member, key, outcome, self.now());
         }
         self.carry_out(going, (member, key), task.plan, None);
     }
@@ -270,7 +270,7 @@ impl Runtime {
         } else {
             tell()
         }
-        self.driver.settle();
+        self.driver.release_written();
         feed.set_extra_kinds(self.driver.extra_kinds());
     }
 
@@ -301,7 +301,7 @@ impl Runtime {
             since: Instant::now(),
             is_last,
         });
-        let again = carried.again.into_iter().chain(plan.again).min();
+        let again = carried.again.into_iter().chain(plan.requeue_at).min();
         let carried = Carried { again, is_last, ..carried };
         let (act, cloud) = (self.act.clone(), self.cloud.clone());
         let (actor, pace) = (self.crew[member].actor.clone(), self.pace.clone());
@@ -319,7 +319,7 @@ impl Runtime {
             // The task has panicked: the key is planned again.
             Err(_) => {
                 if let Some((member, key)) = known {
-                    self.driver.done(member, key, Outcome { failed: true, ..Outcome::default() }, self.now());
+                    self.driver.finish(member, key, TaskOutcome { failed: true, ..TaskOutcome::default() }, self.now());
                 }
             }
         }
@@ -340,10 +340,10 @@ impl Runtime {
             }
             let after = self.driver.refused(member, &key, &carried.refused, self.clock.stamp());
             // A refusal that an Event reports need not be logged, too.
-            if after.notes.is_empty() {
+            if after.events.is_empty() {
                 tell_of_forbidden(name, member, &carried.refused, &mut self.forbidden, now);
             }
-            going.events.tell_all(actor, component, &after.notes, now);
+            going.events.tell_all(actor, component, &after.events, now);
             return self.carry_out(going, (member, key), after, Some(carried));
         }
         self.metrics.worked(queue, carried.since.elapsed());
@@ -363,7 +363,12 @@ impl Runtime {
         }
         let failed = unready || !refused.is_empty();
         let refused = refused.iter().any(|refused| !refused.refusal.is_stale());
-        self.driver.done(member, key, Outcome { written, failed, refused, asked, again }, now);
+        self.driver.finish(
+            member,
+            key,
+            TaskOutcome { written, failed, refused, awaits_answers: asked, requeue_at: again },
+            now,
+        );
     }
 }
 
@@ -420,7 +425,7 @@ async fn carry_out(
     mut carried: Carried,
 ) -> Carried {
     carried.calls = join_all(plan.calls.into_iter().map(async |call| {
-        let answer = cloud.ask(&call).await.and_then(|answer| call.judge(answer));
+        let answer = cloud.ask(&call).await.and_then(|answer| call.check_answer(answer));
         (call, answer)
     }))
     .await;
@@ -428,7 +433,7 @@ async fn carry_out(
         let answer = act.review(&actor, &review).await;
         carried.reviews.push((review, answer));
     }
-    for path in plan.asks {
+    for path in plan.gets {
         let answer = act.ask(&actor, &path).await;
         carried.answers.push((path, answer));
     }
@@ -437,10 +442,10 @@ async fn carry_out(
         for (action, done) in carry_out_step(&act, &actor, &pace, &carried.key, step).await {
             match done {
                 Ok(done) => {
-                    let Action { resource, key, told, .. } = action;
-                    carried.told.extend(told.map(|note| note.naming(&done.name)));
+                    let Action { resource, key, event: told, .. } = action;
+                    carried.told.extend(told.map(|note| note.with_object_name(&done.name)));
                     let key = Key { namespace: key.namespace, name: done.name.as_str().into() };
-                    carried.written.push(Written { resource, key, result: done.result });
+                    carried.written.push(ActionResult { resource, key, result: done.result });
                 }
                 Err(refusal) => refused.push(Refused { action, refusal }),
             }

@@ -3,7 +3,7 @@
 
 use crate::Act;
 use crate::recorder::{Recorder, Writing};
-use holdfast_world::{Action, Actor, Key, Note, Refusal, Resource, Time, Verb};
+use holdfast_world::{Action, Actor, Key, PlannedEvent, Refusal, Resource, Time, Verb};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -72,7 +72,7 @@ impl EventWriter {
         EventWriter { recorder: Recorder::default(), lanes, waiting }
     }
 
-    pub(crate) fn tell_all(&mut self, actor: &Actor, component: &'static str, notes: &[Note], now: Time) {
+    pub(crate) fn tell_all(&mut self, actor: &Actor, component: &'static str, notes: &[PlannedEvent], now: Time) {
         for note in notes {
             let Some(writing) = self.recorder.record(component, note, now) else { continue };
             let lane = BuildHasherDefault::<DefaultHasher>::new().hash_one(&writing.name) as usize % LANES;

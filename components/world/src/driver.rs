@@ -12,11 +12,11 @@
 //! After the actions for a key were carried out, the key is planned again only once the world has reached the versions
 //! of these writes. So no controller has to remember its own writes.
 
-use crate::cloud::{Answer, Call, Fault};
-use crate::work::Ended;
+use crate::cloud::{CloudAnswer, CloudCall, Fault};
+use crate::work::WorkAborted;
 use crate::{
-    BackOff, Change, Controller, ExtraKinds, Key, Keys, Plan, Queue, Refusal, Refused, Resource, Served, Stamp, Text,
-    Time, Turns, World, work,
+    BackOff, Change, Controller, ExtraKinds, FairQueue, Key, Keys, Plan, Refusal, Refused, Resource, Served, Stamp,
+    Text, Time, WorkQueue, World, work,
 };
 use holdfast_core::object::Body;
 use holdfast_value::Value;
@@ -38,20 +38,20 @@ const PLAN_MAX: u64 = 4_000_000;
 #[derive(Default)]
 pub struct Driver {
     world: World,
-    members: Vec<Member>,
+    controllers: Vec<ManagedController>,
     /// The members that named a resource, by their index.
     watchers: HashMap<Resource, Vec<usize>>,
     /// The members that need kinds beyond their resources: each is notified of every change.
     extra_watchers: Vec<usize>,
     /// The index of the member whose keys are considered first in the next namespace. It advances with each key, so
     /// that no member waits for another member that always has keys.
-    turn: usize,
-    turns: Turns,
+    first_considered: usize,
+    fair_queue: FairQueue,
     /// The changes before the world was complete; `None` once it is. Nothing is planned before that.
-    early: Option<Vec<Change>>,
+    early_changes: Option<Vec<Change>>,
 }
 
-struct Member {
+struct ManagedController {
     controller: Box<dyn Controller>,
     /// The kinds that the controller needs in addition to its resources.
     extra_kinds: ExtraKinds,
@@ -61,18 +61,18 @@ struct Member {
     missed_changes: Vec<Change>,
     /// Keys whose last plan was expensive.
     expensive: HashSet<Key>,
-    queue: Queue,
+    queue: WorkQueue,
     /// How many keys of one namespace may be planned and acted on at once.
     workers: usize,
     /// How many keys are being worked on, by namespace.
-    working: HashMap<Text, usize>,
+    in_progress: HashMap<Text, usize>,
     /// Keys whose plans were carried out and whose writes the world does not contain yet.
-    awaited: BTreeMap<Key, Vec<Written>>,
+    awaited_writes: BTreeMap<Key, Vec<ActionResult>>,
 }
 
 /// The result of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct ActionResult {
     pub resource: Resource,
     pub key: Key,
     pub result: WriteResult,
@@ -91,7 +91,7 @@ pub enum WriteResult {
 /// A plan that is to be carried out.
 #[derive(Debug)]
 pub struct Task {
-    pub member: usize,
+    pub controller_index: usize,
     pub key: Key,
     pub plan: Plan,
     /// For how many milliseconds the key had waited.
@@ -108,7 +108,7 @@ pub enum NextPlan {
 
 /// A plan that is to be made in the background, on the world as it is now.
 pub struct BackgroundPlan {
-    member: usize,
+    controller_index: usize,
     key: Key,
     controller: Box<dyn Controller>,
     world: World,
@@ -118,17 +118,17 @@ pub struct BackgroundPlan {
 
 /// The result of a plan that was made in the background.
 pub struct FinishedPlan {
-    member: usize,
+    controller_index: usize,
     key: Key,
     controller: Box<dyn Controller>,
-    planned: (Result<Plan, Ended>, u64),
+    planned: (Result<Plan, WorkAborted>, u64),
     waited_ms: i64,
 }
 
 /// The result of carrying out a plan.
 #[derive(Debug, Default)]
-pub struct Outcome {
-    pub written: Vec<Written>,
+pub struct TaskOutcome {
+    pub written: Vec<ActionResult>,
     /// Whether an action was refused or the plan was not ready: the key is planned again without a change.
     pub failed: bool,
     /// Whether the failure has a reason that also affects a newer plan: the server forbids the action, or does not
@@ -136,23 +136,23 @@ pub struct Outcome {
     pub refused: bool,
     /// Whether the plan only made requests for answers. Then the key's count of failures stays as it is, and the next
     /// plan shows whether it succeeds.
-    pub asked: bool,
+    pub awaits_answers: bool,
     /// The time at which the plan requests that the key is planned again.
-    pub again: Option<Time>,
+    pub requeue_at: Option<Time>,
 }
 
 impl Driver {
     /// A driver without controllers, which plans nothing before [`Self::complete`].
     pub fn new() -> Driver {
-        Driver { early: Some(Vec::new()), ..Driver::default() }
+        Driver { early_changes: Some(Vec::new()), ..Driver::default() }
     }
 
     /// Adds a controller that works on `workers` keys of a namespace at once; returns its index. Called before the
     /// world has any objects.
     pub fn add(&mut self, controller: Box<dyn Controller>, workers: usize, back_off: BackOff) -> usize {
-        let place = self.members.len();
+        let place = self.controllers.len();
         for resource in controller.resources() {
-            self.world.show_resource(&resource);
+            self.world.track_resource(&resource);
             let watchers = self.watchers.entry(resource).or_default();
             if watchers.last() != Some(&place) {
                 watchers.push(place);
@@ -163,8 +163,8 @@ impl Driver {
             self.extra_watchers.push(place);
         }
         controller.indexes(&mut self.world);
-        let queue = Queue::new(back_off);
-        self.members.push(Member {
+        let queue = WorkQueue::new(back_off);
+        self.controllers.push(ManagedController {
             controller,
             extra_kinds,
             is_in_background: false,
@@ -172,8 +172,8 @@ impl Driver {
             expensive: HashSet::new(),
             queue,
             workers: workers.max(1),
-            working: HashMap::new(),
-            awaited: BTreeMap::new(),
+            in_progress: HashMap::new(),
+            awaited_writes: BTreeMap::new(),
         });
         place
     }
@@ -183,19 +183,19 @@ impl Driver {
     }
 
     pub fn controller(&self, member: usize) -> &dyn Controller {
-        self.members[member].controller.as_ref()
+        self.controllers[member].controller.as_ref()
     }
 
-    pub fn queue(&self, member: usize) -> &Queue {
-        &self.members[member].queue
+    pub fn queue(&self, member: usize) -> &WorkQueue {
+        &self.controllers[member].queue
     }
 
     pub fn len(&self) -> usize {
-        self.members.len()
+        self.controllers.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
+        self.controllers.is_empty()
     }
 
     /// Every resource that a controller names.
@@ -206,14 +206,14 @@ impl Driver {
     /// The kinds that the world must contain in addition to these resources.
     pub fn extra_kinds(&self) -> ExtraKinds {
         let extra_watchers = self.extra_watchers.iter().map(|place| {
-            let member = &self.members[*place];
+            let member = &self.controllers[*place];
             if member.is_in_background { member.extra_kinds.clone() } else { member.controller.extra_kinds() }
         });
         extra_watchers.fold(ExtraKinds::None, ExtraKinds::and)
     }
 
     /// Applies one version of an object; `None`: it was deleted.
-    pub fn change(&mut self, resource: &Resource, key: Key, body: Option<Body>, version: u64, now: Time) {
+    pub fn apply(&mut self, resource: &Resource, key: Key, body: Option<Body>, version: u64, now: Time) {
         let change = self.world.apply(resource, key, body, version, now);
         self.notify(change, now);
     }
@@ -228,13 +228,13 @@ impl Driver {
     pub fn drop_resource(&mut self, resource: &Resource, now: Time) {
         self.replace(resource, Vec::new(), 0, now);
         if !self.watchers.contains_key(resource) {
-            self.world.hide(resource);
+            self.world.untrack(resource);
         }
     }
 
     /// Sets which kinds are served in which versions.
-    pub fn serve(&mut self, served: Served) {
-        self.world.serve(served);
+    pub fn set_served(&mut self, served: Served) {
+        self.world.set_served(served);
     }
 
     /// The world contains all changes of the resource up to this version.
@@ -249,9 +249,9 @@ impl Driver {
 
     /// The world is complete: planning starts. Keys of existing objects that may wait for more changes do not wait.
     pub fn complete(&mut self) {
-        let Some(early) = self.early.take() else { return };
+        let Some(early) = self.early_changes.take() else { return };
         early.into_iter().for_each(|change| self.notify(change, START));
-        for member in &mut self.members {
+        for member in &mut self.controllers {
             let mut keys = Keys::default();
             let (world, controller) = (&self.world, &mut member.controller);
             let _ = catch_unwind(AssertUnwindSafe(|| controller.begin(world, &mut keys)));
@@ -260,11 +260,11 @@ impl Driver {
     }
 
     pub fn is_complete(&self) -> bool {
-        self.early.is_none()
+        self.early_changes.is_none()
     }
 
     fn notify(&mut self, change: Change, now: Time) {
-        if let Some(early) = &mut self.early {
+        if let Some(early) = &mut self.early_changes {
             early.push(change);
             return;
         }
@@ -272,13 +272,13 @@ impl Driver {
         let named = watchers.iter().copied();
         let extra_watchers = self.extra_watchers.iter().copied().filter(|place| !watchers.contains(place));
         for place in named.chain(extra_watchers) {
-            self.members[place].notify(&self.world, &change, now);
+            self.controllers[place].notify(&self.world, &change, now);
         }
     }
 
     /// The next plan to be carried out, if there is one. A panic in a plan fails only its key.
-    pub fn take(&mut self, stamp: impl FnMut() -> Stamp) -> Option<Task> {
-        match self.take_any(stamp, None)? {
+    pub fn next_task(&mut self, stamp: impl FnMut() -> Stamp) -> Option<Task> {
+        match self.choose_plan(stamp, None)? {
             NextPlan::Task(task) => Some(task),
             // Without `background_slots` no plan is made in the background.
             NextPlan::Background(_) => None,
@@ -287,25 +287,25 @@ impl Driver {
 
     /// Like [`Driver::take`], but an expensive plan is returned to be made in the background. `background_slots` is the
     /// number of further plans that may be made there; with 0, expensive plans wait.
-    pub fn take_or_background(&mut self, stamp: impl FnMut() -> Stamp, background_slots: usize) -> Option<NextPlan> {
-        self.take_any(stamp, Some(background_slots))
+    pub fn next_plan(&mut self, stamp: impl FnMut() -> Stamp, background_slots: usize) -> Option<NextPlan> {
+        self.choose_plan(stamp, Some(background_slots))
     }
 
-    fn take_any(&mut self, mut stamp: impl FnMut() -> Stamp, background_slots: Option<usize>) -> Option<NextPlan> {
-        if self.early.is_some() {
+    fn choose_plan(&mut self, mut stamp: impl FnMut() -> Stamp, background_slots: Option<usize>) -> Option<NextPlan> {
+        if self.early_changes.is_some() {
             return None;
         }
         let now = stamp().time;
         self.update_turns(now);
         while let Some((place, key, waited_ms)) = self.next_key(now, background_slots) {
-            let member = &mut self.members[place];
+            let member = &mut self.controllers[place];
             if background_slots.is_some() && member.expensive.contains(&key) {
                 member.extra_kinds = member.controller.extra_kinds();
                 let controller = std::mem::replace(&mut member.controller, Box::new(Placeholder));
                 member.is_in_background = true;
                 let (world, stamp) = (self.world.clone(), stamp());
                 return Some(NextPlan::Background(BackgroundPlan {
-                    member: place,
+                    controller_index: place,
                     key,
                     controller,
                     world,
@@ -314,8 +314,8 @@ impl Driver {
                 }));
             }
             let plan = || member.controller.plan(&self.world, &key, stamp());
-            let (planned, work) = work::up_to(PLAN_MAX, plan);
-            if let Some(task) = self.planned(place, key, (planned, work), waited_ms, now) {
+            let (planned, work) = work::limited(PLAN_MAX, plan);
+            if let Some(task) = self.handle_planned(place, key, (planned, work), waited_ms, now) {
                 return Some(NextPlan::Task(task));
             }
             self.update_turns(now);
@@ -325,32 +325,32 @@ impl Driver {
 
     /// Restores a controller that has made a plan in the background, and notifies it of the changes since then.
     pub fn finish_background(&mut self, back: FinishedPlan, now: Time) -> Option<Task> {
-        let FinishedPlan { member: place, key, controller, planned, waited_ms } = back;
-        let member = &mut self.members[place];
+        let FinishedPlan { controller_index: place, key, controller, planned, waited_ms } = back;
+        let member = &mut self.controllers[place];
         (member.controller, member.is_in_background) = (controller, false);
         for change in std::mem::take(&mut member.missed_changes) {
             member.notify(&self.world, &change, now);
         }
-        self.planned(place, key, planned, waited_ms, now)
+        self.handle_planned(place, key, planned, waited_ms, now)
     }
 
     /// Whether a controller is making a plan in the background and cannot do other work.
     pub fn is_in_background(&self, member: usize) -> bool {
-        self.members[member].is_in_background
+        self.controllers[member].is_in_background
     }
 
     /// Handles a finished plan; `None`: it panicked, and its key has failed.
-    fn planned(
+    fn handle_planned(
         &mut self,
         place: usize,
         key: Key,
-        (planned, work): (Result<Plan, Ended>, u64),
+        (planned, work): (Result<Plan, WorkAborted>, u64),
         waited_ms: i64,
         now: Time,
     ) -> Option<Task> {
         let work = work + PLAN;
-        self.turns.charge(&key.namespace, work);
-        let expensive = &mut self.members[place].expensive;
+        self.fair_queue.charge(&key.namespace, work);
+        let expensive = &mut self.controllers[place].expensive;
         if work <= EXPENSIVE_WORK {
             expensive.remove(&key);
         } else if !expensive.contains(&key) {
@@ -358,23 +358,23 @@ impl Driver {
         }
         let plan = match planned {
             Ok(plan) => plan,
-            Err(Ended::TooMuch) => {
+            Err(WorkAborted::TooMuch) => {
                 let left = vec![format!("to plan it takes more work than {PLAN_MAX} looks at objects")];
-                Plan { unready: true, left, ..Plan::default() }
+                Plan { unready: true, skipped: left, ..Plan::default() }
             }
-            Err(Ended::Panicked) => {
-                self.done(place, key, Outcome { failed: true, ..Outcome::default() }, now);
+            Err(WorkAborted::Panicked) => {
+                self.finish(place, key, TaskOutcome { failed: true, ..TaskOutcome::default() }, now);
                 return None;
             }
         };
-        Some(Task { member: place, key, plan, waited_ms, work })
+        Some(Task { controller_index: place, key, plan, waited_ms, work })
     }
 
     /// Registers the namespaces that now have keys, so that they get turns.
     fn update_turns(&mut self, now: Time) {
-        for (place, member) in self.members.iter_mut().enumerate() {
+        for (place, member) in self.controllers.iter_mut().enumerate() {
             for namespace in member.queue.wake(now) {
-                self.turns.join(namespace, place);
+                self.fair_queue.join(namespace, place);
             }
         }
     }
@@ -382,28 +382,29 @@ impl Driver {
     /// The next key by turns, with its member, which may work on the key.
     fn next_key(&mut self, now: Time, background_slots: Option<usize>) -> Option<(usize, Key, i64)> {
         let may_take =
-            |place: usize, namespace: &str| self.members[place].may_take(namespace, background_slots != Some(0));
-        let (namespace, place) = self.turns.next(self.turn, may_take)?;
-        let member = &mut self.members[place];
+            |place: usize, namespace: &str| self.controllers[place].may_plan(namespace, background_slots != Some(0));
+        let (namespace, place) = self.fair_queue.next(self.first_considered, may_take)?;
+        let member = &mut self.controllers[place];
         let (key, waited_ms) = member.queue.take(&namespace, now)?;
-        *member.working.entry(namespace.clone()).or_default() += 1;
+        *member.in_progress.entry(namespace.clone()).or_default() += 1;
         if member.queue.first(&namespace).is_none() {
-            self.turns.leave(&namespace, place);
+            self.fair_queue.leave(&namespace, place);
         }
-        self.turn = place + 1;
+        self.first_considered = place + 1;
         Some((place, key, waited_ms))
     }
 
     /// Whether a key could be taken now, if `background_slots` more plans may be made in the background.
-    pub fn can_take(&mut self, background_slots: usize, now: Time) -> bool {
+    pub fn has_next(&mut self, background_slots: usize, now: Time) -> bool {
         self.update_turns(now);
-        let may_take = |place: usize, namespace: &str| self.members[place].may_take(namespace, background_slots > 0);
-        self.early.is_none() && self.turns.next(self.turn, may_take).is_some()
+        let may_take =
+            |place: usize, namespace: &str| self.controllers[place].may_plan(namespace, background_slots > 0);
+        self.early_changes.is_none() && self.fair_queue.next(self.first_considered, may_take).is_some()
     }
 
     /// Makes the present plan for a key, without carrying it out.
-    pub fn rehearse(&mut self, member: usize, key: &Key, stamp: Stamp) -> Plan {
-        self.members[member].controller.plan(&self.world, key, stamp)
+    pub fn preview(&mut self, member: usize, key: &Key, stamp: Stamp) -> Plan {
+        self.controllers[member].controller.plan(&self.world, key, stamp)
     }
 
     /// The controller's plan about refused actions; empty if all refusals are stale.
@@ -412,61 +413,68 @@ impl Driver {
         if worse.is_empty() {
             return Plan::default();
         }
-        let Member { controller, .. } = &mut self.members[member];
+        let ManagedController { controller, .. } = &mut self.controllers[member];
         let world = &self.world;
         catch_unwind(AssertUnwindSafe(|| controller.refused(world, key, &worse, stamp))).unwrap_or_default()
     }
 
     /// Passes the answer to a GET to the controller that requested it.
     pub fn answered(&mut self, member: usize, key: &Key, path: &str, answer: Result<Value, Refusal>) {
-        let controller = &mut self.members[member].controller;
+        let controller = &mut self.controllers[member].controller;
         // A controller that panics continues without the answer.
         let _ = catch_unwind(AssertUnwindSafe(|| controller.answered(key, path, answer)));
     }
 
     /// Passes the answer to a review to the controller that requested it.
     pub fn reviewed(&mut self, member: usize, key: &Key, review: &Value, answer: Result<Value, Refusal>) {
-        let controller = &mut self.members[member].controller;
+        let controller = &mut self.controllers[member].controller;
         let _ = catch_unwind(AssertUnwindSafe(|| controller.reviewed(key, review, answer)));
     }
 
     /// Passes the result of a call to a cloud to the controller whose plan made the call.
-    pub fn called(&mut self, member: usize, key: &Key, call: &Call, answer: Result<Answer, Fault>, now: Time) {
-        let controller = &mut self.members[member].controller;
+    pub fn called(
+        &mut self,
+        member: usize,
+        key: &Key,
+        call: &CloudCall,
+        answer: Result<CloudAnswer, Fault>,
+        now: Time,
+    ) {
+        let controller = &mut self.controllers[member].controller;
         let _ = catch_unwind(AssertUnwindSafe(|| controller.called(key, call, answer, now)));
     }
 
     /// Handles the end of a plan that was carried out, at least in part.
-    pub fn done(&mut self, member: usize, key: Key, outcome: Outcome, now: Time) {
+    pub fn finish(&mut self, member: usize, key: Key, outcome: TaskOutcome, now: Time) {
         let world = &self.world;
-        let member = &mut self.members[member];
-        if let Entry::Occupied(mut working) = member.working.entry(key.namespace.clone()) {
-            *working.get_mut() -= 1;
-            if *working.get() == 0 {
-                working.remove();
+        let member = &mut self.controllers[member];
+        if let Entry::Occupied(mut in_progress) = member.in_progress.entry(key.namespace.clone()) {
+            *in_progress.get_mut() -= 1;
+            if *in_progress.get() == 0 {
+                in_progress.remove();
             }
         }
         match outcome.failed {
             true => _ = member.queue.fail(key.clone(), now, outcome.refused),
-            false if outcome.asked => {}
+            false if outcome.awaits_answers => {}
             false => member.queue.forget(&key),
         }
-        if let Some(time) = outcome.again {
+        if let Some(time) = outcome.requeue_at {
             member.queue.add_at(key.clone(), time);
         }
-        let missing: Vec<Written> = outcome.written.into_iter().filter(|written| !written.is_in(world)).collect();
+        let missing: Vec<ActionResult> = outcome.written.into_iter().filter(|written| !written.is_in(world)).collect();
         match missing.is_empty() {
             true => member.queue.done(&key),
-            false => _ = member.awaited.insert(key, missing),
+            false => _ = member.awaited_writes.insert(key, missing),
         }
     }
 
     /// Releases the keys whose writes the world contains now. Called after each batch of news.
-    pub fn settle(&mut self) {
+    pub fn release_written(&mut self) {
         let world = &self.world;
-        for member in &mut self.members {
+        for member in &mut self.controllers {
             let queue = &mut member.queue;
-            member.awaited.retain(|key, awaited| {
+            member.awaited_writes.retain(|key, awaited| {
                 awaited.retain(|written| !written.is_in(world));
                 if awaited.is_empty() {
                     queue.done(key);
@@ -478,16 +486,16 @@ impl Driver {
 
     /// The earliest time at which a key must be planned without a change.
     pub fn next_time(&self) -> Option<Time> {
-        self.members.iter().filter_map(|member| member.queue.next_time()).min()
+        self.controllers.iter().filter_map(|member| member.queue.next_time()).min()
     }
 }
 
-impl Member {
+impl ManagedController {
     /// Whether the next key of a namespace may be taken. `even_expensive`: even an expensive one.
-    fn may_take(&self, namespace: &str, even_expensive: bool) -> bool {
+    fn may_plan(&self, namespace: &str, even_expensive: bool) -> bool {
         let is_expensive = || self.queue.first(namespace).is_some_and(|key| self.expensive.contains(key));
         !self.is_in_background
-            && self.working.get(namespace).is_none_or(|working| *working < self.workers)
+            && self.in_progress.get(namespace).is_none_or(|working| *working < self.workers)
             && (even_expensive || !is_expensive())
     }
 
@@ -506,9 +514,9 @@ impl Member {
 impl BackgroundPlan {
     /// Makes the plan, on any thread.
     pub fn run(self) -> FinishedPlan {
-        let BackgroundPlan { member, key, mut controller, world, stamp, waited_ms } = self;
-        let planned = work::up_to(PLAN_MAX, || controller.plan(&world, &key, stamp));
-        FinishedPlan { member, key, controller, planned, waited_ms }
+        let BackgroundPlan { controller_index: member, key, mut controller, world, stamp, waited_ms } = self;
+        let planned = work::limited(PLAN_MAX, || controller.plan(&world, &key, stamp));
+        FinishedPlan { controller_index: member, key, controller, planned, waited_ms }
     }
 }
 
@@ -531,11 +539,11 @@ impl Controller for Placeholder {
     }
 }
 
-impl Written {
+impl ActionResult {
     /// Whether the world contains the write. A world without the resource never contains it, so such a write is not
     /// waited for.
     fn is_in(&self, world: &World) -> bool {
-        if !world.shows(&self.resource) {
+        if !world.tracks(&self.resource) {
             return true;
         }
         match &self.result {
@@ -598,13 +606,13 @@ mod tests {
     }
 
     fn take(driver: &mut Driver, at: Time) -> Option<String> {
-        driver.take(|| Stamp { time: at, seed: 0 }).map(|task| task.key.to_string())
+        driver.next_task(|| Stamp { time: at, seed: 0 }).map(|task| task.key.to_string())
     }
 
     fn see(driver: &mut Driver, name: &str, version: u64) {
         let bytes = json!({"metadata": {"name": name, "namespace": "default", "uid": name}}).to_string();
-        driver.change(Pod::resource(), Key::new("default", name), Some(bytes.into()), version, now());
-        driver.settle();
+        driver.apply(Pod::resource(), Key::new("default", name), Some(bytes.into()), version, now());
+        driver.release_written();
     }
 
     #[test]
@@ -622,8 +630,8 @@ mod tests {
         driver.complete();
         assert_eq!(take(&mut driver, now()).as_deref(), Some("one"));
         let (resource, key) = (Pod::resource().clone(), Key::new("default", "a"));
-        let written = vec![Written { resource, key, result: WriteResult::Version(7) }];
-        driver.done(0, Key::cluster("one"), Outcome { written, ..Outcome::default() }, now());
+        let written = vec![ActionResult { resource, key, result: WriteResult::Version(7) }];
+        driver.finish(0, Key::cluster("one"), TaskOutcome { written, ..TaskOutcome::default() }, now());
         see(&mut driver, "other", 6);
         assert_eq!(take(&mut driver, now()).as_deref(), Some("other"), "another key waits for nothing");
         assert_eq!(take(&mut driver, now()), None);
@@ -662,13 +670,13 @@ mod tests {
         driver.complete();
         let show = |driver: &mut Driver, namespace: &str, name: String| {
             let bytes = json!({"metadata": {"name": name, "namespace": namespace, "uid": name}}).to_string();
-            driver.change(Pod::resource(), Key::new(namespace, &name), Some(bytes.into()), 1, now());
+            driver.apply(Pod::resource(), Key::new(namespace, &name), Some(bytes.into()), 1, now());
         };
         (0..500).for_each(|number| show(&mut driver, "many", format!("0-{number}")));
         (0..100).for_each(|number| show(&mut driver, "expensive", format!("100000-{number}")));
         let next = |driver: &mut Driver| {
-            let task = driver.take(|| Stamp { time: now(), seed: 0 }).expect("a key");
-            driver.done(task.member, task.key.clone(), Outcome::default(), now());
+            let task = driver.next_task(|| Stamp { time: now(), seed: 0 }).expect("a key");
+            driver.finish(task.controller_index, task.key.clone(), TaskOutcome::default(), now());
             task
         };
         // The many cheap keys wait for one expensive plan only.
@@ -678,12 +686,15 @@ mod tests {
         show(&mut driver, "late", "0-a".into());
         let late: Vec<Task> = (0..2).map(|_| next(&mut driver)).collect();
         assert!(late.iter().all(|task| &*task.key.namespace == "late" && task.waited_ms == 0));
-        assert_eq!((late[0].member + late[1].member, &*next(&mut driver).key.namespace), (1, "expensive"));
+        assert_eq!(
+            (late[0].controller_index + late[1].controller_index, &*next(&mut driver).key.namespace),
+            (1, "expensive")
+        );
     }
 
     fn show(driver: &mut Driver, namespace: &str, name: &str, version: u64) {
         let bytes = json!({"metadata": {"name": name, "namespace": namespace, "uid": name}}).to_string();
-        driver.change(Pod::resource(), Key::new(namespace, name), Some(bytes.into()), version, now());
+        driver.apply(Pod::resource(), Key::new(namespace, name), Some(bytes.into()), version, now());
     }
 
     #[test]
@@ -695,33 +706,29 @@ mod tests {
         }
         driver.complete();
         let rest = |driver: &mut Driver| {
-            while let Some(task) = driver.take(stamp) {
-                driver.done(task.member, task.key, Outcome::default(), now());
+            while let Some(task) = driver.next_task(stamp) {
+                driver.finish(task.controller_index, task.key, TaskOutcome::default(), now());
             }
         };
         show(&mut driver, "a", "100000", 1);
         // The driver does not know yet that the key is expensive.
         rest(&mut driver);
         show(&mut driver, "a", "100000", 2);
-        assert!(!driver.can_take(0, now()) && driver.can_take(1, now()));
-        assert!(driver.take_or_background(stamp, 0).is_none());
-        let Some(NextPlan::Background(background_plan)) = driver.take_or_background(stamp, 1) else {
-            panic!("it is expensive")
-        };
-        let (away, other) = (background_plan.member, 1 - background_plan.member);
+        assert!(!driver.has_next(0, now()) && driver.has_next(1, now()));
+        assert!(driver.next_plan(stamp, 0).is_none());
+        let Some(NextPlan::Background(background_plan)) = driver.next_plan(stamp, 1) else { panic!("it is expensive") };
+        let (away, other) = (background_plan.controller_index, 1 - background_plan.controller_index);
         assert!(driver.is_in_background(away) && !driver.is_in_background(other));
         show(&mut driver, "b", "1", 3);
-        let Some(NextPlan::Task(task)) = driver.take_or_background(stamp, 0) else {
-            panic!("the other controller goes on")
-        };
-        assert_eq!((task.member, task.key.to_string()), (other, "b/1".into()));
-        driver.done(task.member, task.key, Outcome::default(), now());
-        assert!(driver.take_or_background(stamp, 0).is_none(), "the other plan is as expensive");
+        let Some(NextPlan::Task(task)) = driver.next_plan(stamp, 0) else { panic!("the other controller goes on") };
+        assert_eq!((task.controller_index, task.key.to_string()), (other, "b/1".into()));
+        driver.finish(task.controller_index, task.key, TaskOutcome::default(), now());
+        assert!(driver.next_plan(stamp, 0).is_none(), "the other plan is as expensive");
         let task = driver.finish_background(background_plan.run(), now()).expect("a plan");
-        assert!(task.member == away && task.work > 100_000);
-        driver.done(task.member, task.key, Outcome::default(), now());
-        let task = driver.take(stamp).expect("what it missed");
-        assert_eq!((task.member, task.key.to_string()), (away, "b/1".into()));
+        assert!(task.controller_index == away && task.work > 100_000);
+        driver.finish(task.controller_index, task.key, TaskOutcome::default(), now());
+        let task = driver.next_task(stamp).expect("what it missed");
+        assert_eq!((task.controller_index, task.key.to_string()), (away, "b/1".into()));
     }
 
     #[test]
@@ -730,9 +737,9 @@ mod tests {
         driver.add(Box::new(Expensive), 1, BackOff::default());
         driver.complete();
         show(&mut driver, "a", "1000000000000", 1);
-        let task = driver.take(|| Stamp { time: now(), seed: 0 }).expect("a plan");
+        let task = driver.next_task(|| Stamp { time: now(), seed: 0 }).expect("a plan");
         assert!(task.plan.unready && task.plan.steps.is_empty());
-        assert_eq!(task.plan.left, ["to plan it takes more work than 4000000 looks at objects"]);
+        assert_eq!(task.plan.skipped, ["to plan it takes more work than 4000000 looks at objects"]);
     }
 
     #[test]
@@ -742,14 +749,14 @@ mod tests {
         driver.complete();
         for (namespace, name) in [("a", "1"), ("a", "2"), ("a", "3"), ("b", "1")] {
             let bytes = json!({"metadata": {"name": name, "namespace": namespace, "uid": name}}).to_string();
-            driver.change(Pod::resource(), Key::new(namespace, name), Some(bytes.into()), 1, now());
+            driver.apply(Pod::resource(), Key::new(namespace, name), Some(bytes.into()), 1, now());
         }
         let mut taken: Vec<_> = (0..4).map(|_| take(&mut driver, now())).collect();
         taken.sort();
         assert_eq!(taken, [None, Some("a/1".into()), Some("a/2".into()), Some("b/1".into())]);
-        assert!(!driver.can_take(1, now()));
-        driver.done(0, Key::new("a", "2"), Outcome::default(), now());
-        assert!(driver.can_take(1, now()));
+        assert!(!driver.has_next(1, now()));
+        driver.finish(0, Key::new("a", "2"), TaskOutcome::default(), now());
+        assert!(driver.has_next(1, now()));
         assert_eq!(take(&mut driver, now()).as_deref(), Some("a/3"));
     }
 
@@ -759,8 +766,8 @@ mod tests {
         driver.complete();
         take(&mut driver, now());
         let resource = Resource::new("", "v1", "secrets", "Secret", true);
-        let written = vec![Written { resource, key: Key::new("default", "a"), result: WriteResult::Version(7) }];
-        driver.done(0, Key::cluster("one"), Outcome { written, ..Outcome::default() }, now());
+        let written = vec![ActionResult { resource, key: Key::new("default", "a"), result: WriteResult::Version(7) }];
+        driver.finish(0, Key::cluster("one"), TaskOutcome { written, ..TaskOutcome::default() }, now());
         see(&mut driver, "a", 1);
         assert_eq!(take(&mut driver, now()).as_deref(), Some("one"));
     }
@@ -773,12 +780,12 @@ mod tests {
         take(&mut driver, now());
         let (resource, key) = (Pod::resource().clone(), Key::new("default", "a"));
         let written =
-            vec![Written { resource: resource.clone(), key: key.clone(), result: WriteResult::Gone("a".into()) }];
-        driver.done(0, Key::cluster("one"), Outcome { written, ..Outcome::default() }, now());
+            vec![ActionResult { resource: resource.clone(), key: key.clone(), result: WriteResult::Gone("a".into()) }];
+        driver.finish(0, Key::cluster("one"), TaskOutcome { written, ..TaskOutcome::default() }, now());
         assert_eq!(take(&mut driver, now()).as_deref(), Some("other"));
         assert_eq!(take(&mut driver, now()), None);
-        driver.change(&resource, key, None, 2, now());
-        driver.settle();
+        driver.apply(&resource, key, None, 2, now());
+        driver.release_written();
         assert_eq!(take(&mut driver, now()).as_deref(), Some("one"));
     }
 
@@ -788,10 +795,10 @@ mod tests {
         driver.complete();
         see(&mut driver, "bad", 1);
         assert_eq!(take(&mut driver, now()).as_deref(), Some("other"));
-        driver.done(0, Key::cluster("other"), Outcome::default(), now());
+        driver.finish(0, Key::cluster("other"), TaskOutcome::default(), now());
         assert_eq!(driver.next_time(), Some(now().plus_millis(5)));
-        driver.change(Pod::resource(), Key::new("default", "bad"), None, 2, now());
-        driver.settle();
+        driver.apply(Pod::resource(), Key::new("default", "bad"), None, 2, now());
+        driver.release_written();
         assert!(take(&mut driver, now().plus_millis(5)).is_some());
     }
 

@@ -50,7 +50,7 @@ fn quiet(cluster: &Cluster, manager: &mut Manager) -> Verdict {
         let controller = manager.driver.controller(member).name();
         let fails = manager.driver.queue(member).is_failing(&key);
         ensure(!fails, || format!("a controller never succeeds: {controller} with {key}"))?;
-        let plan = manager.driver.rehearse(member, &key, stamp);
+        let plan = manager.driver.preview(member, &key, stamp);
         let step = plan.steps.into_iter().flatten().next();
         ensure(step.is_none(), || format!("a controller is not done: {controller} with {key}: {step:?}"))?;
     }

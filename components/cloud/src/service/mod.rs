@@ -12,11 +12,13 @@ use crate::planted::{Bug, planted};
 use crate::{NAMESPACES, Settings, cluster, names};
 use holdfast_controllers::subject::{Subject, part};
 use holdfast_value::{Map, Value, json};
-use holdfast_world::cloud::{Answer, Balancer, Call, Cluster, Fault, Host, Ingress, Wanted, Why};
+use holdfast_world::cloud::{
+    Balancer, BalancerSpec, CloudAnswer, CloudCall, ClusterRef, Fault, FaultReason, Host, Ingress,
+};
 use holdfast_world::views::{Node, Service};
 use holdfast_world::{
-    Action, BackOff, Change, Controller, Key, Keys, Note, Plan, Resource, Restated, Seen, Stamp, Time, Verb, View,
-    World,
+    Action, BackOff, Change, Controller, Key, Keys, Plan, PlannedEvent, Resource, Stamp, StatusUpdate, Time, Verb,
+    View, Viewed, World,
 };
 use hosts::Hosts;
 use std::collections::BTreeMap;
@@ -34,7 +36,7 @@ pub struct Services {
     hosts: Hosts,
     known: BTreeMap<Key, Known>,
     /// Events about changes, written with the next plan.
-    told: BTreeMap<Key, Vec<Note>>,
+    told: BTreeMap<Key, Vec<PlannedEvent>>,
 }
 
 /// The state of a Service's balancer.
@@ -43,7 +45,7 @@ struct Known {
     /// The last request that the cloud has confirmed. While this entry exists, the cloud may have a balancer.
     made: Option<Made>,
     /// The last request. It identifies the balancer for the deletion when the Service is gone.
-    asked: Arc<Wanted>,
+    asked: Arc<BalancerSpec>,
     outcome: Option<Outcome>,
     /// The time before which the cloud accepts no further call.
     retry: Option<Time>,
@@ -52,7 +54,7 @@ struct Known {
 }
 
 struct Made {
-    wanted: Arc<Wanted>,
+    wanted: Arc<BalancerSpec>,
     hosts: Arc<[Host]>,
     at: Time,
     /// `None`: another controller is responsible for the Service.
@@ -126,10 +128,10 @@ impl Controller for Services {
     }
 
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
-        let mut plan = Plan { notes: self.told.remove(key).unwrap_or_default(), ..Plan::default() };
+        let mut plan = Plan { events: self.told.remove(key).unwrap_or_default(), ..Plan::default() };
         let Some(cluster) = cluster(world, &self.settings) else {
             plan.unready = true;
-            plan.left.push("the namespace kube-system is not there yet".into());
+            plan.skipped.push("the namespace kube-system is not there yet".into());
             return plan;
         };
         let service = world.get::<Service>(key);
@@ -151,7 +153,7 @@ impl Controller for Services {
         let doc = part(service.object, &["spec"]);
         let outcome = self.known.get_mut(key).and_then(|known| known.outcome.take());
         if let Some(Outcome::Failed { method, fault }) = outcome {
-            plan.notes.push(failure(service, method, &fault));
+            plan.events.push(failure(service, method, &fault));
             return match self.known.get_mut(key) {
                 Some(known) => waiting(plan, known, &fault, stamp),
                 None => plan,
@@ -164,39 +166,39 @@ impl Controller for Services {
         }
     }
 
-    fn called(&mut self, key: &Key, call: &Call, answer: Result<Answer, Fault>, now: Time) {
+    fn called(&mut self, key: &Key, call: &CloudCall, answer: Result<CloudAnswer, Fault>, now: Time) {
         let Some(known) = self.known.get_mut(key) else { return };
         known.retry = None;
         let answer = match answer {
-            Err(fault) if planted(Bug::DoubtDeletesBalancers) && matches!(call, Call::DeleteBalancer { .. }) => {
+            Err(fault) if planted(Bug::DoubtDeletesBalancers) && matches!(call, CloudCall::DeleteBalancer { .. }) => {
                 drop(fault);
-                Ok(Answer::Done)
+                Ok(CloudAnswer::Done)
             }
             answer => answer,
         };
         known.outcome = match (call, answer) {
-            (Call::EnsureBalancer { wanted, hosts, .. }, Ok(Answer::Balancer(balancer))) => {
+            (CloudCall::EnsureBalancer { wanted, hosts, .. }, Ok(CloudAnswer::Balancer(balancer))) => {
                 let (wanted, hosts) = (wanted.clone(), hosts.clone());
                 known.made = Some(Made { wanted, hosts, at: now, balancer: Some(balancer) });
                 Some(Outcome::Ensured)
             }
             // Another controller is responsible for the Service; this is not a failure.
-            (Call::EnsureBalancer { wanted, hosts, .. }, Err(fault)) if fault.is(Why::Elsewhere) => {
+            (CloudCall::EnsureBalancer { wanted, hosts, .. }, Err(fault)) if fault.is(FaultReason::Elsewhere) => {
                 let (wanted, hosts) = (wanted.clone(), hosts.clone());
                 known.made = Some(Made { wanted, hosts, at: now, balancer: None });
                 None
             }
-            (Call::UpdateHosts { hosts, .. }, Ok(_)) => {
+            (CloudCall::UpdateHosts { hosts, .. }, Ok(_)) => {
                 known.made.iter_mut().for_each(|made| made.hosts = hosts.clone());
                 Some(Outcome::Updated)
             }
-            (Call::DeleteBalancer { .. }, Ok(_)) => {
+            (CloudCall::DeleteBalancer { .. }, Ok(_)) => {
                 (known.made, known.is_gone) = (None, true);
                 Some(Outcome::Deleted)
             }
             (_, Err(fault)) => {
                 // The balancer no longer exists, so it is created again.
-                if fault.is(Why::NotFound) {
+                if fault.is(FaultReason::NotFound) {
                     known.made = None;
                 }
                 known.retry = fault.retry_millis.map(|millis| now.plus_millis(millis));
@@ -212,19 +214,19 @@ impl Services {
     fn keep(
         &mut self,
         mut plan: Plan,
-        service: Seen<'_, Service>,
+        service: Viewed<'_, Service>,
         doc: &Value,
-        cluster: Cluster,
+        cluster: ClusterRef,
         outcome: Option<Outcome>,
         stamp: Stamp,
     ) -> Plan {
         let subject = Subject::from(service);
         match &outcome {
             Some(Outcome::Ensured) => {
-                plan.notes.push(subject.normal("EnsuredLoadBalancer", "Ensured load balancer".into()))
+                plan.events.push(subject.normal("EnsuredLoadBalancer", "Ensured load balancer".into()))
             }
             Some(Outcome::Updated) => {
-                plan.notes.push(subject.normal("UpdatedLoadBalancer", "Updated load balancer with new hosts".into()))
+                plan.events.push(subject.normal("UpdatedLoadBalancer", "Updated load balancer with new hosts".into()))
             }
             _ => {}
         }
@@ -235,7 +237,7 @@ impl Services {
         let wanted = match wanted::of(service, doc) {
             Ok(wanted) => wanted,
             Err(why) => {
-                plan.notes.push(failure(service, "EnsureBalancer", &Fault::new(Why::Invalid, why)));
+                plan.events.push(failure(service, "EnsureBalancer", &Fault::new(FaultReason::Invalid, why)));
                 plan.unready = true;
                 return plan;
             }
@@ -245,7 +247,7 @@ impl Services {
         let resync = self.settings.resync_millis;
         let known = self.known.entry(key).or_insert_with(|| Known::new(&service.meta().uid, &wanted));
         if let Some(retry) = known.retry.filter(|retry| stamp.time < *retry) {
-            plan.again_at(retry);
+            plan.requeue_at(retry);
             return plan;
         }
         let made =
@@ -255,18 +257,18 @@ impl Services {
         let Some(made) = made else {
             let wanted = Arc::new(wanted);
             (known.asked, known.is_gone) = (wanted.clone(), false);
-            plan.notes.push(subject.normal("EnsuringLoadBalancer", "Ensuring load balancer".into()));
-            plan.notes.extend(hosts.is_empty().then(no_hosts));
-            plan.calls.push(Call::EnsureBalancer { cluster, wanted, hosts });
+            plan.events.push(subject.normal("EnsuringLoadBalancer", "Ensuring load balancer".into()));
+            plan.events.extend(hosts.is_empty().then(no_hosts));
+            plan.calls.push(CloudCall::EnsureBalancer { cluster, wanted, hosts });
             return plan;
         };
         // A jitter of up to the period spreads the Services out.
         let jitter = i64::try_from(stamp.seed >> 1).unwrap_or(0).rem_euclid(resync.max(1));
-        plan.again_at(made.at.plus_millis(resync.saturating_add(jitter)));
+        plan.requeue_at(made.at.plus_millis(resync.saturating_add(jitter)));
         let Some(balancer) = &made.balancer else { return plan };
         if !Arc::ptr_eq(&made.hosts, &hosts) && made.hosts != hosts {
-            plan.notes.extend(hosts.is_empty().then(no_hosts));
-            plan.calls.push(Call::UpdateHosts { cluster, wanted: made.wanted.clone(), hosts });
+            plan.events.extend(hosts.is_empty().then(no_hosts));
+            plan.calls.push(CloudCall::UpdateHosts { cluster, wanted: made.wanted.clone(), hosts });
             return plan;
         }
         plan.together(status(service, &balancer.ingress).into_iter().collect());
@@ -277,8 +279,8 @@ impl Services {
     fn let_go(
         &mut self,
         mut plan: Plan,
-        service: Seen<'_, Service>,
-        cluster: Cluster,
+        service: Viewed<'_, Service>,
+        cluster: ClusterRef,
         outcome: Option<Outcome>,
     ) -> Plan {
         let (subject, key) = (Subject::from(service), service.object.key());
@@ -287,18 +289,18 @@ impl Services {
             return plan;
         }
         if matches!(outcome, Some(Outcome::Deleted)) {
-            plan.notes.push(subject.normal("DeletedLoadBalancer", "Deleted load balancer".into()));
+            plan.events.push(subject.normal("DeletedLoadBalancer", "Deleted load balancer".into()));
         }
         let known = self.known.entry(key.clone()).or_insert_with(|| {
-            let named = Wanted {
+            let named = BalancerSpec {
                 name: wanted::name(&service.meta().uid),
                 service: wanted::named(service),
-                ..Wanted::default()
+                ..BalancerSpec::default()
             };
             Known::new(&service.meta().uid, &named)
         });
         if !known.is_gone && !planted(Bug::FinalizerFirst) {
-            plan.notes.push(subject.normal("DeletingLoadBalancer", "Deleting load balancer".into()));
+            plan.events.push(subject.normal("DeletingLoadBalancer", "Deleting load balancer".into()));
             plan.calls.push(deletion(cluster, &known.asked));
             return plan;
         }
@@ -317,39 +319,39 @@ impl Services {
 }
 
 impl Known {
-    fn new(uid: &str, asked: &Wanted) -> Known {
+    fn new(uid: &str, asked: &BalancerSpec) -> Known {
         let asked = Arc::new(asked.clone());
         Known { uid: uid.to_owned(), made: None, asked, outcome: None, retry: None, is_gone: false }
     }
 }
 
 /// Whether a Service has, or may have had, a balancer.
-fn is_concerned(service: Seen<'_, Service>) -> bool {
+fn is_concerned(service: Viewed<'_, Service>) -> bool {
     service.view.spec.kind == TYPE || service.meta().has_finalizer(FINALIZER)
 }
 
 /// Whether a Service should have a balancer of this cloud. A Service with a load balancer class belongs to another
 /// controller.
-fn wants(service: Seen<'_, Service>, spec: &Value) -> bool {
+fn wants(service: Viewed<'_, Service>, spec: &Value) -> bool {
     service.view.spec.kind == TYPE && !service.meta().is_deleting() && spec["loadBalancerClass"].is_null()
 }
 
-fn deletion(cluster: Cluster, asked: &Wanted) -> Call {
-    Call::DeleteBalancer { cluster, name: asked.name.clone(), service: asked.service.clone() }
+fn deletion(cluster: ClusterRef, asked: &BalancerSpec) -> CloudCall {
+    CloudCall::DeleteBalancer { cluster, name: asked.name.clone(), service: asked.service.clone() }
 }
 
 /// Plans the next try when the cloud allows it, or with back-off.
 fn waiting(mut plan: Plan, known: &Known, fault: &Fault, stamp: Stamp) -> Plan {
-    plan.left.push(fault.message.clone());
+    plan.skipped.push(fault.message.clone());
     match known.retry {
-        Some(retry) => plan.again_at(retry.max(stamp.time)),
+        Some(retry) => plan.requeue_at(retry.max(stamp.time)),
         None => plan.unready = true,
     }
     plan
 }
 
 /// The Event for a failed call, in Kubernetes' words.
-fn failure(service: Seen<'_, Service>, method: &str, fault: &Fault) -> Note {
+fn failure(service: Viewed<'_, Service>, method: &str, fault: &Fault) -> PlannedEvent {
     let subject = Subject::from(service);
     match method {
         "UpdateHosts" => {
@@ -368,7 +370,7 @@ fn failure(service: Seen<'_, Service>, method: &str, fault: &Fault) -> Note {
 
 /// Adds or removes the finalizer through the `status` subresource, because this controller may write no other part of a
 /// Service. The patch replaces the whole list, so it carries the resource version on which it is based.
-fn with_finalizers(service: Seen<'_, Service>, add: bool) -> Action {
+fn with_finalizers(service: Viewed<'_, Service>, add: bool) -> Action {
     let meta = service.meta();
     let kept = meta.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).map(String::as_str);
     let finalizers: Vec<&str> = kept.chain(add.then_some(FINALIZER)).collect();
@@ -384,7 +386,7 @@ fn with_finalizers(service: Seen<'_, Service>, add: bool) -> Action {
 }
 
 /// Updates the ingress addresses in a Service's status to those of its balancer.
-fn status(service: Seen<'_, Service>, ingress: &[Ingress]) -> Option<Action> {
+fn status(service: Viewed<'_, Service>, ingress: &[Ingress]) -> Option<Action> {
     let old = part(service.object, &["status"]);
     let shown: Vec<Value> = ingress.iter().map(shown).collect();
     let mut balancer = Map::new();
@@ -395,7 +397,7 @@ fn status(service: Seen<'_, Service>, ingress: &[Ingress]) -> Option<Action> {
     (!is_same).then(|| {
         let mut status = old.as_object().cloned().unwrap_or_default();
         status.insert("loadBalancer", Value::Object(balancer));
-        let restated = Restated { object: service.object.clone(), status: Value::Object(status) };
+        let restated = StatusUpdate { object: service.object.clone(), status: Value::Object(status) };
         let update = Verb::UpdateStatus(restated);
         Action::new(Service::resource(), service.object.key(), update).subresource("status")
     })

@@ -4,7 +4,7 @@
 use holdfast_controllers::addresses::Range;
 use holdfast_core::object::reader::{Reader, read};
 use holdfast_value::Value;
-use holdfast_world::cloud::{Address, Instance, Offers, Zone};
+use holdfast_world::cloud::{Instance, NodeAddress, Offers, Zone};
 use std::collections::BTreeMap;
 
 /// The name of the provider, the scheme of its provider IDs.
@@ -199,7 +199,7 @@ fn instance(reader: &Reader<'_>) -> Option<(String, Instance)> {
     let mut addresses = Vec::new();
     for item in reader.list("addresses").unwrap_or_default() {
         let text = |field: &str| item.text(field).unwrap_or_default().to_owned();
-        let address = Address { kind: text("type"), address: text("address") };
+        let address = NodeAddress { kind: text("type"), address: text("address") };
         if !matches!(address.kind.as_str(), "Hostname" | "InternalIP" | "ExternalIP" | "InternalDNS" | "ExternalDNS") {
             item.invalid("type", format!("{:?}", address.kind), "is no type of address that nodes have");
         }

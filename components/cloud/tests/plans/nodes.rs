@@ -45,7 +45,7 @@ fn a_new_node_gets_what_its_cloud_tells() {
         .filter_map(|address| address["type"].as_str())
         .collect();
     assert_eq!(kinds, ["InternalIP", "InternalIP", "Hostname"], "the node's own name stays");
-    assert_eq!(trial.take_notes(), ["Normal Synced Node synced successfully"]);
+    assert_eq!(trial.take_event_texts(), ["Normal Synced Node synced successfully"]);
     let manager = &node["metadata"]["managedFields"];
     let managers: Vec<&Value> = manager.as_array().into_iter().flatten().map(|entry| &entry["manager"]).collect();
     assert!(managers.contains(&&json!("cloud-node-controller")), "{managers:?}");
@@ -77,7 +77,7 @@ fn the_address_that_a_kubelet_was_told_comes_first_or_the_node_waits() {
     trial.patch("nodes", "a", told("10.0.0.7"));
     trial.run();
     assert!(trial.get("nodes", "a")["spec"]["taints"].is_array());
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     assert!(notes[0].contains("matches ip: 10.0.0.7"), "{notes:?}");
     trial.patch("nodes", "a", told("10.0.0.2"));
     trial.run();
@@ -93,7 +93,7 @@ fn a_cloud_that_does_not_answer_is_asked_again() {
     trial.run();
     assert!(trial.get("nodes", "a")["spec"]["taints"].is_array());
     let expected = "Warning CloudProviderFailed Error asking cloud provider simulated for its instance: instance a does not answer";
-    assert_eq!(trial.take_notes(), [expected]);
+    assert_eq!(trial.take_event_texts(), [expected]);
     cloud.borrow_mut().change("a", What::Heal);
     trial.run_for(1);
     assert!(trial.get("nodes", "a")["spec"]["taints"].is_null());
@@ -145,7 +145,7 @@ fn a_node_whose_instance_is_gone_goes_away_when_the_cloud_says_so_twice() {
     trial.run_for(5);
     assert_eq!(trial.names("nodes"), ["b"]);
     let told = "Normal DeletingNode Deleting node a because it does not exist in the cloud provider";
-    assert_eq!(trial.take_notes(), [told]);
+    assert_eq!(trial.take_event_texts(), [told]);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn nothing_is_deleted_on_doubt() {
     }
     trial.run_for(60);
     assert_eq!(trial.names("nodes").len(), 4);
-    let notes = trial.take_notes();
+    let notes = trial.take_event_texts();
     assert_eq!(notes.len(), 1, "people are told once: {notes:?}");
     cloud.borrow_mut().change("failing", What::Heal);
     trial.run_for(10);

@@ -9,7 +9,7 @@ use holdfast_core::schema::duration_nanos;
 use holdfast_value::{Value, json};
 use holdfast_world::views::Pod;
 use holdfast_world::views::autoscaler::{Metric, NamedMetric, ObjectRef, ResourceMetric, Target};
-use holdfast_world::{Refusal, Seen, Selector, Time};
+use holdfast_world::{Refusal, Selector, Time, Viewed};
 
 /// client-go's message if an API is not served at all.
 const NOT_SERVED: &str = "the server could not find the requested resource";
@@ -36,7 +36,7 @@ pub struct Fault {
 pub struct Scene<'a> {
     pub namespace: &'a str,
     pub selector: &'a str,
-    pub pods: &'a [Seen<'a, Pod>],
+    pub pods: &'a [Viewed<'a, Pod>],
     pub tolerance: Tolerance,
     /// The desired and the present number of pods.
     pub wanted: i64,

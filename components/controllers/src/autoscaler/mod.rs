@@ -88,14 +88,14 @@ impl Controller for Autoscalers {
         let mut plan = Plan::default();
         let view = View { world, read: self.answers.of(world, key), others: &self.known, settings: self.settings };
         match known.next.filter(|next| stamp.time < *next) {
-            Some(next) => plan.again_at(next),
+            Some(next) => plan.requeue_at(next),
             None => match sync::sync(&view, autoscaler, &mut known, stamp.time) {
-                Err(Ask(path)) => plan.asks.push(path),
+                Err(Ask(path)) => plan.gets.push(path),
                 Ok(made) => {
                     plan = made;
                     let next = stamp.time.plus_millis(self.settings.period_millis.max(1));
                     known.next = Some(next);
-                    plan.again_at(next);
+                    plan.requeue_at(next);
                     self.answers.forget(key);
                 }
             },
@@ -117,7 +117,7 @@ impl Controller for Autoscalers {
         known.memory.take_back();
         let Rescale { current, desired, reason } = rescale;
         let message = format!("New size: {desired}; reason: {reason}; error: {}", refusal.message);
-        plan.notes.push(Subject::from(autoscaler).warning("FailedRescale", message));
+        plan.events.push(Subject::from(autoscaler).warning("FailedRescale", message));
         let fault = format!("the HPA controller was unable to update the target scale: {}", refusal.message);
         let action = sync::failed_status(autoscaler, current, &fault, stamp.time);
         plan.steps.extend(action.map(|action| vec![action]));

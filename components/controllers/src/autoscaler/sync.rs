@@ -9,7 +9,7 @@ use crate::settings::AutoscalingSettings;
 use crate::subject::{Subject, count};
 use holdfast_value::{Map, Value, json};
 use holdfast_world::views::{HorizontalPodAutoscaler, Pod};
-use holdfast_world::{Action, Key, Note, Plan, Resource, Seen, Selector, Time, Verb, World};
+use holdfast_world::{Action, Key, Plan, PlannedEvent, Resource, Selector, Time, Verb, Viewed, World};
 use std::collections::BTreeMap;
 
 const ABLE: &str = "AbleToScale";
@@ -24,12 +24,12 @@ pub struct Rescale {
 }
 
 struct Sync<'w> {
-    autoscaler: Seen<'w, HorizontalPodAutoscaler>,
+    autoscaler: Viewed<'w, HorizontalPodAutoscaler>,
     owner: Subject<'w>,
     now: Time,
     /// Conditions to be set: type, status, reason, message.
     conditions: Vec<(&'static str, bool, String, String)>,
-    notes: Vec<Note>,
+    notes: Vec<PlannedEvent>,
     metrics: Value,
 }
 
@@ -51,7 +51,7 @@ pub struct View<'a> {
 
 pub fn sync(
     view: &View<'_>,
-    autoscaler: Seen<'_, HorizontalPodAutoscaler>,
+    autoscaler: Viewed<'_, HorizontalPodAutoscaler>,
     known: &mut Known,
     now: Time,
 ) -> Result<Plan, Ask> {
@@ -89,7 +89,7 @@ pub fn sync(
         let note = owner.normal("SuccessfulRescale", format!("New size: {desired}; reason: {reason}"));
         let message = format!("the HPA controller was able to update the target scale to {desired}");
         sync.set(ABLE, true, "SucceededRescale", &message);
-        plan.then(target.resized(desired).told(note));
+        plan.then(target.resized(desired).with_event(note));
         known.memory.change(now, desired - current);
         known.rescale = Some(Rescale { current, desired, reason });
     }
@@ -111,7 +111,7 @@ impl Target {
     }
 }
 
-fn target(autoscaler: Seen<'_, HorizontalPodAutoscaler>, read: Read<'_>) -> Result<Result<Target, String>, Ask> {
+fn target(autoscaler: Viewed<'_, HorizontalPodAutoscaler>, read: Read<'_>) -> Result<Result<Target, String>, Ask> {
     let reference = &autoscaler.view.spec.scale_target_ref;
     let namespace = &autoscaler.meta().namespace;
     let group = reference.api_version.split_once('/').map_or("", |(group, _)| group);
@@ -282,14 +282,14 @@ impl Sync<'_> {
             }
         });
         plan.steps.extend(action.map(|action| vec![action]));
-        plan.notes = self.notes;
+        plan.events = self.notes;
         plan
     }
 }
 
 /// The status after the target could not be resized.
 pub fn failed_status(
-    autoscaler: Seen<'_, HorizontalPodAutoscaler>,
+    autoscaler: Viewed<'_, HorizontalPodAutoscaler>,
     current: i64,
     message: &str,
     now: Time,

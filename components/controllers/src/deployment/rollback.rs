@@ -42,7 +42,7 @@ impl Sync<'_> {
         if let Some(annotations) = document["metadata"]["annotations"].as_object_mut() {
             annotations.remove(ROLLBACK_TO);
         }
-        let update = self.subject().update(document).told(note);
+        let update = self.subject().update(document).with_event(note);
         self.then(update);
         STOP
     }

@@ -180,7 +180,7 @@ impl Sync<'_> {
             && let Some(deadline) = self.deadline()
         {
             // Stored times have whole seconds: one second later the deadline has certainly passed.
-            self.plan.again_at(deadline.plus_seconds(1).max(self.stamp.time.plus_seconds(1)));
+            self.plan.requeue_at(deadline.plus_seconds(1).max(self.stamp.time.plus_seconds(1)));
         }
     }
 

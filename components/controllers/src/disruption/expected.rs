@@ -3,9 +3,9 @@
 use crate::answers::{Ask, Read, scale_path};
 use crate::claim::names_kind;
 use holdfast_value::Value;
-use holdfast_world::views::workloads::Amount;
+use holdfast_world::views::workloads::IntOrPercent;
 use holdfast_world::views::{Deployment, Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet};
-use holdfast_world::{Key, Owner, Seen, View, World};
+use holdfast_world::{Key, OwnerReference, View, Viewed, World};
 use std::collections::BTreeMap;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -24,8 +24,8 @@ type Scale = (String, i64);
 
 pub fn expected(
     world: &World,
-    budget: Seen<'_, PodDisruptionBudget>,
-    pods: &[Seen<'_, Pod>],
+    budget: Viewed<'_, PodDisruptionBudget>,
+    pods: &[Viewed<'_, Pod>],
     read: Read<'_>,
 ) -> Result<Expected, Ask> {
     let spec = &budget.view.spec;
@@ -33,7 +33,7 @@ pub fn expected(
     match (spec.max_unavailable, spec.min_available) {
         // A budget without limits expects no pods, so it allows no disruption.
         (None, None) => return counted(0, 0),
-        (None, Some(Amount::Number(number))) => return counted(pods.len() as i64, number),
+        (None, Some(IntOrPercent::Number(number))) => return counted(pods.len() as i64, number),
         _ => {}
     }
     let (expected, unmanaged) = match scales(world, pods, read)? {
@@ -51,7 +51,7 @@ pub fn expected(
 #[allow(clippy::type_complexity)]
 fn scales(
     world: &World,
-    pods: &[Seen<'_, Pod>],
+    pods: &[Viewed<'_, Pod>],
     read: Read<'_>,
 ) -> Result<Result<(BTreeMap<String, i64>, bool), String>, Ask> {
     let (mut scales, mut unmanaged) = (BTreeMap::new(), false);
@@ -74,7 +74,12 @@ fn scales(
     Ok(Ok((scales, unmanaged)))
 }
 
-fn scale(world: &World, namespace: &str, owner: &Owner, read: Read<'_>) -> Result<Result<Option<Scale>, String>, Ask> {
+fn scale(
+    world: &World,
+    namespace: &str,
+    owner: &OwnerReference,
+    read: Read<'_>,
+) -> Result<Result<Option<Scale>, String>, Ask> {
     if names_kind::<ReplicaSet>(owner) {
         let Some(set) = of_kind::<ReplicaSet>(world, namespace, owner) else { return Ok(Ok(None)) };
         // A set whose Deployment was deleted counts with its own scale.
@@ -95,16 +100,16 @@ fn scale(world: &World, namespace: &str, owner: &Owner, read: Read<'_>) -> Resul
     read_scale(namespace, owner, read)
 }
 
-fn of_kind<'w, V: View>(world: &'w World, namespace: &str, owner: &Owner) -> Option<Seen<'w, V>> {
+fn of_kind<'w, V: View>(world: &'w World, namespace: &str, owner: &OwnerReference) -> Option<Viewed<'w, V>> {
     world.get::<V>(&Key::new(namespace, &owner.name)).filter(|found| found.meta().uid == owner.uid)
 }
 
-fn pair(owner: &Owner, replicas: Option<i64>) -> Scale {
+fn pair(owner: &OwnerReference, replicas: Option<i64>) -> Scale {
     (owner.uid.clone(), replicas.unwrap_or(1))
 }
 
 /// The scale of an object of any other kind.
-fn read_scale(namespace: &str, owner: &Owner, read: Read<'_>) -> Result<Result<Option<Scale>, String>, Ask> {
+fn read_scale(namespace: &str, owner: &OwnerReference, read: Read<'_>) -> Result<Result<Option<Scale>, String>, Ask> {
     let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
     let Some(kind) = read.scalable(&owner.api_version, &owner.kind)? else {
         let kind = Value::from(owner.kind.as_str());

@@ -13,8 +13,8 @@ mod tests;
 use crate::planted::{Bug, planted};
 use holdfast_value::{Value, json};
 use holdfast_world::{
-    Action, Change, Controller, ExtraKinds, Key, Keys, Meta, Note, Object, Plan, Propagation, Resource, Stamp, Verb,
-    World,
+    Action, Change, Controller, ExtraKinds, Key, Keys, Meta, Object, Plan, PlannedEvent, Propagation, Resource, Stamp,
+    Verb, World,
 };
 use references::{Found, References};
 
@@ -90,13 +90,13 @@ impl Controller for GarbageCollector {
 /// The plan for an object, from the state of its owners.
 fn collect(world: &World, resource: &Resource, object: &Object) -> Plan {
     let references = References::of(world, resource, object);
-    let mut plan = Plan { notes: references.notes(world, resource, object), ..Plan::default() };
+    let mut plan = Plan { events: references.notes(world, resource, object), ..Plan::default() };
     if references.is_there(|found| matches!(found, Found::OtherScope)) {
-        plan.left.push("an object of the whole cluster cannot be owned by one of a namespace".to_owned());
+        plan.skipped.push("an object of the whole cluster cannot be owned by one of a namespace".to_owned());
         return plan;
     }
     if references.is_there(|found| matches!(found, Found::UnknownKind)) {
-        plan.left.push("nobody knows the kind of an owner".to_owned());
+        plan.skipped.push("nobody knows the kind of an owner".to_owned());
         plan.unready = true;
         return plan;
     }
@@ -167,7 +167,7 @@ fn finish_foreground(world: &World, resource: &Resource, object: &Object) -> Pla
     let owned = dependents(world, object).map(|(_, owned)| owned);
     match owned.filter(|owned| is_blocking(owned) && !planted(Bug::OwnersGoFirst)).count() {
         0 => plan.then(Action::new(resource, object.key(), without_finalizer(object, FOREGROUND))),
-        count => plan.left.push(format!("{count} objects that it owns have to go first")),
+        count => plan.skipped.push(format!("{count} objects that it owns have to go first")),
     }
     plan
 }

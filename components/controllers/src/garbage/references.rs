@@ -1,14 +1,14 @@
 //! Looks up the owners that an object names.
 
-use super::{Note, is_deleting_dependents};
-use holdfast_world::{Key, Object, Owner, Resource, Text, World};
+use super::{PlannedEvent, is_deleting_dependents};
+use holdfast_world::{Key, Object, OwnerReference, Resource, Text, World};
 use std::collections::BTreeSet;
 
 /// The owners of one object, each with the result of the lookup.
 pub(super) struct References<'a>(Vec<Reference<'a>>);
 
 struct Reference<'a> {
-    owner: &'a Owner,
+    owner: &'a OwnerReference,
     found: Found,
     /// The resource and key of the owner, if its kind is known.
     place: Option<(Resource, Key)>,
@@ -56,16 +56,16 @@ impl<'a> References<'a> {
     }
 
     /// Events about owners in another namespace, which do not count and which a user may have set by mistake.
-    pub fn notes(&self, world: &World, resource: &Resource, object: &Object) -> Vec<Note> {
+    pub fn notes(&self, world: &World, resource: &Resource, object: &Object) -> Vec<PlannedEvent> {
         let elsewhere = |reference: &&Reference| {
             let there = world.by_uid(&reference.owner.uid);
             there
                 .is_some_and(|(resource, owner)| resource.namespaced() && owner.meta.namespace != object.meta.namespace)
         };
         let note = |reference: &Reference| {
-            let Owner { api_version, kind, name, uid, .. } = reference.owner;
+            let OwnerReference { api_version, kind, name, uid, .. } = reference.owner;
             let namespace = &object.meta.namespace;
-            Note {
+            PlannedEvent {
                 resource: resource.clone(),
                 key: object.key(),
                 uid: object.meta.uid.as_str().into(),
@@ -84,7 +84,7 @@ impl<'a> References<'a> {
     }
 }
 
-fn find<'a>(world: &World, resource: &Resource, object: &Object, owner: &'a Owner) -> Reference<'a> {
+fn find<'a>(world: &World, resource: &Resource, object: &Object, owner: &'a OwnerReference) -> Reference<'a> {
     let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
     let Some(kind) = world.find_kind(group, version, &owner.kind) else {
         return Reference { owner, found: Found::UnknownKind, place: None };

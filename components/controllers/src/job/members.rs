@@ -6,7 +6,7 @@ use crate::pods;
 use crate::subject::{Subject, part};
 use holdfast_value::{Value, json};
 use holdfast_world::views::{Job, Pod};
-use holdfast_world::{Action, Seen, Time, Verb, View};
+use holdfast_world::{Action, Time, Verb, View, Viewed};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ const BACKOFF_SECONDS_MAX: i64 = 600;
 /// A pod of a job.
 #[derive(Clone, Copy)]
 pub struct Member<'w> {
-    pub pod: Seen<'w, Pod>,
+    pub pod: Viewed<'w, Pod>,
     /// The pod's index, in an indexed Job.
     pub index: Option<i64>,
     pub is_tracked: bool,
@@ -37,7 +37,7 @@ pub struct Member<'w> {
 }
 
 impl<'w> Member<'w> {
-    pub fn of(job: &Job, pod: Seen<'w, Pod>) -> Member<'w> {
+    pub fn of(job: &Job, pod: Viewed<'w, Pod>) -> Member<'w> {
         let meta = pod.meta();
         let is_succeeded = pod.status.phase == "Succeeded";
         let is_leaving = meta.is_deleting() && !is_succeeded && !replaces_only_failed(job);
@@ -96,7 +96,7 @@ impl<'w> Member<'w> {
             .or_else(|| unready?.last_transition_time)
             .or_else(|| Some(meta.deletion_timestamp?.plus_seconds(grace.saturating_neg())))
             .or(meta.creation_timestamp)
-            .unwrap_or(self.pod.object.seen)
+            .unwrap_or(self.pod.object.received_at)
     }
 
     /// The order in which surplus pods are deleted: the least advanced first.
@@ -124,7 +124,7 @@ pub fn replaces_only_failed(job: &Job) -> bool {
     job.spec.pod_replacement_policy == "Failed" || job.spec.pod_failure_policy.is_some()
 }
 
-fn number(pod: Seen<'_, Pod>, annotation: &str) -> Option<i64> {
+fn number(pod: Viewed<'_, Pod>, annotation: &str) -> Option<i64> {
     Some(i64::from(pod.meta().annotation(annotation)?.parse::<i32>().ok()?))
 }
 
@@ -255,7 +255,7 @@ fn add_variable(container: &mut Value) {
 }
 
 /// Removes the finalizer of a pod that is counted or that no Job will count.
-pub fn untrack(pod: Seen<'_, Pod>) -> Action {
+pub fn untrack(pod: Viewed<'_, Pod>) -> Action {
     let patch = json!({"metadata": {
         "uid": pod.meta().uid,
         "$deleteFromPrimitiveList/finalizers": [TRACKING],

@@ -23,8 +23,8 @@ use crate::subject::Subject;
 use holdfast_value::Value;
 use holdfast_world::views::{Job, Pod};
 use holdfast_world::{
-    BackOff, Change, Controller, Key, Keys, Owner, Plan, Refusal, Refused, Resource, Seen, Selector, Stamp, Verb, View,
-    World,
+    BackOff, Change, Controller, Key, Keys, OwnerReference, Plan, Refusal, Refused, Resource, Selector, Stamp, Verb,
+    View, Viewed, World,
 };
 use members::{TRACKING, untrack};
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,7 +100,7 @@ impl Controller for Jobs {
         }
         self.refused.remove(key);
         let plan = self.plan_job(world, key, stamp, sync::Manage::Pods);
-        if plan.asks.is_empty() {
+        if plan.gets.is_empty() {
             self.answers.forget(key);
         }
         plan
@@ -121,7 +121,7 @@ impl Controller for Jobs {
             true => self.plan_job(world, key, stamp, sync::Manage::Nothing),
             false => Plan::default(),
         };
-        plan.notes.extend(notes);
+        plan.events.extend(notes);
         plan
     }
 }
@@ -137,7 +137,7 @@ impl Jobs {
         }
         planned.unwrap_or(Ok(Plan::default())).unwrap_or_else(|Ask(path)| {
             let mut plan = Plan::default();
-            plan.asks.push(path);
+            plan.gets.push(path);
             plan
         })
     }
@@ -145,7 +145,7 @@ impl Jobs {
 
 /// Whether a change of a Job leaves its spec unchanged.
 fn tells_of_itself(change: &Change) -> bool {
-    let generation = |job: Option<Seen<'_, Job>>| job.map(|job| (job.meta().uid.to_string(), job.meta().generation));
+    let generation = |job: Option<Viewed<'_, Job>>| job.map(|job| (job.meta().uid.to_string(), job.meta().generation));
     generation(change.before::<Job>()) == generation(change.after::<Job>())
 }
 
@@ -154,12 +154,12 @@ fn is_ours(job: &Job) -> bool {
 }
 
 /// The Job that an owner reference names, if it still exists.
-fn job_of<'w>(world: &'w World, namespace: &str, owner: &Owner) -> Option<Seen<'w, Job>> {
+fn job_of<'w>(world: &'w World, namespace: &str, owner: &OwnerReference) -> Option<Viewed<'w, Job>> {
     world.get::<Job>(&Key::new(namespace, &owner.name)).filter(|job| job.meta().uid == owner.uid)
 }
 
 /// Whether a pod has the finalizer, but no Job will count it.
-fn is_forgotten(world: &World, pod: Seen<'_, Pod>) -> bool {
+fn is_forgotten(world: &World, pod: Viewed<'_, Pod>) -> bool {
     let meta = pod.meta();
     meta.has_finalizer(TRACKING)
         && match meta.controller() {
@@ -171,7 +171,7 @@ fn is_forgotten(world: &World, pod: Seen<'_, Pod>) -> bool {
         }
 }
 
-fn add_uncounted(world: &World, pod: Seen<'_, Pod>, keys: &mut Keys) {
+fn add_uncounted(world: &World, pod: Viewed<'_, Pod>, keys: &mut Keys) {
     if is_forgotten(world, pod) {
         keys.add(Key::new(&pod.meta().namespace, &format!("{POD}{}", pod.meta().name)));
     }

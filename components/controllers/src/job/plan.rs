@@ -9,13 +9,13 @@ use crate::claim::{self, Claims};
 use crate::subject::Subject;
 use holdfast_value::json;
 use holdfast_world::views::{Job, Pod};
-use holdfast_world::{Action, Plan, Seen, Time, Verb, World};
+use holdfast_world::{Action, Plan, Time, Verb, Viewed, World};
 use std::collections::BTreeSet;
 
 /// The plan. `let_go`: the uids of pods that the Job released and that still exist; the plan adds to them.
 pub fn plan(
     world: &World,
-    job: Seen<'_, Job>,
+    job: Viewed<'_, Job>,
     read: Read<'_>,
     let_go: &mut BTreeSet<String>,
     now: Time,
@@ -24,7 +24,7 @@ pub fn plan(
     let owner = Subject::from(job);
     if !matches!(job.spec.completion_mode.as_str(), "" | "NonIndexed" | "Indexed") {
         let message = "Skipped Job sync because completion mode is unknown";
-        return Ok(Plan { notes: vec![owner.warning("UnknownCompletionMode", message.into())], ..Plan::default() });
+        return Ok(Plan { events: vec![owner.warning("UnknownCompletionMode", message.into())], ..Plan::default() });
     }
     let Claims { mine, actions } =
         claim::claim(owner, claim::candidates::<Pod>(world, owner, &job.spec.selector), |meta| {

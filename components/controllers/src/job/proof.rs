@@ -11,13 +11,13 @@ use crate::answers::{Ask, Read, pods_path};
 use crate::planted::{Bug, planted};
 use holdfast_value::Value;
 use holdfast_world::views::{Job, Pod};
-use holdfast_world::{Refusal, Seen, View, World};
+use holdfast_world::{Refusal, View, Viewed, World};
 use std::collections::BTreeSet;
 
 /// The uids of pods that have the finalizer; the members are corrected accordingly.
 pub fn held<'r>(
     world: &World,
-    job: Seen<'_, Job>,
+    job: Viewed<'_, Job>,
     members: &mut [Member<'_>],
     read: Read<'r>,
 ) -> Result<Result<BTreeSet<String>, &'r Refusal>, Ask> {
@@ -51,7 +51,7 @@ mod tests {
     use crate::job::Jobs;
     use holdfast_value::{Value, json};
     use holdfast_world::views::{Job, Pod};
-    use holdfast_world::{BackOff, Driver, Key, Outcome, Plan, Resource, Stamp, Time, View};
+    use holdfast_world::{BackOff, Driver, Key, Plan, Resource, Stamp, TaskOutcome, Time, View};
 
     fn pod(held: bool) -> Value {
         let finalizers = if held { json!([super::TRACKING]) } else { json!([]) };
@@ -67,7 +67,7 @@ mod tests {
         let mut see = |resource: &Resource, name: &str, object: Value, version: u64| {
             let mut object = object;
             object["metadata"]["resourceVersion"] = json!(version.to_string());
-            driver.change(resource, Key::new("default", name), Some(object.to_string().into()), version, now);
+            driver.apply(resource, Key::new("default", name), Some(object.to_string().into()), version, now);
         };
         let job = json!({"metadata": {"name": "j", "namespace": "default", "uid": "j", "generation": 1},
             "spec": {"completions": 2, "parallelism": 1, "selector": {"matchLabels": {"job": "j"}},
@@ -82,13 +82,13 @@ mod tests {
     /// Whether the plan asks the server, and the final plan, which follows the server's answer if the server was asked.
     fn planned(driver: &mut Driver, held: bool) -> (bool, Plan) {
         let stamp = || Stamp { time: Time::from_second(1_795_255_200), seed: 1 };
-        let task = driver.take(stamp).expect("a plan");
-        let Some(path) = task.plan.asks.first() else { return (false, task.plan) };
+        let task = driver.next_task(stamp).expect("a plan");
+        let Some(path) = task.plan.gets.first() else { return (false, task.plan) };
         assert_eq!(path, "/api/v1/namespaces/default/pods?labelSelector=job%3Dj");
-        driver.answered(task.member, &task.key, path, Ok(json!({"items": [pod(held)]})));
-        let again = Outcome { again: Some(stamp().time), ..Outcome::default() };
-        driver.done(task.member, task.key, again, stamp().time);
-        (true, driver.take(stamp).expect("the plan that was asked for").plan)
+        driver.answered(task.controller_index, &task.key, path, Ok(json!({"items": [pod(held)]})));
+        let again = TaskOutcome { requeue_at: Some(stamp().time), ..TaskOutcome::default() };
+        driver.finish(task.controller_index, task.key, again, stamp().time);
+        (true, driver.next_task(stamp).expect("the plan that was asked for").plan)
     }
 
     fn status_of(plan: &Plan) -> Value {

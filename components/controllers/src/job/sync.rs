@@ -9,7 +9,7 @@ use crate::subject::Subject;
 use holdfast_value::Value;
 use holdfast_world::views::Condition;
 use holdfast_world::views::Job;
-use holdfast_world::{Note, Plan, Seen, Time};
+use holdfast_world::{Plan, PlannedEvent, Time, Viewed};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The maximum number of pods that one plan creates or deletes.
@@ -43,7 +43,7 @@ impl End {
 /// One Job and its plan.
 pub struct Sync<'w> {
     pub owner: Subject<'w>,
-    pub job: Seen<'w, Job>,
+    pub job: Viewed<'w, Job>,
     pub members: Vec<Member<'w>>,
     /// The uids of pods that have the finalizer.
     pub held: BTreeSet<String>,
@@ -63,7 +63,7 @@ pub struct Sync<'w> {
     pub start: Option<Time>,
     /// The new value of the condition `Suspended`; `None`: it does not change.
     pub suspended: Option<bool>,
-    pub notes: Vec<Note>,
+    pub notes: Vec<PlannedEvent>,
     /// The uids of the pods that this plan releases.
     pub let_go: BTreeSet<String>,
     pub plan: Plan,
@@ -72,7 +72,7 @@ pub struct Sync<'w> {
 impl<'w> Sync<'w> {
     pub fn new(
         owner: Subject<'w>,
-        job: Seen<'w, Job>,
+        job: Viewed<'w, Job>,
         mut members: Vec<Member<'w>>,
         held: BTreeSet<String>,
         now: Time,
@@ -200,7 +200,7 @@ impl<'w> Sync<'w> {
         if deadline <= self.now {
             return Some(End::fails("DeadlineExceeded", "Job was active longer than specified deadline"));
         }
-        self.plan.again_at(deadline);
+        self.plan.requeue_at(deadline);
         None
     }
 
@@ -320,7 +320,7 @@ impl<'w> Sync<'w> {
             bodies = (0..missing).map(|_| mould.pod()).collect();
         }
         if let Some(time) = wait {
-            self.plan.again_at(time);
+            self.plan.requeue_at(time);
             if bodies.is_empty() && self.ready == 0 {
                 // As in Kubernetes, the number of active pods is 0 while all creations wait for a back-off and no pod
                 // is ready.

@@ -101,8 +101,8 @@ impl<'w> Tracking<'w> {
         let owner = self.sync.owner;
         let told = notes.pop();
         if let Some(mut action) = owner.status(|status| self.fill(status, is_over)) {
-            plan.notes.extend(notes);
-            action.told = told;
+            plan.events.extend(notes);
+            action.event = told;
             plan.then(action);
         }
         plan.together(self.released.iter().map(|member| untrack(member.pod)).collect());
@@ -118,7 +118,7 @@ impl<'w> Tracking<'w> {
             && !self.is_full
     }
 
-    fn notes_of_end(&self, end: &End) -> Vec<holdfast_world::Note> {
+    fn notes_of_end(&self, end: &End) -> Vec<holdfast_world::PlannedEvent> {
         let owner = self.sync.owner;
         let mut notes = Vec::new();
         if !end.succeeds {

@@ -6,7 +6,7 @@
 use crate::settings::NodeSettings;
 use holdfast_world::views::Condition;
 use holdfast_world::views::Node;
-use holdfast_world::{Seen, Time};
+use holdfast_world::{Time, Viewed};
 use std::collections::{BTreeMap, BTreeSet};
 
 const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
@@ -61,7 +61,7 @@ impl Zones {
     }
 
     /// Applies the new state of a node.
-    pub fn see(&mut self, name: &str, node: Option<Seen<'_, Node>>) -> Effect {
+    pub fn see(&mut self, name: &str, node: Option<Viewed<'_, Node>>) -> Effect {
         let counts = node.filter(|node| node.meta().label(EXCLUDED).is_none());
         let after = counts.map(|node| (zone_of(node), Condition::is_true(&node.view.status.conditions, "Ready")));
         let before = match &after {
@@ -160,7 +160,7 @@ impl Zones {
 }
 
 /// Region and zone; empty if the node has neither.
-fn zone_of(node: Seen<'_, Node>) -> String {
+fn zone_of(node: Viewed<'_, Node>) -> String {
     let label = |stable: &str, older: &str| {
         let meta = node.meta();
         meta.label(stable).or_else(|| meta.label(older)).unwrap_or_default().to_owned()

@@ -14,7 +14,7 @@ use holdfast_value::{Map, json};
 use holdfast_world::views::workloads::{ReplicasSpec, ReplicasStatus};
 use holdfast_world::views::{Pod, ReplicaSet, ReplicationController};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Selector, Stamp, Time, View, World,
+    Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Selector, Stamp, Time, View, Viewed, World,
 };
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
@@ -148,7 +148,7 @@ impl<K: Replicated> Controller for Replicas<K> {
         let counts = Counts::of(set, &pods, made, stamp.time);
         plan.together(status(set, &counts, None, stamp.time).into_iter().collect());
         if let Some(time) = pods::next_available(pods.active, set.spec().min_ready_seconds, stamp.time) {
-            plan.again_at(time);
+            plan.requeue_at(time);
         }
         plan
     }
@@ -157,7 +157,7 @@ impl<K: Replicated> Controller for Replicas<K> {
         let mut plan = Plan::default();
         let Some(set) = world.get::<K>(key) else { return plan };
         let (notes, failure) = pods::refusals(set.into(), refused);
-        plan.notes = notes;
+        plan.events = notes;
         if pods::concern_pods(refused) {
             let counts = Counts::of(set, &Pods::of(world, set, &mut Plan::default()), 0, stamp.time);
             plan.together(status(set, &counts, failure.as_ref(), stamp.time).into_iter().collect());
@@ -169,7 +169,7 @@ impl<K: Replicated> Controller for Replicas<K> {
 /// The pods of a set.
 struct Pods<'w> {
     /// Pods that have not ended and are not being deleted.
-    active: Vec<Seen<'w, Pod>>,
+    active: Vec<Viewed<'w, Pod>>,
     /// The number of pods that are being deleted.
     terminating: usize,
     /// The creation times of pods that have ended.
@@ -178,13 +178,13 @@ struct Pods<'w> {
 
 impl<'w> Pods<'w> {
     /// The pods of a set. Also adopts and releases active pods.
-    fn of<K: Replicated>(world: &'w World, set: Seen<'_, K>, plan: &mut Plan) -> Pods<'w> {
+    fn of<K: Replicated>(world: &'w World, set: Viewed<'_, K>, plan: &mut Plan) -> Pods<'w> {
         let (active, others): (Vec<_>, Vec<_>) = claim::candidates::<Pod>(world, set.into(), set.selector())
             .partition(|pod| pod.is_active(pod.meta()) || planted(Bug::CountsTheLeaving));
         let claims = claim::claim(set.into(), active.into_iter(), |meta| set.selector().matches(meta));
         plan.together(claims.actions);
         let mine = || others.iter().filter(|pod| pod.meta().is_controlled_by(&set.meta().uid));
-        let is_leaving = |pod: &&Seen<'_, Pod>| set.selector().matches(pod.meta()) && !pod.is_finished();
+        let is_leaving = |pod: &&Viewed<'_, Pod>| set.selector().matches(pod.meta()) && !pod.is_finished();
         let ended = mine().filter(|pod| pod.is_finished());
         Pods {
             active: claims.mine,
@@ -210,7 +210,7 @@ impl<'w> Pods<'w> {
 /// Creates missing pods, or deletes surplus ones. Returns how many are created; deleted pods are removed from `pods`.
 fn manage<K: Replicated>(
     world: &World,
-    set: Seen<'_, K>,
+    set: Viewed<'_, K>,
     pods: &mut Pods<'_>,
     paces: &mut Paces,
     plan: &mut Plan,
@@ -220,11 +220,11 @@ fn manage<K: Replicated>(
     let have = pods.active.len();
     if have < wanted {
         if let Some(time) = pods.held_until(wanted).filter(|time| now < *time) {
-            plan.again_at(time);
+            plan.requeue_at(time);
             return 0;
         }
         let (missing, again) = paces.take(&set.meta().uid, wanted, (wanted - have).min(BURST), now);
-        again.into_iter().for_each(|time| plan.again_at(time));
+        again.into_iter().for_each(|time| plan.requeue_at(time));
         let template = subject::part(set.object, &["spec", "template"]);
         let pod = pods::from_template(set.into(), &template);
         let creations = vec![pods::create(set.into(), pod); missing];
@@ -252,7 +252,7 @@ fn manage<K: Replicated>(
 
 /// The active pods of all sets with the same owner, such as the sets of a rollout. A pod that shares its node with
 /// other related pods is deleted earlier. A set without an owner has no related pods, not even its own.
-fn related<'w, K: Replicated>(world: &'w World, set: Seen<'_, K>) -> Vec<Seen<'w, Pod>> {
+fn related<'w, K: Replicated>(world: &'w World, set: Viewed<'_, K>) -> Vec<Viewed<'w, Pod>> {
     let owner = set.meta().controller().into_iter();
     let sets = owner.flat_map(|owner| claim::owned::<K>(world, &owner.uid));
     let sets: BTreeSet<&str> = sets.map(|set| set.meta().uid.as_str()).collect();
@@ -271,11 +271,11 @@ struct Counts {
 
 impl Counts {
     /// The numbers, with `made` more pods whose state is not known yet.
-    fn of<K: Replicated>(set: Seen<'_, K>, pods: &Pods<'_>, made: usize, now: Time) -> Counts {
+    fn of<K: Replicated>(set: Viewed<'_, K>, pods: &Pods<'_>, made: usize, now: Time) -> Counts {
         let template = &set.spec().template.metadata.labels;
-        let number = |holds: &dyn Fn(&Seen<'_, Pod>) -> bool| pods.active.iter().filter(|pod| holds(pod)).count();
+        let number = |holds: &dyn Fn(&Viewed<'_, Pod>) -> bool| pods.active.iter().filter(|pod| holds(pod)).count();
         let is_full =
-            |pod: &Seen<'_, Pod>| template.iter().all(|(label, value)| pod.meta().label(label) == Some(value));
+            |pod: &Viewed<'_, Pod>| template.iter().all(|(label, value)| pod.meta().label(label) == Some(value));
         Counts {
             replicas: pods.active.len() + made,
             fully_labeled: number(&is_full) + made,
@@ -286,7 +286,7 @@ impl Counts {
     }
 }
 
-fn status<K: Replicated>(set: Seen<'_, K>, counts: &Counts, failure: Option<&Failure>, now: Time) -> Option<Action> {
+fn status<K: Replicated>(set: Viewed<'_, K>, counts: &Counts, failure: Option<&Failure>, now: Time) -> Option<Action> {
     let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
     Subject::from(set).status(|status| {
         status.insert("replicas", number(counts.replicas).into());

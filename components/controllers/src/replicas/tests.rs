@@ -228,7 +228,7 @@ fn a_replication_controller_is_the_same_with_other_words() {
     assert_eq!(trial.list("pods").len(), 2);
     let status = trial.get("replicationcontrollers", "r")["status"].clone();
     assert_eq!(status, json!({"replicas": 2, "fullyLabeledReplicas": 2, "observedGeneration": 1}));
-    let components: Vec<_> = trial.take_told().iter().map(|told| told.component).collect();
+    let components: Vec<_> = trial.take_events().iter().map(|told| told.component).collect();
     assert_eq!(components, ["replication-controller"; 2]);
 }
 
@@ -249,8 +249,8 @@ fn what_cannot_be_made_shows_as_a_condition_until_it_can() {
     };
     let refused = Refused { action: plan.steps[0][0].clone(), refusal };
     let after = controller.refused(world, &key, std::slice::from_ref(&refused), stamp);
-    assert_eq!(after.notes[0].reason, "FailedCreate");
-    assert_eq!(after.notes[0].message, "Error creating: pods \"r-x\" is forbidden: exceeded quota: q");
+    assert_eq!(after.events[0].reason, "FailedCreate");
+    assert_eq!(after.events[0].message, "Error creating: pods \"r-x\" is forbidden: exceeded quota: q");
     let document = after.steps[0][0].verb.document().expect("a status");
     let condition = &document["status"]["conditions"][0];
     assert_eq!((&condition["type"], &condition["reason"]), (&json!("ReplicaFailure"), &json!("FailedCreate")));
@@ -258,7 +258,7 @@ fn what_cannot_be_made_shows_as_a_condition_until_it_can() {
     silent.refusal.causes = vec!["NamespaceTerminating".into()];
     let after = controller.refused(world, &key, &[silent], stamp);
     let document = after.steps[0][0].verb.document().expect("a status");
-    assert!(after.notes.is_empty() && document["status"]["conditions"].is_null(), "{after:?}");
+    assert!(after.events.is_empty() && document["status"]["conditions"].is_null(), "{after:?}");
 }
 
 #[test]

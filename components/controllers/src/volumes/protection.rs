@@ -12,7 +12,7 @@ use holdfast_value::{Value, json};
 use holdfast_world::views::pod::Volume as PodVolume;
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttributesClass};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Meta, Plan, Refusal, Resource, Seen, Stamp, Text, View, World,
+    Action, Change, Controller, Key, Keys, Meta, Plan, Refusal, Resource, Stamp, Text, View, Viewed, World,
 };
 use serde::Deserialize;
 
@@ -23,7 +23,7 @@ const CLASS_FINALIZER: &str = "kubernetes.io/vac-protection";
 const BY_CLASS: &str = "attributes";
 
 /// Adds the finalizer, or removes it.
-fn protect<V: View>(found: Seen<'_, V>, finalizer: &str, is_used: bool) -> Option<Action> {
+fn protect<V: View>(found: Viewed<'_, V>, finalizer: &str, is_used: bool) -> Option<Action> {
     let meta = found.meta();
     let mut document = found.object.document();
     let finalizers = &mut document["metadata"]["finalizers"];
@@ -56,7 +56,7 @@ impl ClaimProtection {
     fn is_used<'a>(
         &'a self,
         world: &'a World,
-        claim: Seen<'_, PersistentVolumeClaim>,
+        claim: Viewed<'_, PersistentVolumeClaim>,
     ) -> Result<Result<bool, &'a Refusal>, Ask> {
         let key = claim.object.key();
         if pods_of(world, &key).any(|pod| uses(pod.meta(), &pod, claim.meta())) {
@@ -125,7 +125,7 @@ impl Controller for ClaimProtection {
             let may_go = claim.meta().is_deleting() && claim.meta().has_finalizer(CLAIM_FINALIZER);
             match if may_go { self.is_used(world, claim) } else { Ok(Ok(true)) } {
                 Err(Ask(path)) => {
-                    plan.asks.push(path);
+                    plan.gets.push(path);
                     return plan;
                 }
                 Ok(Err(_)) => plan.unready = true,

@@ -9,7 +9,7 @@ use super::{claim_key, index_pods, pods_of};
 use crate::subject::{Subject, part};
 use holdfast_value::Value;
 use holdfast_world::views::{CSIDriver, PersistentVolume, PersistentVolumeClaim, Pod};
-use holdfast_world::{Change, Controller, Key, Keys, Note, Object, Plan, Resource, Seen, Stamp, View, World};
+use holdfast_world::{Change, Controller, Key, Keys, Object, Plan, PlannedEvent, Resource, Stamp, View, Viewed, World};
 use std::collections::{BTreeMap, BTreeSet};
 
 const RECURSIVE: &str = "Recursive";
@@ -73,14 +73,14 @@ struct Mount {
 /// The volumes and labels of a pod.
 struct Mounts<'a> {
     world: &'a World,
-    pod: Seen<'a, Pod>,
+    pod: Viewed<'a, Pod>,
     spec: Value,
     /// The labels of all containers that mount each volume, by the volume's name.
     labels: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl<'a> Mounts<'a> {
-    fn of(world: &'a World, pod: Seen<'a, Pod>) -> Mounts<'a> {
+    fn of(world: &'a World, pod: Viewed<'a, Pod>) -> Mounts<'a> {
         let spec = part(pod.object, &["spec"]);
         let mut labels = BTreeMap::<String, BTreeSet<String>>::new();
         let containers = ["initContainers", "containers", "ephemeralContainers"];
@@ -153,7 +153,7 @@ fn conflict(one: &str, other: &str) -> bool {
 }
 
 /// The message for a pod about another pod.
-fn told(pod: Seen<'_, Pod>, other: Seen<'_, Pod>, what: &str, own: &str, others: &str) -> String {
+fn told(pod: Viewed<'_, Pod>, other: Viewed<'_, Pod>, what: &str, own: &str, others: &str) -> String {
     const END: &str = "If both pods land on the same node, only one of them may access the volume.";
     match pod.meta().namespace == other.meta().namespace {
         true => format!(
@@ -168,16 +168,16 @@ fn told(pod: Seen<'_, Pod>, other: Seen<'_, Pod>, what: &str, own: &str, others:
 }
 
 /// The pods whose volumes have the same data.
-fn users<'a>(world: &'a World, source: &str) -> Vec<Seen<'a, Pod>> {
+fn users<'a>(world: &'a World, source: &str) -> Vec<Viewed<'a, Pod>> {
     let claims = world.indexed::<PersistentVolume>(SOURCE, source).filter_map(|volume| claim_key(&volume));
-    let mut pods: Vec<Seen<'a, Pod>> = claims.flat_map(|claim| pods_of(world, &claim)).collect();
+    let mut pods: Vec<Viewed<'a, Pod>> = claims.flat_map(|claim| pods_of(world, &claim)).collect();
     pods.extend(world.indexed::<Pod>(SOURCE, source));
     pods.retain(|pod| !pod.is_finished());
     pods
 }
 
 impl SelinuxWarnings {
-    fn warn(world: &World, pod: Seen<'_, Pod>, source: &Source, mount: &Mount, notes: &mut Vec<Note>) {
+    fn warn(world: &World, pod: Viewed<'_, Pod>, source: &Source, mount: &Mount, notes: &mut Vec<PlannedEvent>) {
         for other in users(world, &source.name) {
             if other.meta().uid == pod.meta().uid {
                 continue;
@@ -244,21 +244,25 @@ impl Controller for SelinuxWarnings {
         let mut users = |claim: &Key| pods_of(world, claim).for_each(|pod| keys.add(pod.object.key()));
         if change.is_of::<PersistentVolumeClaim>() {
             let volume =
-                |side: Option<Seen<'_, PersistentVolumeClaim>>| side.map(|claim| claim.spec.volume_name.clone());
+                |side: Option<Viewed<'_, PersistentVolumeClaim>>| side.map(|claim| claim.spec.volume_name.clone());
             let (before, after) = (volume(change.before()), volume(change.after()));
             if after.as_ref().is_some_and(|after| !after.is_empty() && before.as_ref() != Some(after)) {
                 users(&change.key);
             }
         } else if change.is_of::<PersistentVolume>() {
-            let uid = |side: Option<Seen<'_, PersistentVolume>>| {
+            let uid = |side: Option<Viewed<'_, PersistentVolume>>| {
                 side.and_then(|volume| volume.spec.claim_ref.as_ref().map(|claim| claim.uid.clone()))
             };
             let (before, after) = (uid(change.before()), uid(change.after()));
             if after.as_ref().is_some_and(|after| !after.is_empty() && before.as_ref() != Some(after)) {
-                change.after().and_then(|volume: Seen<'_, PersistentVolume>| claim_key(&volume)).iter().for_each(users);
+                change
+                    .after()
+                    .and_then(|volume: Viewed<'_, PersistentVolume>| claim_key(&volume))
+                    .iter()
+                    .for_each(users);
             }
         } else if change.is_of::<CSIDriver>() {
-            let mounts = |side: Option<Seen<'_, CSIDriver>>| side.is_some_and(|driver| driver.spec.se_linux_mount);
+            let mounts = |side: Option<Viewed<'_, CSIDriver>>| side.is_some_and(|driver| driver.spec.se_linux_mount);
             if mounts(change.before()) != mounts(change.after()) {
                 let volumes = world.indexed::<PersistentVolume>(DRIVER, &change.key.name);
                 volumes.filter_map(|volume| claim_key(&volume)).for_each(|claim| users(&claim));
@@ -277,11 +281,11 @@ impl Controller for SelinuxWarnings {
         }
         for volume in Mounts::of(world, pod).volumes() {
             match volume {
-                Ok((source, mount)) => SelinuxWarnings::warn(world, pod, &source, &mount, &mut plan.notes),
+                Ok((source, mount)) => SelinuxWarnings::warn(world, pod, &source, &mount, &mut plan.events),
                 Err(name) => {
                     let message =
                         format!("Volume {name:?} is mounted twice with different SELinux labels inside this pod");
-                    plan.notes.push(Subject::from(pod).warning("MultipleSELinuxLabels", message));
+                    plan.events.push(Subject::from(pod).warning("MultipleSELinuxLabels", message));
                 }
             }
         }
@@ -333,10 +337,14 @@ mod tests {
         claim(&mut trial, "a", "h");
         pod(&mut trial, "one", "a", one);
         trial.run();
-        trial.take_notes();
+        trial.take_event_texts();
         pod(&mut trial, "other", "a", other);
         trial.run();
-        trial.take_notes().into_iter().map(|note| note.split(". ").next().unwrap_or_default().to_owned()).collect()
+        trial
+            .take_event_texts()
+            .into_iter()
+            .map(|note| note.split(". ").next().unwrap_or_default().to_owned())
+            .collect()
     }
 
     #[test]
@@ -380,17 +388,17 @@ mod tests {
         trial.run();
         trial.patch("csidrivers.storage.k8s.io", "d.example.com", json!({"spec": {"seLinuxMount": true}}));
         trial.run();
-        assert!(trial.take_notes().is_empty());
+        assert!(trial.take_event_texts().is_empty());
         // Another volume with the same data.
         claim(&mut trial, "b", "h");
         trial.run();
-        assert_eq!(trial.take_notes().len(), 2);
+        assert_eq!(trial.take_event_texts().len(), 2);
         trial.patch("csidrivers.storage.k8s.io", "d.example.com", json!({"spec": {"seLinuxMount": false}}));
         trial.run();
-        trial.take_notes();
+        trial.take_event_texts();
         trial.patch("csidrivers.storage.k8s.io", "d.example.com", json!({"spec": {"seLinuxMount": true}}));
         trial.run();
-        assert_eq!(trial.take_notes().len(), 4, "each of the two, planned, tells both");
+        assert_eq!(trial.take_event_texts().len(), 4, "each of the two, planned, tells both");
     }
 
     #[test]
@@ -405,6 +413,6 @@ mod tests {
         trial.run();
         let expected =
             "Warning MultipleSELinuxLabels Volume \"v\" is mounted twice with different SELinux labels inside this pod";
-        assert_eq!(trial.take_notes(), [expected]);
+        assert_eq!(trial.take_event_texts(), [expected]);
     }
 }

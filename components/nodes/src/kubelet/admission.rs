@@ -6,7 +6,7 @@ use holdfast_scheduler::object::selector::Selector;
 use holdfast_scheduler::object::terms::{NodeSelector, Taint, Toleration, tolerated};
 use holdfast_scheduler::object::{StringPool, requests};
 use holdfast_value::{Value, json};
-use holdfast_world::{Shared, Text, Time};
+use holdfast_world::{Interned, Text, Time};
 
 /// The resources and ports that a pod uses on its node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -18,7 +18,7 @@ pub struct Taken {
 
 impl Taken {
     /// The resources of a pod. Pods of one template use the same resources, so they share one value.
-    pub fn by(pod: &Value) -> Shared<Taken> {
+    pub fn by(pod: &Value) -> Interned<Taken> {
         let lists = ["initContainers", "containers"].into_iter();
         let containers = lists.flat_map(|list| pod["spec"][list].as_array().into_iter().flatten());
         let ports = containers.flat_map(|container| container["ports"].as_array().into_iter().flatten());
@@ -28,7 +28,7 @@ impl Taken {
             let address = Some(text(port, "hostIP")).filter(|address| address != "0.0.0.0").unwrap_or_default();
             Some((number, text(port, "protocol"), address))
         });
-        Shared::new(Taken {
+        Interned::new(Taken {
             resources: requests::pod_requests(&mut StringPool::default(), pod),
             ports: of_node.collect(),
         })
@@ -71,7 +71,7 @@ impl Room {
     }
 
     /// Why the node does not admit a pod in addition to the pods that are already admitted.
-    pub fn rejects(&self, pod: &Value, wanted: &Taken, others: &[Shared<Taken>]) -> Option<Rejection> {
+    pub fn rejects(&self, pod: &Value, wanted: &Taken, others: &[Interned<Taken>]) -> Option<Rejection> {
         let failed = |predicate: &str, why: &str| {
             let message = format!("Predicate {predicate} failed: {why}");
             Rejection { reason: predicate.to_owned(), message }
@@ -94,7 +94,7 @@ impl Room {
     }
 
     /// The first resource that does not suffice, with the requested, used and available amounts.
-    fn lacks<'a>(&'a self, wanted: &'a Resources, others: &[Shared<Taken>]) -> Option<(&'a str, i64, i64, i64)> {
+    fn lacks<'a>(&'a self, wanted: &'a Resources, others: &[Interned<Taken>]) -> Option<(&'a str, i64, i64, i64)> {
         let all = self.allocatable.as_ref()?;
         let count = i64::try_from(others.len()).unwrap_or(i64::MAX);
         if count >= all.pods {

@@ -8,10 +8,10 @@ use crate::subject::Subject;
 use crate::volumes::{pods_of, volume_of};
 use holdfast_value::json;
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, StorageClass};
-use holdfast_world::{Action, Key, Note, Plan, Seen, World};
+use holdfast_world::{Action, Key, Plan, PlannedEvent, Viewed, World};
 
-type Claim<'a> = Seen<'a, PersistentVolumeClaim>;
-type Volume<'a> = Seen<'a, PersistentVolume>;
+type Claim<'a> = Viewed<'a, PersistentVolumeClaim>;
+type Volume<'a> = Viewed<'a, PersistentVolume>;
 
 impl Binder {
     pub(super) fn plan_claim(&self, world: &World, claim: Claim<'_>, plan: &mut Plan) {
@@ -47,9 +47,9 @@ impl Binder {
         }
         let subject = Subject::from(claim);
         match class {
-            _ if waits => plan.notes.push(waiting(world, claim)),
+            _ if waits => plan.events.push(waiting(world, claim)),
             Some(class) => self.provision(world, claim, class, plan),
-            None => plan.notes.push(subject.normal(
+            None => plan.events.push(subject.normal(
                 "FailedBinding",
                 "no persistent volumes available for this claim and no storage class is set".into(),
             )),
@@ -74,16 +74,16 @@ fn take_named(world: &World, claim: Claim<'_>, plan: &mut Plan) {
             None => return bind(volume, claim, plan),
             Some(why) => {
                 let message = format!("Cannot bind to requested volume {:?}: {why}", volume.meta().name);
-                plan.notes.push(subject.warning("VolumeMismatch", message));
+                plan.events.push(subject.warning("VolumeMismatch", message));
             }
         }
     } else if matching::is_bound_to(&volume, claim) {
         return bind(volume, claim, plan);
     } else if claim.meta().annotation(BOUND_BY_CONTROLLER).is_none() {
         let message = format!("volume {:?} already bound to a different claim.", volume.meta().name);
-        plan.notes.push(subject.warning("FailedBinding", message));
+        plan.events.push(subject.warning("FailedBinding", message));
     } else {
-        plan.left.push(format!("{} is bound by this controller to a volume of another claim", claim.object.key()));
+        plan.skipped.push(format!("{} is bound by this controller to a volume of another claim", claim.object.key()));
         return;
     }
     pending(claim, plan);
@@ -173,7 +173,7 @@ fn lose(claim: Claim<'_>, reason: &'static str, message: &str, plan: &mut Plan) 
     if claim.status.phase != "Lost"
         && let Some(action) = unbound_status(claim, "Lost")
     {
-        plan.then(action.told(Subject::from(claim).warning(reason, message.into())));
+        plan.then(action.with_event(Subject::from(claim).warning(reason, message.into())));
     }
 }
 
@@ -185,17 +185,17 @@ fn unbound_status(claim: Claim<'_>, phase: &str) -> Option<Action> {
     })
 }
 
-pub(super) fn is_default(class: &Seen<'_, StorageClass>) -> bool {
+pub(super) fn is_default(class: &Viewed<'_, StorageClass>) -> bool {
     [DEFAULT_CLASS, BETA_DEFAULT_CLASS].iter().any(|name| class.meta().annotation(name) == Some("true"))
 }
 
 /// The newest default class; among classes of the same age, the first by name.
-fn default_class(world: &World) -> Option<Seen<'_, StorageClass>> {
+fn default_class(world: &World) -> Option<Viewed<'_, StorageClass>> {
     let defaults = world.all::<StorageClass>().filter(is_default);
     defaults.min_by_key(|class| (std::cmp::Reverse(class.meta().creation_timestamp), class.meta().name.clone()))
 }
 
-fn waiting(world: &World, claim: Claim<'_>) -> Note {
+fn waiting(world: &World, claim: Claim<'_>) -> PlannedEvent {
     let pods = pods_of(world, &claim.object.key()).filter(|pod| pod.spec.node_name.is_empty() && !pod.is_finished());
     let names: Vec<&str> = pods.map(|pod| pod.object.meta.name.as_str()).collect();
     let subject = Subject::from(claim);

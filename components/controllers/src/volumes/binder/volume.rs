@@ -7,9 +7,9 @@ use crate::subject::Subject;
 use crate::volumes::claim_key;
 use holdfast_value::Value;
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim};
-use holdfast_world::{Plan, Seen, World};
+use holdfast_world::{Plan, Viewed, World};
 
-type Volume<'a> = Seen<'a, PersistentVolume>;
+type Volume<'a> = Viewed<'a, PersistentVolume>;
 
 impl Binder {
     pub(super) fn plan_volume(&self, world: &World, volume: Volume<'_>, plan: &mut Plan) {
@@ -63,14 +63,14 @@ fn marked(volume: Volume<'_>) -> Option<Value> {
     Some(document)
 }
 
-fn tell_of_modes(volume: Volume<'_>, claim: Seen<'_, PersistentVolumeClaim>, plan: &mut Plan) {
+fn tell_of_modes(volume: Volume<'_>, claim: Viewed<'_, PersistentVolumeClaim>, plan: &mut Plan) {
     const WHY: &str = "due to incompatible volumeMode.";
     let of_volume =
         format!("Cannot bind PersistentVolume to requested PersistentVolumeClaim {:?} {WHY}", claim.meta().name);
     let of_claim =
         format!("Cannot bind PersistentVolume {:?} to requested PersistentVolumeClaim {WHY}", volume.meta().name);
-    plan.notes.push(Subject::from(volume).warning("VolumeMismatch", of_volume));
-    plan.notes.push(Subject::from(claim).warning("VolumeMismatch", of_claim));
+    plan.events.push(Subject::from(volume).warning("VolumeMismatch", of_volume));
+    plan.events.push(Subject::from(claim).warning("VolumeMismatch", of_claim));
 }
 
 /// The claim is bound to another volume. Frees this volume, or reserves it again, by name, for the claim that it named.
@@ -138,6 +138,6 @@ fn delete(volume: Volume<'_>, plan: &mut Plan) {
 
 fn fail(volume: Volume<'_>, reason: &'static str, message: &str, plan: &mut Plan) {
     if let Some(action) = volume_phase(volume, "Failed", message) {
-        plan.then(action.told(Subject::from(volume).warning(reason, message.to_owned())));
+        plan.then(action.with_event(Subject::from(volume).warning(reason, message.to_owned())));
     }
 }

@@ -8,7 +8,7 @@ use crate::Text;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 #[derive(Debug, Default)]
-pub struct Turns {
+pub struct FairQueue {
     /// The members that have keys of a namespace, by the namespace's account and name.
     waiting: BTreeMap<(u64, Text), BTreeSet<usize>>,
     /// The work done for each namespace; a namespace without an entry has the account `now`.
@@ -16,10 +16,10 @@ pub struct Turns {
     /// The account of the namespace that had the last turn.
     now: u64,
     /// At this number of accounts, accounts that are not above `now` are dropped.
-    most: usize,
+    sweep_at: usize,
 }
 
-impl Turns {
+impl FairQueue {
     fn account(&self, namespace: &str) -> u64 {
         self.accounts.get(namespace).copied().unwrap_or(0).max(self.now)
     }
@@ -73,10 +73,10 @@ impl Turns {
         }
         let entry = self.entry_of(namespace);
         let account = self.account(namespace).saturating_add(work);
-        if self.accounts.len() >= self.most {
+        if self.accounts.len() >= self.sweep_at {
             let (now, waiting) = (self.now, &self.waiting);
             self.accounts.retain(|of, account| *account > now || waiting.contains_key(&(*account, of.clone())));
-            self.most = 2 * self.accounts.len() + 64;
+            self.sweep_at = 2 * self.accounts.len() + 64;
         }
         self.accounts.insert(namespace.clone(), account);
         if let Some(members) = entry.and_then(|entry| self.waiting.remove(&entry)) {
@@ -95,13 +95,13 @@ impl Turns {
 mod tests {
     use super::*;
 
-    fn next(turns: &mut Turns) -> Option<(String, usize)> {
+    fn next(turns: &mut FairQueue) -> Option<(String, usize)> {
         turns.next(0, |_, _| true).map(|(namespace, member)| (namespace.to_string(), member))
     }
 
     #[test]
     fn the_least_work_is_next_and_nobody_saves_up() {
-        let mut turns = Turns::default();
+        let mut turns = FairQueue::default();
         for namespace in ["a", "b"] {
             turns.join(namespace.into(), 7);
         }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn who_may_not_is_passed_over_and_who_left_is_forgotten() {
-        let mut turns = Turns::default();
+        let mut turns = FairQueue::default();
         turns.join("a".into(), 1);
         turns.join("b".into(), 1);
         turns.join("b".into(), 3);
