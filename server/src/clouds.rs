@@ -138,7 +138,7 @@ impl Source for ConfigMap {
     }
 
     async fn read(&self) -> Result<String, String> {
-        let map = self.act.ask(&self.actor, &self.path).await.map_err(|refusal| refusal.message)?;
+        let map = self.act.get(&self.actor, &self.path).await.map_err(|refusal| refusal.message)?;
         let text = map["data"][CONFIG_MAP_KEY].as_str();
         text.map(str::to_owned).ok_or_else(|| format!("it has no key {CONFIG_MAP_KEY}"))
     }
@@ -176,9 +176,9 @@ pub async fn crew(
 
 /// Fails if another cluster in this cloud has this cluster's name.
 async fn check_name(cloud: &dyn Cloud, name: &str, act: &dyn Act, actor: &Actor) -> Result<()> {
-    let system = act.ask(actor, "/api/v1/namespaces/kube-system").await;
+    let system = act.get(actor, "/api/v1/namespaces/kube-system").await;
     let uid = system.ok().and_then(|system| system["metadata"]["uid"].as_str().map(str::to_owned));
-    let clusters = cloud.ask(&CloudCall::Clusters).await;
+    let clusters = cloud.call(&CloudCall::Clusters).await;
     let (Some(uid), Ok(CloudAnswer::Clusters(clusters))) = (uid, clusters) else {
         // Calls that make something in the cloud check the name again.
         tracing::warn!("could not check that no other cluster in this cloud has the name {name}; it is checked later");

@@ -270,7 +270,7 @@ impl Components {
             return;
         }
         let feed = InsideFeed::new(engine, driver.resources().cloned().collect(), driver.extra_kinds());
-        runtime.run_apart(feed).await;
+        runtime.run_on_own_thread(feed).await;
     }
 }
 
@@ -385,6 +385,6 @@ impl CloudWork {
         let driver = runtime.driver();
         let feed = InsideFeed::new(engine, driver.resources().cloned().collect(), driver.extra_kinds());
         drop(transport);
-        runtime.run_apart(feed).await;
+        runtime.run_on_own_thread(feed).await;
     }
 }

@@ -16,7 +16,7 @@ use holdfast_core::wire::yaml::yaml;
 use holdfast_runtime::remote::{RemoteAct, RemoteFeed};
 use holdfast_runtime::scheduling::metrics::Metrics;
 use holdfast_runtime::scheduling::pod_resources::{CONTENT_TYPE, PodResources};
-use holdfast_runtime::scheduling::{Work, resources, run as run_scheduler};
+use holdfast_runtime::scheduling::{SchedulerSetup, resources, run as run_scheduler};
 use holdfast_scheduler::Configuration;
 use holdfast_scheduler::configuration::{LeaderElection, PolicySource};
 use holdfast_transport_http::paths::API_VERSION;
@@ -179,7 +179,8 @@ fn work(
         let feed = RemoteFeed::new(news, resources(), ExtraKinds::None);
         let (configuration, pod_resources) = (Arc::new(configuration), Some(pod_resources));
         let (host, request_runtime) = (host(), Handle::current());
-        let work = Work { configuration, act, metrics, leads, synced, host, dump, request_runtime, pod_resources };
+        let work =
+            SchedulerSetup { configuration, act, metrics, leads, synced, host, dump, request_runtime, pod_resources };
         tokio::spawn(run_scheduler(work, feed))
     };
     let mut begin = Some(begin);

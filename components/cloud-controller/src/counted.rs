@@ -64,9 +64,9 @@ impl Cloud for Counted {
         self.cloud.offers()
     }
 
-    async fn ask(&self, call: &CloudCall) -> Result<CloudAnswer, Fault> {
+    async fn call(&self, call: &CloudCall) -> Result<CloudAnswer, Fault> {
         let (request, begun) = (call.method(), Instant::now());
-        let answer = self.cloud.ask(call).await;
+        let answer = self.cloud.call(call).await;
         self.took.get_or_create(&Request { request }).observe(begun.elapsed().as_secs_f64());
         if let Err(fault) = &answer {
             self.failed.get_or_create(&Failed { request, reason: fault.reason.as_str() }).inc();

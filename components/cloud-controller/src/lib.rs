@@ -40,7 +40,7 @@ impl Cloud for Provider {
         self.cloud().offers()
     }
 
-    async fn ask(&self, call: &CloudCall) -> Result<CloudAnswer, Fault> {
-        self.cloud().ask(call).await
+    async fn call(&self, call: &CloudCall) -> Result<CloudAnswer, Fault> {
+        self.cloud().call(call).await
     }
 }

@@ -105,7 +105,7 @@ impl Cloud for InTime {
         self.offers
     }
 
-    async fn ask(&self, call: &CloudCall) -> Result<CloudAnswer, Fault> {
+    async fn call(&self, call: &CloudCall) -> Result<CloudAnswer, Fault> {
         self.look().await;
         let Answered { answer, millis } = self.state().cloud.ask(call, Time(Timestamp::now()));
         if let Ok(millis @ 1..) = u64::try_from(millis) {

@@ -13,7 +13,7 @@ pub trait Cloud: Send + Sync + 'static {
     fn offers(&self) -> Offers;
 
     /// Carries out one call, or returns the reason of its failure. May take long.
-    async fn ask(&self, call: &CloudCall) -> Result<CloudAnswer, Fault>;
+    async fn call(&self, call: &CloudCall) -> Result<CloudAnswer, Fault>;
 }
 
 /// The cloud for controllers that make no calls to a cloud.
@@ -29,7 +29,7 @@ impl Cloud for NoCloud {
         Offers::default()
     }
 
-    async fn ask(&self, _: &CloudCall) -> Result<CloudAnswer, Fault> {
+    async fn call(&self, _: &CloudCall) -> Result<CloudAnswer, Fault> {
         Err(Fault::unavailable("there is no cloud"))
     }
 }

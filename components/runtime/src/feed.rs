@@ -41,7 +41,7 @@ impl News {
     }
 
     /// Applies this news to a driver.
-    pub fn tell(self, driver: &mut Driver, now: Time) {
+    pub fn apply_to(self, driver: &mut Driver, now: Time) {
         match self {
             News::Replaced { resource, objects, version } => driver.replace(&resource, objects, version, now),
             News::Changed { resource, key, body, version } => driver.apply(&resource, key, body, version, now),

@@ -20,7 +20,7 @@ const COMBINED: &str = "(combined from similar events): ";
 
 /// The write for a note.
 #[derive(Debug, PartialEq)]
-pub struct Writing {
+pub struct EventWrite {
     pub namespace: String,
     pub name: String,
     /// The whole Event, to be created if no Event of this name exists.
@@ -31,17 +31,17 @@ pub struct Writing {
 
 #[derive(Default)]
 pub struct Recorder {
-    similar: Memory<About, Similar>,
+    similar: RecentValues<EventGroup, Similar>,
     /// The written Events by source and reason, the part of the object, and the message.
-    written: Memory<(About, String, String), Known>,
-    floods: Memory<Source, Bucket>,
+    written: RecentValues<(EventGroup, String, String), WrittenEvent>,
+    floods: RecentValues<EventSource, Bucket>,
     /// A counter that makes the names of Events of one moment unique.
     count: i64,
 }
 
 /// A component and the object that it reports on.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Source {
+struct EventSource {
     component: &'static str,
     api_version: String,
     kind: String,
@@ -53,8 +53,8 @@ struct Source {
 
 /// A source with the reason of the Event.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct About {
-    source: Source,
+struct EventGroup {
+    source: EventSource,
     reason: &'static str,
 }
 
@@ -64,7 +64,7 @@ struct Similar {
 }
 
 #[derive(Clone)]
-struct Known {
+struct WrittenEvent {
     name: String,
     count: i64,
     first: Time,
@@ -77,8 +77,8 @@ struct Bucket {
 
 impl Recorder {
     /// The write for a note; `None`: the source has written too many Events.
-    pub fn record(&mut self, component: &'static str, note: &PlannedEvent, now: Time) -> Option<Writing> {
-        let source = Source {
+    pub fn record(&mut self, component: &'static str, note: &PlannedEvent, now: Time) -> Option<EventWrite> {
+        let source = EventSource {
             component,
             api_version: note.resource.api_version(),
             kind: note.resource.kind().to_owned(),
@@ -87,14 +87,14 @@ impl Recorder {
             uid: note.uid.to_string(),
             warning: note.warning,
         };
-        let about = About { source: source.clone(), reason: note.reason };
+        let about = EventGroup { source: source.clone(), reason: note.reason };
         let (message, known_by) = self.combine(&about, &note.message, now);
         let known = self.observe((about, note.part.clone(), known_by), note, now);
         self.admit(source, now).then(|| writing(component, note, &message, &known, now))
     }
 
     /// The message to write, and the message under which it is counted: similar notes are counted together.
-    fn combine(&mut self, about: &About, message: &str, now: Time) -> (String, String) {
+    fn combine(&mut self, about: &EventGroup, message: &str, now: Time) -> (String, String) {
         let similar = self.similar.entry(about, || Similar { messages: BTreeSet::new(), last: now });
         if now.millis_since(similar.last) > SIMILAR_MS {
             similar.messages.clear();
@@ -108,17 +108,17 @@ impl Recorder {
         (format!("{COMBINED}{message}"), String::new())
     }
 
-    fn observe(&mut self, known_by: (About, String, String), note: &PlannedEvent, now: Time) -> Known {
+    fn observe(&mut self, known_by: (EventGroup, String, String), note: &PlannedEvent, now: Time) -> WrittenEvent {
         self.count += 1;
         let nanos = now.0.as_nanosecond().saturating_add(i128::from(self.count % 1_000_000));
         let name = || format!("{}.{:x}", note.key.name, nanos);
-        let known = self.written.entry(&known_by, || Known { name: name(), count: 0, first: now });
+        let known = self.written.entry(&known_by, || WrittenEvent { name: name(), count: 0, first: now });
         known.count += 1;
         known.clone()
     }
 
     /// Whether the source may write one more Event about the object.
-    fn admit(&mut self, source: Source, now: Time) -> bool {
+    fn admit(&mut self, source: EventSource, now: Time) -> bool {
         let bucket = self.floods.entry(&source, || Bucket { tokens: BURST, since: now });
         let refilled = (now.millis_since(bucket.since) / REFILL_MS).max(0);
         if refilled > 0 {
@@ -131,7 +131,7 @@ impl Recorder {
     }
 }
 
-fn writing(component: &str, note: &PlannedEvent, message: &str, known: &Known, now: Time) -> Writing {
+fn writing(component: &str, note: &PlannedEvent, message: &str, known: &WrittenEvent, now: Time) -> EventWrite {
     // Events about cluster-scoped objects are in `default`.
     let namespace = if note.key.namespace.is_empty() { "default" } else { &note.key.namespace };
     let mut involved = json!({
@@ -168,24 +168,24 @@ fn writing(component: &str, note: &PlannedEvent, message: &str, known: &Known, n
         "reportingInstance": note.host,
     });
     let patch = (known.count > 1).then(|| json!({"count": known.count, "lastTimestamp": last, "message": message}));
-    Writing { namespace: namespace.to_owned(), name: known.name.clone(), event, patch }
+    EventWrite { namespace: namespace.to_owned(), name: known.name.clone(), event, patch }
 }
 
 /// The values of the most recently used keys.
-struct Memory<K, V> {
+struct RecentValues<K, V> {
     values: HashMap<K, (V, u64)>,
     /// The keys in the order of their use. An entry whose key was used again later is skipped when it is the oldest.
     used: VecDeque<(K, u64)>,
     clock: u64,
 }
 
-impl<K, V> Default for Memory<K, V> {
-    fn default() -> Memory<K, V> {
-        Memory { values: HashMap::new(), used: VecDeque::new(), clock: 0 }
+impl<K, V> Default for RecentValues<K, V> {
+    fn default() -> RecentValues<K, V> {
+        RecentValues { values: HashMap::new(), used: VecDeque::new(), clock: 0 }
     }
 }
 
-impl<K: Clone + Eq + Hash, V> Memory<K, V> {
+impl<K: Clone + Eq + Hash, V> RecentValues<K, V> {
     fn entry(&mut self, key: &K, new: impl FnOnce() -> V) -> &mut V {
         self.clock += 1;
         let clock = self.clock;
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let mut memory: Memory<usize, usize> = Memory::default();
+        let mut memory: RecentValues<usize, usize> = RecentValues::default();
         for number in 0..3 * REMEMBERED_MAX {
             *memory.entry(&number, || 0) += 1;
             *memory.entry(&0, || 0) += 1;

@@ -2,7 +2,7 @@
 //! dropped: the Events of one namespace take at most as many places as they leave free for all other namespaces.
 
 use crate::Act;
-use crate::recorder::{Recorder, Writing};
+use crate::recorder::{EventWrite, Recorder};
 use holdfast_world::{Action, Actor, Key, PlannedEvent, Refusal, Resource, Time, Verb};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -23,39 +23,39 @@ static EVENTS: LazyLock<Resource> = LazyLock::new(|| Resource::new("", "v1", "ev
 
 pub(crate) struct EventWriter {
     recorder: Recorder,
-    lanes: Vec<mpsc::Sender<(Actor, Writing)>>,
-    waiting: Arc<Mutex<Waiting>>,
+    lanes: Vec<mpsc::Sender<(Actor, EventWrite)>>,
+    waiting: Arc<Mutex<PendingEvents>>,
 }
 
 /// How many Events wait to be written.
 #[derive(Default)]
-struct Waiting {
+struct PendingEvents {
     all: usize,
-    of: HashMap<String, usize>,
+    by_namespace: HashMap<String, usize>,
 }
 
-impl Waiting {
+impl PendingEvents {
     /// Reserves room for one more Event of a namespace; `false`: there is no room.
     fn begin(&mut self, namespace: &str) -> bool {
-        let of = self.of.get(namespace).copied().unwrap_or(0);
+        let of = self.by_namespace.get(namespace).copied().unwrap_or(0);
         if self.all >= WAITING_MAX || of > WAITING_MAX - self.all {
             return false;
         }
         self.all += 1;
-        self.of.insert(namespace.to_owned(), of + 1);
+        self.by_namespace.insert(namespace.to_owned(), of + 1);
         true
     }
 
     fn end(&mut self, namespace: &str) {
         self.all -= 1;
-        match self.of.get_mut(namespace) {
+        match self.by_namespace.get_mut(namespace) {
             Some(of) if *of > 1 => *of -= 1,
-            _ => _ = self.of.remove(namespace),
+            _ => _ = self.by_namespace.remove(namespace),
         }
     }
 }
 
-fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
+fn lock(waiting: &Mutex<PendingEvents>) -> MutexGuard<'_, PendingEvents> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -72,7 +72,7 @@ impl EventWriter {
         EventWriter { recorder: Recorder::default(), lanes, waiting }
     }
 
-    pub(crate) fn tell_all(&mut self, actor: &Actor, component: &'static str, notes: &[PlannedEvent], now: Time) {
+    pub(crate) fn write_all(&mut self, actor: &Actor, component: &'static str, notes: &[PlannedEvent], now: Time) {
         for note in notes {
             let Some(writing) = self.recorder.record(component, note, now) else { continue };
             let lane = BuildHasherDefault::<DefaultHasher>::new().hash_one(&writing.name) as usize % LANES;
@@ -89,7 +89,11 @@ impl EventWriter {
     }
 }
 
-async fn write_all(act: Arc<dyn Act>, mut events: mpsc::Receiver<(Actor, Writing)>, waiting: Arc<Mutex<Waiting>>) {
+async fn write_all(
+    act: Arc<dyn Act>,
+    mut events: mpsc::Receiver<(Actor, EventWrite)>,
+    waiting: Arc<Mutex<PendingEvents>>,
+) {
     while let Some((actor, writing)) = events.recv().await {
         lock(&waiting).end(&writing.namespace);
         for _ in 0..TRIES_MAX {
@@ -109,8 +113,8 @@ async fn write_all(act: Arc<dyn Act>, mut events: mpsc::Receiver<(Actor, Writing
     }
 }
 
-async fn write(act: &Arc<dyn Act>, actor: &Actor, writing: &Writing) -> Result<(), Refusal> {
-    let Writing { namespace, name, event, patch } = writing;
+async fn write(act: &Arc<dyn Act>, actor: &Actor, writing: &EventWrite) -> Result<(), Refusal> {
+    let EventWrite { namespace, name, event, patch } = writing;
     if let Some(patch) = patch {
         let action = Action::new(&EVENTS, Key::new(namespace, name), Verb::StrategicPatch(patch.clone()));
         match act.act(actor, &action).await {
@@ -129,12 +133,12 @@ mod tests {
 
     #[test]
     fn events_of_one_namespace_leave_room_for_those_of_others() {
-        let mut waiting = Waiting::default();
+        let mut waiting = PendingEvents::default();
         let taken = (0..10 * WAITING_MAX).filter(|_| waiting.begin("many")).count();
         assert_eq!(taken, WAITING_MAX / 2 + 1);
         assert!(waiting.begin("few") && waiting.begin("few"));
         (0..taken).for_each(|_| waiting.end("many"));
         (0..2).for_each(|_| waiting.end("few"));
-        assert!(waiting.all == 0 && waiting.of.is_empty());
+        assert!(waiting.all == 0 && waiting.by_namespace.is_empty());
     }
 }

@@ -144,7 +144,7 @@ impl<'de, T: Deserialize<'de> + Hash + Eq + Any + Send + Sync> Deserialize<'de> 
 }
 
 /// Deserializes a field that many objects have with equal text, from JSON only; null gives the default.
-pub fn alike<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Interned<T>, D::Error>
+pub fn deserialize_interned<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Interned<T>, D::Error>
 where
     T: DeserializeOwned + Default + Hash + Eq + Any + Send + Sync,
 {
@@ -200,7 +200,7 @@ mod tests {
         fn read<T: DeserializeOwned + Hash + Eq + Any + Send + Sync>(
             text: &str,
         ) -> serde_json::Result<InternedList<T>> {
-            alike(&mut serde_json::Deserializer::from_str(text))
+            deserialize_interned(&mut serde_json::Deserializer::from_str(text))
         }
         let list = read::<Counted>("[1, 2]").expect("a list");
         assert_eq!(**list, [Counted(1), Counted(2)]);

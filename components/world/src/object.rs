@@ -71,13 +71,13 @@ pub struct Meta {
     pub creation_timestamp: Option<Time>,
     pub deletion_timestamp: Option<Time>,
     pub deletion_grace_period_seconds: Option<i64>,
-    #[serde(deserialize_with = "interned::alike")]
+    #[serde(deserialize_with = "interned::deserialize_interned")]
     pub labels: Interned<BTreeMap<String, String>>,
     #[serde(deserialize_with = "or_default")]
     pub annotations: Interned<BTreeMap<String, String>>,
-    #[serde(deserialize_with = "interned::alike")]
+    #[serde(deserialize_with = "interned::deserialize_interned")]
     pub owner_references: InternedList<OwnerReference>,
-    #[serde(deserialize_with = "interned::alike")]
+    #[serde(deserialize_with = "interned::deserialize_interned")]
     pub finalizers: InternedList<String>,
 }
 

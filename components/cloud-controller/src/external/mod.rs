@@ -162,7 +162,7 @@ impl Cloud for External {
         self.offers
     }
 
-    async fn ask(&self, call: &CloudCall) -> Result<CloudAnswer, Fault> {
+    async fn call(&self, call: &CloudCall) -> Result<CloudAnswer, Fault> {
         let done = |_: wire::Done| CloudAnswer::Done;
         match call {
             CloudCall::Instance { cluster, node } => {

@@ -51,7 +51,7 @@ pub fn resources() -> Vec<Resource> {
 }
 
 /// The parameters of a running scheduler.
-pub struct Work {
+pub struct SchedulerSetup {
     pub configuration: Arc<Configuration>,
     pub act: Arc<dyn Act>,
     pub metrics: Arc<Metrics>,
@@ -70,7 +70,7 @@ pub struct Work {
 }
 
 /// Schedules pods until the future is dropped.
-pub async fn run(work: Work, feed: impl Feed) {
+pub async fn run(work: SchedulerSetup, feed: impl Feed) {
     let (outcomes, received_outcomes) = unbounded_channel();
     let user = Arc::new(User::new(USER, &["system:authenticated"]));
     let mut scheduler = Scheduler::with_clock(work.configuration.clone(), Clock::new(elapsed));

@@ -1,7 +1,7 @@
 //! Pods.
 
 use super::condition::Condition;
-use crate::interned::alike;
+use crate::interned::deserialize_interned;
 use crate::object::or_default;
 use crate::{InternedList, Meta, Time};
 use holdfast_value::Value;
@@ -34,7 +34,7 @@ pub struct PodSpec {
     pub resources: Resources,
     #[serde(deserialize_with = "or_default")]
     pub volumes: InternedList<Volume>,
-    #[serde(deserialize_with = "alike")]
+    #[serde(deserialize_with = "deserialize_interned")]
     pub tolerations: InternedList<Toleration>,
     #[serde(deserialize_with = "or_default")]
     pub resource_claims: InternedList<PodClaim>,
@@ -207,7 +207,7 @@ pub struct PodStatus {
     pub phase: String,
     pub observed_generation: i64,
     pub reason: String,
-    #[serde(deserialize_with = "alike")]
+    #[serde(deserialize_with = "deserialize_interned")]
     pub conditions: InternedList<Condition>,
     #[serde(rename = "podIP")]
     pub pod_ip: String,
