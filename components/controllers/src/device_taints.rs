@@ -75,7 +75,7 @@ impl Controller for DeviceTaintEviction {
         match end(world, pod, stamp.time) {
             None => {
                 let was = self.waiting.remove(key).filter(|uid| *uid == pod.meta().uid);
-                plan.events.extend(was.map(|_| told(pod, "Cancelling deletion")));
+                plan.events.extend(was.map(|_| eviction_event(pod, "Cancelling deletion")));
             }
             Some(end) if end > stamp.time => {
                 self.waiting.insert(key.clone(), pod.meta().uid.clone());
@@ -83,14 +83,14 @@ impl Controller for DeviceTaintEviction {
             }
             Some(_) => {
                 plan.together(pod_status(pod, stamp.time, None, Some(DISRUPTION)));
-                plan.then(Subject::from(pod).delete().with_event(told(pod, "Marking for deletion")));
+                plan.then(Subject::from(pod).delete().with_event(eviction_event(pod, "Marking for deletion")));
             }
         }
         plan
     }
 }
 
-fn told(pod: Viewed<'_, Pod>, what: &str) -> PlannedEvent {
+fn eviction_event(pod: Viewed<'_, Pod>, what: &str) -> PlannedEvent {
     Subject::from(pod).normal(REASON, what.to_owned())
 }
 

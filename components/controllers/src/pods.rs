@@ -48,7 +48,10 @@ pub fn slow_start<T>(items: Vec<T>) -> Vec<Vec<T>> {
 }
 
 /// Refusals of creating and deleting pods: Events for people, and the first refusal for a condition.
-pub fn refusals(owner: Subject<'_>, refused: &[Refused]) -> (Vec<holdfast_world::PlannedEvent>, Option<Failure>) {
+pub fn refusals(
+    owner: Subject<'_>,
+    refused: &[Refused],
+) -> (Vec<holdfast_world::PlannedEvent>, Option<PodWriteFailure>) {
     let mut notes = Vec::new();
     let mut first = None;
     let of_pods = refused.iter().filter(|refused| is_pod(refused));
@@ -59,7 +62,7 @@ pub fn refusals(owner: Subject<'_>, refused: &[Refused]) -> (Vec<holdfast_world:
             _ => continue,
         };
         notes.push(owner.warning(reason, format!("Error {doing}: {}", refusal.message)));
-        first.get_or_insert_with(|| Failure { reason, message: refusal.message.clone() });
+        first.get_or_insert_with(|| PodWriteFailure { reason, message: refusal.message.clone() });
     }
     (notes, first)
 }
@@ -77,7 +80,7 @@ fn is_pod(refused: &Refused) -> bool {
 
 /// Why pods could not be created or deleted.
 #[derive(Debug, Clone)]
-pub struct Failure {
+pub struct PodWriteFailure {
     pub reason: &'static str,
     pub message: String,
 }

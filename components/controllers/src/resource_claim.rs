@@ -1,6 +1,6 @@
 //! Creates ResourceClaims from the templates that pods name, and releases claims that no pod uses any more.
 
-use crate::answers::{Answers, Ask, Read};
+use crate::answers::{GetAnswers, NeedsGet, PlanInput};
 use crate::claim::{self, names_kind};
 use crate::subject::{Subject, part};
 use holdfast_value::{Value, json};
@@ -24,7 +24,7 @@ const BASE_MAX: usize = 57;
 /// Each plan is for one pod or one claim.
 #[derive(Default)]
 pub struct ResourceClaims {
-    answers: Answers,
+    answers: GetAnswers,
 }
 
 impl Controller for ResourceClaims {
@@ -80,7 +80,7 @@ impl Controller for ResourceClaims {
             None => {
                 let pod = world.get::<Pod>(key).filter(|pod| !is_done(pod) && !pod.meta().is_deleting());
                 let read = self.answers.of(world, key);
-                if let Some(Err(Ask(path))) = pod.map(|pod| plan_pod(world, pod, read, &mut plan)) {
+                if let Some(Err(NeedsGet(path))) = pod.map(|pod| plan_pod(world, pod, read, &mut plan)) {
                     return Plan { gets: vec![path], ..Plan::default() };
                 }
                 self.answers.forget(key);
@@ -90,7 +90,7 @@ impl Controller for ResourceClaims {
     }
 
     fn answered(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
-        self.answers.take_in(key, path, answer);
+        self.answers.store(key, path, answer);
     }
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
@@ -116,7 +116,7 @@ fn is_done(pod: &Viewed<'_, Pod>) -> bool {
 }
 
 /// Handles a pod's claims in order, up to the first one that cannot be created.
-fn plan_pod(world: &World, pod: Viewed<'_, Pod>, read: Read<'_>, plan: &mut Plan) -> Result<(), Ask> {
+fn plan_pod(world: &World, pod: Viewed<'_, Pod>, read: PlanInput<'_>, plan: &mut Plan) -> Result<(), NeedsGet> {
     let told = pod.view.status.resource_claim_statuses.iter();
     let mut names: BTreeMap<&str, &str> =
         told.filter_map(|status| Some((&*status.name, status.resource_claim_name.as_deref()?))).collect();
@@ -172,7 +172,7 @@ fn plan_pod(world: &World, pod: Viewed<'_, Pod>, read: Read<'_>, plan: &mut Plan
 
 /// Whether the claim that a pod's status names exists. If the world's claims are older than the pod, the world may lack
 /// the claim, so the server is asked: a pod with two claims for the same entry would hold devices twice.
-fn is_there(world: &World, pod: Viewed<'_, Pod>, name: &str, read: Read<'_>) -> Result<bool, Ask> {
+fn is_there(world: &World, pod: Viewed<'_, Pod>, name: &str, read: PlanInput<'_>) -> Result<bool, NeedsGet> {
     let (resource, namespace) = (ResourceClaim::resource(), &pod.meta().namespace);
     if world.get::<ResourceClaim>(&Key::new(namespace, name)).is_some() {
         return Ok(true);

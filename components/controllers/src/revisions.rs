@@ -51,7 +51,7 @@ impl Present<'_> {
 
 /// Finds or creates the revision of the owner's template, and gives it the highest number. `hash_label`: the label of a
 /// revision with its hash.
-pub fn settle<'w>(
+pub fn find_or_create<'w>(
     world: &'w World,
     owner: Subject<'w>,
     selector: &Selector,

@@ -56,17 +56,17 @@ impl Controller for ServiceRanges {
                 plan.then(Subject::from(found).update(document));
             }
             let ready = ("True", "", "Kubernetes Service CIDR is ready");
-            plan.together(say_ready(found, ready, stamp.time).into_iter().collect());
+            plan.together(set_ready(found, ready, stamp.time).into_iter().collect());
             return plan;
         };
         if !meta.has_finalizer(FINALIZER) {
             return plan;
         }
-        if !may_go(world, found) {
+        if !may_be_deleted(world, found) {
             let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new \
                            ServiceCIDR";
             let kept = ("False", "Terminating", message);
-            plan.together(say_ready(found, kept, stamp.time).into_iter().collect());
+            plan.together(set_ready(found, kept, stamp.time).into_iter().collect());
             return plan;
         }
         let end = deleted.plus_seconds(GRACE_SECONDS);
@@ -80,7 +80,7 @@ impl Controller for ServiceRanges {
     }
 }
 
-fn say_ready(
+fn set_ready(
     found: Viewed<'_, ServiceCIDR>,
     (status, reason, message): (&str, &str, &str),
     now: Time,
@@ -106,7 +106,7 @@ fn ranges(found: &ServiceCIDR) -> impl Iterator<Item = Range> {
 }
 
 /// Whether every address in use of this range is also in another range that stays.
-fn may_go(world: &World, found: Viewed<'_, ServiceCIDR>) -> bool {
+fn may_be_deleted(world: &World, found: Viewed<'_, ServiceCIDR>) -> bool {
     let own: Vec<Range> = ranges(&found).collect();
     let others: Vec<Range> = world
         .all::<ServiceCIDR>()

@@ -2,7 +2,7 @@
 //!
 //! An API server exists as long as its lease exists. The world may lack a lease that exists, so the server is asked.
 
-use crate::answers::{Answers, Ask};
+use crate::answers::{GetAnswers, NeedsGet};
 use crate::subject::Subject;
 use holdfast_value::{Map, Value, json};
 use holdfast_world::views::{Lease, StorageVersion};
@@ -47,12 +47,12 @@ pub fn rights() -> [Action; 2] {
 /// Each plan is for one StorageVersion.
 #[derive(Default)]
 pub struct StorageVersions {
-    answers: Answers,
+    answers: GetAnswers,
 }
 
 impl StorageVersions {
     /// Whether a server has no lease.
-    fn is_gone<'a>(&'a self, world: &'a World, key: &Key, server: &str) -> Result<Result<bool, &'a Refusal>, Ask> {
+    fn is_gone<'a>(&'a self, world: &'a World, key: &Key, server: &str) -> Result<Result<bool, &'a Refusal>, NeedsGet> {
         let lease = world.get::<Lease>(&Key::new(NAMESPACE, server));
         if lease.is_some_and(|lease| is_identity(lease.meta())) {
             return Ok(Ok(false));
@@ -70,7 +70,7 @@ impl StorageVersions {
         &'a self,
         world: &'a World,
         found: Viewed<'_, StorageVersion>,
-    ) -> Result<Result<Vec<String>, &'a Refusal>, Ask> {
+    ) -> Result<Result<Vec<String>, &'a Refusal>, NeedsGet> {
         let mut gone = Vec::new();
         for said in &found.view.status.storage_versions {
             match self.is_gone(world, &found.object.key(), &said.server)? {
@@ -122,7 +122,7 @@ impl Controller for StorageVersions {
         let mut plan = Plan::default();
         if let Some(found) = world.get::<StorageVersion>(key) {
             match self.gone(world, found) {
-                Err(Ask(path)) => {
+                Err(NeedsGet(path)) => {
                     plan.gets.push(path);
                     return plan;
                 }
@@ -143,7 +143,7 @@ impl Controller for StorageVersions {
     }
 
     fn answered(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
-        self.answers.take_in(key, path, answer);
+        self.answers.store(key, path, answer);
     }
 }
 

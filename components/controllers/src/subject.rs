@@ -92,13 +92,13 @@ pub fn part(object: &Object, path: &[&str]) -> Value {
     let bytes = object.body.bytes();
     work::count_bytes(bytes.len());
     let mut json = serde_json::Deserializer::from_slice(&bytes);
-    Part(path).deserialize(&mut json).unwrap_or_default()
+    PathValue(path).deserialize(&mut json).unwrap_or_default()
 }
 
 /// Decodes the value at a path.
-struct Part<'a>(&'a [&'a str]);
+struct PathValue<'a>(&'a [&'a str]);
 
-impl<'de> DeserializeSeed<'de> for Part<'_> {
+impl<'de> DeserializeSeed<'de> for PathValue<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -106,7 +106,7 @@ impl<'de> DeserializeSeed<'de> for Part<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Part<'_> {
+impl<'de> Visitor<'de> for PathValue<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -118,7 +118,7 @@ impl<'de> Visitor<'de> for Part<'_> {
         let mut found = Value::Null;
         while let Some(field) = fields.next_key::<Cow<'_, str>>()? {
             if field == *first {
-                found = fields.next_value_seed(Part(rest))?;
+                found = fields.next_value_seed(PathValue(rest))?;
             } else {
                 fields.next_value::<IgnoredAny>()?;
             }

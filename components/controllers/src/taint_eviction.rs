@@ -17,12 +17,12 @@ const DISRUPTION: (&str, &str) = ("DeletionByTaintManager", "Taint manager: dele
 #[derive(Default)]
 pub struct TaintEviction {
     /// Pods that tolerate the taints of their node for a limited time.
-    waiting: BTreeMap<Key, Waiting>,
+    waiting: BTreeMap<Key, EvictionDeadline>,
 }
 
 /// The time limit of a pod. It is set once, does not change when further taints are added or removed, and is removed if
 /// the pod may stay.
-struct Waiting {
+struct EvictionDeadline {
     uid: String,
     until: Time,
     /// Whether the pod's deletion was requested, so that it cannot be cancelled any more.
@@ -31,7 +31,7 @@ struct Waiting {
 
 /// How long a pod tolerates taints.
 #[derive(Debug, PartialEq, Eq)]
-enum Patience {
+enum TolerationTime {
     None,
     Seconds(i64),
     Endless,
@@ -91,15 +91,15 @@ impl Controller for TaintEviction {
         match node.map(|node| patience(&pod, &node)) {
             // The time limit of a pod continues if its node is deleted.
             None => {}
-            Some(Patience::Endless) => plan.events.extend(self.cancel(key, &meta.resource_version)),
-            Some(Patience::None) => {
+            Some(TolerationTime::Endless) => plan.events.extend(self.cancel(key, &meta.resource_version)),
+            Some(TolerationTime::None) => {
                 plan.events.extend(self.cancel(key, &meta.resource_version));
                 mark(pod, stamp.time, &mut plan);
                 return plan;
             }
-            Some(Patience::Seconds(seconds)) => {
+            Some(TolerationTime::Seconds(seconds)) => {
                 let until = stamp.time.plus_seconds(seconds);
-                let waiting = || Waiting { uid: meta.uid.clone(), until, is_over: false };
+                let waiting = || EvictionDeadline { uid: meta.uid.clone(), until, is_over: false };
                 self.waiting.entry(key.clone()).or_insert_with(waiting);
             }
         }
@@ -164,23 +164,23 @@ fn is_troubled(world: &World, pod: &Pod) -> bool {
 }
 
 /// The shortest time of the tolerations that match the node's taints.
-fn patience(pod: &Pod, node: &Node) -> Patience {
+fn patience(pod: &Pod, node: &Node) -> TolerationTime {
     if planted(Bug::SilenceIsBorne) {
-        return Patience::Endless;
+        return TolerationTime::Endless;
     }
     let mut shortest: Option<i64> = None;
     for taint in unbearable(node) {
         let Some(toleration) = pod.spec.tolerations.iter().find(|toleration| toleration.tolerates(taint)) else {
-            return Patience::None;
+            return TolerationTime::None;
         };
         if let Some(seconds) = toleration.toleration_seconds {
             shortest = Some(shortest.map_or(seconds, |known| known.min(seconds)));
         }
     }
     match shortest {
-        None => Patience::Endless,
-        Some(seconds) if seconds <= 0 => Patience::None,
-        Some(seconds) => Patience::Seconds(seconds),
+        None => TolerationTime::Endless,
+        Some(seconds) if seconds <= 0 => TolerationTime::None,
+        Some(seconds) => TolerationTime::Seconds(seconds),
     }
 }
 

@@ -77,7 +77,7 @@ pub fn all(trial: &Trial, kind: &str, pointer: &str) -> Vec<Value> {
 
 /// The Events since the last call with their counts; generated names are cut off: `Normal SuccessfulCreate Created pod:
 /// r-*`.
-pub fn told(trial: &mut Trial) -> Vec<(String, usize)> {
+pub fn event_counts(trial: &mut Trial) -> Vec<(String, usize)> {
     let mut lines: Vec<(String, usize)> = Vec::new();
     for note in trial.take_event_texts() {
         let line: Vec<String> = note.split(' ').map(cut_name).collect();

@@ -28,7 +28,7 @@ pub struct Proposal {
 }
 
 /// The pods with their samples.
-pub struct Usage<'a> {
+pub struct PodUsage<'a> {
     pub pods: &'a [Viewed<'a, Pod>],
     pub samples: Samples,
     pub current: i64,
@@ -44,7 +44,7 @@ struct Groups {
     missing: BTreeSet<String>,
 }
 
-impl Usage<'_> {
+impl PodUsage<'_> {
     fn group(&mut self, is_cpu: bool) -> Groups {
         let mut groups = Groups { ready: 0, unready: BTreeSet::new(), missing: BTreeSet::new() };
         let mut ignored = Vec::new();

@@ -120,12 +120,12 @@ struct Sync<'w> {
 }
 
 /// The schedule with its time zone.
-struct Clock {
+struct ZonedSchedule {
     schedule: Schedule,
     zone: jiff::tz::TimeZone,
 }
 
-impl Clock {
+impl ZonedSchedule {
     fn next(&self, after: Time) -> Option<Time> {
         self.schedule.next(after.0, &self.zone).map(Time)
     }
@@ -203,7 +203,7 @@ impl<'w> Sync<'w> {
     /// The schedule to follow; `Ok(None)`: the CronJob follows none at present; `Err`: the Event for an invalid
     /// schedule.
     #[expect(clippy::result_large_err, reason = "it is told, and then it is gone")]
-    fn clock(&self) -> Result<Option<Clock>, PlannedEvent> {
+    fn clock(&self) -> Result<Option<ZonedSchedule>, PlannedEvent> {
         let spec = &self.cron_job.view.spec;
         if self.cron_job.meta().is_deleting() {
             return Ok(None);
@@ -225,12 +225,12 @@ impl<'w> Sync<'w> {
         // A schedule without a time zone is in UTC, whatever the machine's time zone is.
         let name = spec.time_zone.as_deref().or(schedule.zone()).unwrap_or("UTC");
         let zone = schedule::zone(name).ok_or_else(|| unknown(name))?;
-        Ok(Some(Clock { schedule, zone }))
+        Ok(Some(ZonedSchedule { schedule, zone }))
     }
 
     /// Starts the Job that is due, and sets the time of the next plan. Returns the name of the Job of the newest passed
     /// time, if that Job exists already.
-    fn follow(&mut self, clock: &Clock) -> Option<String> {
+    fn follow(&mut self, clock: &ZonedSchedule) -> Option<String> {
         if clock.schedule.zone().is_some() && self.cron_job.spec.time_zone.is_none() {
             let message = format!(
                 "CRON_TZ or TZ used in schedule {} is not officially supported, see \
@@ -277,7 +277,7 @@ impl<'w> Sync<'w> {
     }
 
     /// The next time of the schedule after now.
-    fn next(&self, clock: &Clock) -> Option<Time> {
+    fn next(&self, clock: &ZonedSchedule) -> Option<Time> {
         let last = self.last();
         let newest = Missed::since(last, self.now, |time| clock.next(time)).ok().and_then(|missed| missed.newest);
         clock.next(newest.unwrap_or(last))
@@ -289,7 +289,7 @@ impl<'w> Sync<'w> {
         Key::new(&self.cron_job.meta().namespace, &name)
     }
 
-    fn start(&mut self, time: Time, clock: &Clock) -> Option<String> {
+    fn start(&mut self, time: Time, clock: &ZonedSchedule) -> Option<String> {
         let key = self.key_of(time);
         let name = key.name.to_string();
         if self.status.active.iter().any(|job| job["name"] == name.as_str())
@@ -344,7 +344,7 @@ impl<'w> Sync<'w> {
         self.world.get::<Job>(&Key::new(&self.cron_job.meta().namespace, listed["name"].as_str()?))
     }
 
-    fn job(&self, name: &str, time: Time, clock: &Clock) -> Value {
+    fn job(&self, name: &str, time: Time, clock: &ZonedSchedule) -> Value {
         let template = part(self.owner.object, &["spec", "jobTemplate"]);
         let zone = if self.cron_job.spec.time_zone.is_some() { clock.zone.clone() } else { jiff::tz::TimeZone::UTC };
         let zoned = time.0.to_zoned(zone);

@@ -117,7 +117,7 @@ impl Controller for DaemonSets {
         if pods::concern_pods(refused) {
             // Surplus pods are deleted even if creations were refused: they may be the pods that fill the quota.
             sync.plan.together(self.deletions.remove(key).unwrap_or_default());
-            sync.tell();
+            sync.write_status();
         }
         sync.plan
     }
@@ -149,7 +149,8 @@ impl<'w> Sync<'w> {
         let claims = claim::claim(set.into(), candidates, |meta| set.spec.selector.matches(meta));
         plan.together(claims.actions);
         let collisions = set.status.collision_count.unwrap_or(0);
-        let revisions = revisions::settle(world, set.into(), &set.spec.selector, POD_REVISION, collisions, &mut plan);
+        let revisions =
+            revisions::find_or_create(world, set.into(), &set.spec.selector, POD_REVISION, collisions, &mut plan);
         let hash = revisions.present.label(POD_REVISION).to_owned();
         let mut template = subject::part(set.object, &["spec", "template"]);
         node::tolerate(&mut template);
@@ -184,7 +185,7 @@ impl<'w> Sync<'w> {
         }
         let deletions = self.make_and_delete();
         self.forget_revisions();
-        self.tell();
+        self.write_status();
         let running = self.pods.values().flatten().copied();
         if let Some(time) = pods::next_available(running, self.set.spec.min_ready_seconds, self.stamp.time) {
             self.plan.requeue_at(time);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{all, allow, make_all_ready, make_ready, template, told};
+use crate::testing::{all, allow, event_counts, make_all_ready, make_ready, template};
 use holdfast_value::json;
 use holdfast_world::Trial;
 
@@ -244,7 +244,7 @@ fn failed_pods_are_replaced_after_growing_waits() {
     trial.take_event_texts();
     trial.patch_status("pods", &name, json!({"phase": "Succeeded"}));
     trial.run();
-    assert!(told(&mut trial)[0].0.starts_with("Normal SucceededDaemonPod"));
+    assert!(event_counts(&mut trial)[0].0.starts_with("Normal SucceededDaemonPod"));
     assert_ne!(trial.names("pods"), [name]);
 }
 

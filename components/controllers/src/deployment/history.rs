@@ -30,7 +30,7 @@ impl Sync<'_> {
 
     /// Copies the Deployment's annotations to the new set, sets the set's number to the newest, and writes that number
     /// to the Deployment.
-    pub fn settle_revision(&mut self) -> Flow {
+    pub fn set_revision(&mut self) -> Flow {
         let Some(set) = &self.new else { return GO_ON };
         let annotations = self.annotations_of(set);
         let min_ready_seconds = self.deployment.spec.min_ready_seconds;

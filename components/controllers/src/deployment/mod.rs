@@ -193,18 +193,18 @@ impl<'w> Sync<'w> {
 
     /// Only scales the existing sets; no set is created or rolled out.
     fn keep_size(&mut self) -> Flow {
-        self.settle_revision()?;
+        self.set_revision()?;
         self.scale_all();
         if self.deployment.spec.paused && self.rollback_wanted().is_none() {
             self.forget_old_sets();
         }
-        self.tell_numbers_now();
+        self.write_numbers();
         GO_ON
     }
 
     fn tell_numbers(&mut self) -> Flow {
-        self.settle_revision()?;
-        self.tell_numbers_now();
+        self.set_revision()?;
+        self.write_numbers();
         GO_ON
     }
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::replicas::Replicas;
-use crate::testing::{all, make_all_ready, make_ready, template, told};
+use crate::testing::{all, event_counts, make_all_ready, make_ready, template};
 use holdfast_value::{Value, json};
 use holdfast_world::Trial;
 
@@ -80,7 +80,7 @@ fn a_set_is_made_and_its_pods_counted() {
     assert_eq!(condition(&trial, "Progressing"), "True ReplicaSetUpdated");
     assert_eq!(condition(&trial, "Available"), "False MinimumReplicasUnavailable");
     let scaled = (format!("Normal ScalingReplicaSet Scaled up replica set {name} from 0 to 3"), 1);
-    assert!(told(&mut trial).contains(&scaled));
+    assert!(event_counts(&mut trial).contains(&scaled));
     make_all_ready(&mut trial);
     trial.run();
     let mut status = trial.get(KIND, "d")["status"].clone();

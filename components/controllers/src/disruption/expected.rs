@@ -1,6 +1,6 @@
 //! The number of pods that should exist for a budget.
 
-use crate::answers::{Ask, Read, scale_path};
+use crate::answers::{NeedsGet, PlanInput, scale_path};
 use crate::claim::names_kind;
 use holdfast_value::Value;
 use holdfast_world::views::workloads::IntOrPercent;
@@ -26,8 +26,8 @@ pub fn expected(
     world: &World,
     budget: Viewed<'_, PodDisruptionBudget>,
     pods: &[Viewed<'_, Pod>],
-    read: Read<'_>,
-) -> Result<Expected, Ask> {
+    read: PlanInput<'_>,
+) -> Result<Expected, NeedsGet> {
     let spec = &budget.view.spec;
     let counted = |expected, desired| Ok(Expected::Counted { expected, desired, unmanaged: false });
     match (spec.max_unavailable, spec.min_available) {
@@ -52,8 +52,8 @@ pub fn expected(
 fn scales(
     world: &World,
     pods: &[Viewed<'_, Pod>],
-    read: Read<'_>,
-) -> Result<Result<(BTreeMap<String, i64>, bool), String>, Ask> {
+    read: PlanInput<'_>,
+) -> Result<Result<(BTreeMap<String, i64>, bool), String>, NeedsGet> {
     let (mut scales, mut unmanaged) = (BTreeMap::new(), false);
     let mut known = std::collections::BTreeSet::new();
     for pod in pods {
@@ -78,8 +78,8 @@ fn scale(
     world: &World,
     namespace: &str,
     owner: &OwnerReference,
-    read: Read<'_>,
-) -> Result<Result<Option<Scale>, String>, Ask> {
+    read: PlanInput<'_>,
+) -> Result<Result<Option<Scale>, String>, NeedsGet> {
     if names_kind::<ReplicaSet>(owner) {
         let Some(set) = of_kind::<ReplicaSet>(world, namespace, owner) else { return Ok(Ok(None)) };
         // A set whose Deployment was deleted counts with its own scale.
@@ -109,7 +109,11 @@ fn pair(owner: &OwnerReference, replicas: Option<i64>) -> Scale {
 }
 
 /// The scale of an object of any other kind.
-fn read_scale(namespace: &str, owner: &OwnerReference, read: Read<'_>) -> Result<Result<Option<Scale>, String>, Ask> {
+fn read_scale(
+    namespace: &str,
+    owner: &OwnerReference,
+    read: PlanInput<'_>,
+) -> Result<Result<Option<Scale>, String>, NeedsGet> {
     let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
     let Some(kind) = read.scalable(&owner.api_version, &owner.kind)? else {
         let kind = Value::from(owner.kind.as_str());

@@ -5,7 +5,7 @@ mod expected;
 #[cfg(test)]
 mod tests;
 
-use crate::answers::{self, Answers, Ask};
+use crate::answers::{self, GetAnswers, NeedsGet};
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
 use expected::Expected;
@@ -33,7 +33,7 @@ const DELETION_SECONDS: i64 = 120;
 
 #[derive(Default)]
 pub struct Disruption {
-    answers: Answers,
+    answers: GetAnswers,
     /// Events about pods that several budgets select: one for each change of such a pod.
     several: BTreeMap<Key, Vec<PlannedEvent>>,
 }
@@ -105,7 +105,7 @@ impl Controller for Disruption {
         };
         let pods = world.select::<Pod>(&key.namespace, &budget.spec.selector);
         match expected::expected(world, budget, &pods, self.answers.of(world, key)) {
-            Err(Ask(path)) => Plan { gets: vec![path], ..Plan::default() },
+            Err(NeedsGet(path)) => Plan { gets: vec![path], ..Plan::default() },
             Ok(expected) => {
                 self.answers.forget(key);
                 plan_budget(budget, &pods, expected, stamp.time)
@@ -114,7 +114,7 @@ impl Controller for Disruption {
     }
 
     fn answered(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
-        self.answers.take_in(key, path, answer);
+        self.answers.store(key, path, answer);
     }
 }
 

@@ -183,7 +183,7 @@ fn subsets(service: Viewed<'_, Service>, pods: &[Viewed<'_, Pod>]) -> Result<Vec
 /// An address with the uid of its object: if two objects have the same address, both are listed.
 type AddressId<'a> = (&'a str, &'a str);
 
-fn place(address: &EndpointAddress) -> AddressId<'_> {
+fn address_id(address: &EndpointAddress) -> AddressId<'_> {
     (address.ip.as_str(), address.target_ref.as_ref().map_or("", |target| &target.uid))
 }
 
@@ -196,7 +196,7 @@ pub fn repacked(subsets: &[Subset]) -> Vec<Subset> {
     let mut by_port: BTreeMap<Option<&SubsetPort>, Vec<usize>> = BTreeMap::new();
     for (number, subset) in subsets.iter().enumerate() {
         for address in subset.addresses.iter().chain(&subset.not_ready_addresses) {
-            addresses.entry(place(address)).or_insert(address);
+            addresses.entry(address_id(address)).or_insert(address);
         }
         let none = subset.ports.is_empty().then_some(None);
         for port in subset.ports.iter().map(Some).chain(none) {
@@ -216,7 +216,7 @@ pub fn repacked(subsets: &[Subset]) -> Vec<Subset> {
         for subset in offering.into_iter().map(|number| &subsets[number]) {
             let ready = subset.addresses.iter().map(|address| (address, true));
             for (address, is_ready) in ready.chain(subset.not_ready_addresses.iter().map(|address| (address, false))) {
-                *offered.entry(place(address)).or_insert(is_ready) &= is_ready;
+                *offered.entry(address_id(address)).or_insert(is_ready) &= is_ready;
             }
         }
         if !offered.is_empty() {

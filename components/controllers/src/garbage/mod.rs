@@ -16,7 +16,7 @@ use holdfast_world::{
     Action, Change, Controller, ExtraKinds, Key, Keys, Meta, Object, Plan, PlannedEvent, Propagation, Resource, Stamp,
     Verb, World,
 };
-use references::{Found, References};
+use references::{OwnerState, References};
 
 pub const FOREGROUND: &str = "foregroundDeletion";
 pub const ORPHAN: &str = "orphan";
@@ -91,17 +91,17 @@ impl Controller for GarbageCollector {
 fn collect(world: &World, resource: &Resource, object: &Object) -> Plan {
     let references = References::of(world, resource, object);
     let mut plan = Plan { events: references.notes(world, resource, object), ..Plan::default() };
-    if references.is_there(|found| matches!(found, Found::OtherScope)) {
+    if references.is_there(|found| matches!(found, OwnerState::OtherScope)) {
         plan.skipped.push("an object of the whole cluster cannot be owned by one of a namespace".to_owned());
         return plan;
     }
-    if references.is_there(|found| matches!(found, Found::UnknownKind)) {
+    if references.is_there(|found| matches!(found, OwnerState::UnknownKind)) {
         plan.skipped.push("nobody knows the kind of an owner".to_owned());
         plan.unready = true;
         return plan;
     }
     let absent = references.absent();
-    let is_kept = references.is_there(|found| matches!(found, Found::Solid));
+    let is_kept = references.is_there(|found| matches!(found, OwnerState::Solid));
     if is_kept && (references.are_all_solid() || !planted(Bug::OneOwnerIsEnough)) {
         let lost = references.lost();
         if !lost.is_empty() {
@@ -113,7 +113,7 @@ fn collect(world: &World, resource: &Resource, object: &Object) -> Plan {
     if object.meta.owner_references.is_empty() {
         return plan;
     }
-    let waits = references.is_there(|found| matches!(found, Found::Waiting));
+    let waits = references.is_there(|found| matches!(found, OwnerState::Waiting));
     let owned: Vec<&Object> = dependents(world, object).map(|(_, owned)| owned).collect();
     let propagation = if waits && !owned.is_empty() {
         let is_blocking = object.meta.owner_references.iter().any(|owner| owner.block_owner_deletion);

@@ -16,7 +16,7 @@ mod tracking;
 #[cfg(test)]
 mod tests;
 
-use crate::answers::{Answers, Ask};
+use crate::answers::{GetAnswers, NeedsGet};
 use crate::claim::{self, Managing};
 use crate::pods;
 use crate::subject::Subject;
@@ -41,7 +41,7 @@ const BATCH_MS: i64 = 1_000;
 
 #[derive(Default)]
 pub struct Jobs {
-    answers: Answers,
+    answers: GetAnswers,
     /// The pods that each Job released itself, by uid, until they no longer exist: their end is no failure.
     let_go: BTreeMap<Key, BTreeSet<String>>,
     /// The Jobs whose last plan had refused actions.
@@ -107,7 +107,7 @@ impl Controller for Jobs {
     }
 
     fn answered(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
-        self.answers.take_in(key, path, answer);
+        self.answers.store(key, path, answer);
     }
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
@@ -135,7 +135,7 @@ impl Jobs {
         if job.is_some() && !let_go.is_empty() {
             self.let_go.insert(key.clone(), let_go);
         }
-        planned.unwrap_or(Ok(Plan::default())).unwrap_or_else(|Ask(path)| {
+        planned.unwrap_or(Ok(Plan::default())).unwrap_or_else(|NeedsGet(path)| {
             let mut plan = Plan::default();
             plan.gets.push(path);
             plan

@@ -1,10 +1,10 @@
 //! The plan for one Job.
 
-use super::members::{Member, TRACKING};
+use super::members::{JobPod, TRACKING};
 use super::proof;
 use super::sync::{Manage, Sync};
 use super::tracking::Tracking;
-use crate::answers::{Ask, Read};
+use crate::answers::{NeedsGet, PlanInput};
 use crate::claim::{self, Claims};
 use crate::subject::Subject;
 use holdfast_value::json;
@@ -16,11 +16,11 @@ use std::collections::BTreeSet;
 pub fn plan(
     world: &World,
     job: Viewed<'_, Job>,
-    read: Read<'_>,
+    read: PlanInput<'_>,
     let_go: &mut BTreeSet<String>,
     now: Time,
     manage: Manage,
-) -> Result<Plan, Ask> {
+) -> Result<Plan, NeedsGet> {
     let owner = Subject::from(job);
     if !matches!(job.spec.completion_mode.as_str(), "" | "NonIndexed" | "Indexed") {
         let message = "Skipped Job sync because completion mode is unknown";
@@ -36,16 +36,16 @@ pub fn plan(
         plan.together(actions.into_iter().map(tracked).collect());
         return Ok(plan);
     }
-    let mut members: Vec<Member<'_>> = mine.into_iter().map(|pod| Member::of(&job, pod)).collect();
+    let mut members: Vec<JobPod<'_>> = mine.into_iter().map(|pod| JobPod::of(&job, pod)).collect();
     members.iter_mut().for_each(|member| member.is_let_go = let_go.contains(member.uid()));
     *let_go = members.iter().filter(|member| member.is_let_go).map(|member| member.uid().to_owned()).collect();
-    let Ok(held) = proof::held(world, job, &mut members, read)? else {
+    let Ok(held) = proof::with_finalizer(world, job, &mut members, read)? else {
         return Ok(Plan { unready: true, ..Plan::default() });
     };
     let mut sync = Sync::new(owner, job, members, held, now);
     sync.decide();
     sync.act(manage);
-    let_go.append(&mut sync.let_go);
+    let_go.append(&mut sync.released);
     Ok(Tracking::finish(sync))
 }
 

@@ -8,7 +8,7 @@ use holdfast_world::views::pod::ContainerStatus;
 
 /// The consequence of a failed pod for its Job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FailureAction {
     Counts,
     Ignored,
     FailsIndex,
@@ -17,17 +17,17 @@ pub enum Verdict {
 }
 
 /// The first matching rule decides; a pod that no rule matches counts as a failure.
-pub fn judge(policy: Option<&FailurePolicy>, pod: Viewed<'_, Pod>) -> Verdict {
+pub fn judge(policy: Option<&FailurePolicy>, pod: Viewed<'_, Pod>) -> FailureAction {
     for (index, rule) in policy.iter().flat_map(|policy| &policy.rules).enumerate() {
         let Some(matched) = matching(rule, pod) else { continue };
         return match rule.action.as_str() {
-            "Ignore" => Verdict::Ignored,
-            "FailIndex" => Verdict::FailsIndex,
-            "FailJob" => Verdict::FailsJob(format!("{matched} matching FailJob rule at index {index}")),
-            _ => Verdict::Counts,
+            "Ignore" => FailureAction::Ignored,
+            "FailIndex" => FailureAction::FailsIndex,
+            "FailJob" => FailureAction::FailsJob(format!("{matched} matching FailJob rule at index {index}")),
+            _ => FailureAction::Counts,
         };
     }
-    Verdict::Counts
+    FailureAction::Counts
 }
 
 /// The message about a pod that the rule matches; `None`: the rule does not match.

@@ -6,8 +6,8 @@
 //! world's pods are older than the Job, the server is asked. Its answer may be used only for a status that replaces
 //! this version of the Job's status.
 
-use super::members::{Member, TRACKING};
-use crate::answers::{Ask, Read, pods_path};
+use super::members::{JobPod, TRACKING};
+use crate::answers::{NeedsGet, PlanInput, pods_path};
 use crate::planted::{Bug, planted};
 use holdfast_value::Value;
 use holdfast_world::views::{Job, Pod};
@@ -15,12 +15,12 @@ use holdfast_world::{Refusal, View, Viewed, World};
 use std::collections::BTreeSet;
 
 /// The uids of pods that have the finalizer; the members are corrected accordingly.
-pub fn held<'r>(
+pub fn with_finalizer<'r>(
     world: &World,
     job: Viewed<'_, Job>,
-    members: &mut [Member<'_>],
-    read: Read<'r>,
-) -> Result<Result<BTreeSet<String>, &'r Refusal>, Ask> {
+    members: &mut [JobPod<'_>],
+    read: PlanInput<'r>,
+) -> Result<Result<BTreeSet<String>, &'r Refusal>, NeedsGet> {
     let uncounted = job.view.status.uncounted_terminated_pods.as_ref();
     let is_counting = uncounted
         .is_some_and(|uncounted| !uncounted.succeeded.is_empty() || !uncounted.failed.is_empty())
@@ -28,7 +28,7 @@ pub fn held<'r>(
     let version = job.meta().resource_version.parse().unwrap_or(u64::MAX);
     if !is_counting || world.version(Pod::resource()) >= version || planted(Bug::OldNewsCounted) {
         let held = members.iter().filter(|member| member.is_tracked);
-        return Ok(Ok(held.map(|member| member.uid().to_owned()).collect()));
+        return Ok(Ok(with_finalizer.map(|member| member.uid().to_owned()).collect()));
     }
     let path = pods_path(&job.meta().namespace, &job.view.spec.selector.to_string());
     let list = match read.get(&path)? {
@@ -37,9 +37,9 @@ pub fn held<'r>(
     };
     let items = list["items"].as_array().into_iter().flatten();
     let held = items.map(|pod| &pod["metadata"]).filter(|meta| is_held(meta));
-    let held: BTreeSet<String> = held.filter_map(|meta| Some(meta["uid"].as_str()?.to_owned())).collect();
-    members.iter_mut().for_each(|member| member.is_tracked &= held.contains(member.uid()));
-    Ok(Ok(held))
+    let held: BTreeSet<String> = with_finalizer.filter_map(|meta| Some(meta["uid"].as_str()?.to_owned())).collect();
+    members.iter_mut().for_each(|member| member.is_tracked &= with_finalizer.contains(member.uid()));
+    Ok(Ok(with_finalizer))
 }
 
 fn is_held(meta: &Value) -> bool {

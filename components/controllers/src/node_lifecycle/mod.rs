@@ -107,7 +107,7 @@ impl Controller for NodeLifecycle {
                 *health = Health::of(node);
             }
         }
-        let effect = self.zones.see(&change.key.name, change.after::<Node>());
+        let effect = self.zones.update_node(&change.key.name, change.after::<Node>());
         if let zones::Effect::Recovered = effect
             && let Some(now) = change.newest().map(|node| node.received_at)
         {

@@ -1,6 +1,6 @@
 //! The taints that a node has because of its conditions.
 
-use super::zones::{Turn, Zones};
+use super::zones::{TaintTurn, Zones};
 use crate::planted::{Bug, planted};
 use crate::subject::part;
 use holdfast_value::{Value, json};
@@ -86,12 +86,12 @@ fn driving_out(node: Viewed<'_, Node>, now: Time, zones: &mut Zones, plan: &mut 
         .taints
         .iter()
         .any(|taint| taint.effect == NO_EXECUTE && (taint.key == NOT_READY || taint.key == UNREACHABLE));
-    match zones.turn(name, has_any, now) {
-        Turn::Now => Some(wanted),
-        Turn::At(time) => {
+    match zones.taint_turn(name, has_any, now) {
+        TaintTurn::Now => Some(wanted),
+        TaintTurn::At(time) => {
             plan.requeue_at(time);
             None
         }
-        Turn::Never => None,
+        TaintTurn::Never => None,
     }
 }

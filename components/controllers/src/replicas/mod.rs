@@ -8,7 +8,7 @@ use crate::claim::{self, Managing};
 use crate::conditions::Conditions;
 use crate::pace::Paces;
 use crate::planted::{Bug, planted};
-use crate::pods::{self, Failure};
+use crate::pods::{self, PodWriteFailure};
 use crate::subject::{self, Subject, count};
 use holdfast_value::{Map, json};
 use holdfast_world::views::workloads::{ReplicasSpec, ReplicasStatus};
@@ -145,7 +145,7 @@ impl<K: Replicated> Controller for Replicas<K> {
             true => 0,
             false => manage(world, set, &mut pods, &mut self.paces, &mut plan, stamp.time),
         };
-        let counts = Counts::of(set, &pods, made, stamp.time);
+        let counts = StatusCounts::of(set, &pods, made, stamp.time);
         plan.together(status(set, &counts, None, stamp.time).into_iter().collect());
         if let Some(time) = pods::next_available(pods.active, set.spec().min_ready_seconds, stamp.time) {
             plan.requeue_at(time);
@@ -159,7 +159,7 @@ impl<K: Replicated> Controller for Replicas<K> {
         let (notes, failure) = pods::refusals(set.into(), refused);
         plan.events = notes;
         if pods::concern_pods(refused) {
-            let counts = Counts::of(set, &Pods::of(world, set, &mut Plan::default()), 0, stamp.time);
+            let counts = StatusCounts::of(set, &Pods::of(world, set, &mut Plan::default()), 0, stamp.time);
             plan.together(status(set, &counts, failure.as_ref(), stamp.time).into_iter().collect());
         }
         plan
@@ -261,7 +261,7 @@ fn related<'w, K: Replicated>(world: &'w World, set: Viewed<'_, K>) -> Vec<Viewe
 }
 
 /// The numbers of the status.
-struct Counts {
+struct StatusCounts {
     replicas: usize,
     fully_labeled: usize,
     ready: usize,
@@ -269,14 +269,14 @@ struct Counts {
     terminating: usize,
 }
 
-impl Counts {
+impl StatusCounts {
     /// The numbers, with `made` more pods whose state is not known yet.
-    fn of<K: Replicated>(set: Viewed<'_, K>, pods: &Pods<'_>, made: usize, now: Time) -> Counts {
+    fn of<K: Replicated>(set: Viewed<'_, K>, pods: &Pods<'_>, made: usize, now: Time) -> StatusCounts {
         let template = &set.spec().template.metadata.labels;
         let number = |holds: &dyn Fn(&Viewed<'_, Pod>) -> bool| pods.active.iter().filter(|pod| holds(pod)).count();
         let is_full =
             |pod: &Viewed<'_, Pod>| template.iter().all(|(label, value)| pod.meta().label(label) == Some(value));
-        Counts {
+        StatusCounts {
             replicas: pods.active.len() + made,
             fully_labeled: number(&is_full) + made,
             ready: number(&|pod| pod.is_ready()),
@@ -286,7 +286,12 @@ impl Counts {
     }
 }
 
-fn status<K: Replicated>(set: Viewed<'_, K>, counts: &Counts, failure: Option<&Failure>, now: Time) -> Option<Action> {
+fn status<K: Replicated>(
+    set: Viewed<'_, K>,
+    counts: &StatusCounts,
+    failure: Option<&PodWriteFailure>,
+    now: Time,
+) -> Option<Action> {
     let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
     Subject::from(set).status(|status| {
         status.insert("replicas", number(counts.replicas).into());
@@ -302,7 +307,7 @@ fn status<K: Replicated>(set: Viewed<'_, K>, counts: &Counts, failure: Option<&F
 }
 
 /// Sets the condition that pods cannot be created. It keeps its first message until pods can be created.
-fn tell_failure(status: &mut Map, failure: Option<&Failure>, now: Time) {
+fn tell_failure(status: &mut Map, failure: Option<&PodWriteFailure>, now: Time) {
     let mut conditions = Conditions::take(status);
     match failure {
         None => conditions.remove(REPLICA_FAILURE),

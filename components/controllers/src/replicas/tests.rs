@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{all, make_ready, take_away, template, told};
+use crate::testing::{all, event_counts, make_ready, take_away, template};
 use holdfast_value::Value;
 use holdfast_world::Trial;
 
@@ -39,12 +39,12 @@ fn so_many_pods_are_kept_as_are_asked_for() {
     let pod = &trial.list("pods")[0];
     assert_eq!(pod["metadata"]["generateName"], "r-");
     assert_eq!(pod["metadata"]["ownerReferences"][0]["controller"], true);
-    assert_eq!(told(&mut trial), [note("Normal SuccessfulCreate Created pod: r-*", 3)]);
+    assert_eq!(event_counts(&mut trial), [note("Normal SuccessfulCreate Created pod: r-*", 3)]);
     trial.patch("replicasets.apps", "r", json!({"spec": {"replicas": 1}}));
     trial.run();
     assert_eq!(trial.list("pods").len(), 1);
     assert_eq!(status(&trial)["replicas"], 1);
-    assert_eq!(told(&mut trial), [note("Normal SuccessfulDelete Deleted pod: r-*", 2)]);
+    assert_eq!(event_counts(&mut trial), [note("Normal SuccessfulDelete Deleted pod: r-*", 2)]);
     trial.patch("replicasets.apps", "r", json!({"spec": {"replicas": 0}}));
     trial.run();
     assert_eq!(status(&trial), json!({"replicas": 0, "observedGeneration": 3, "terminatingReplicas": 0}));

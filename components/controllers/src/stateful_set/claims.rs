@@ -29,7 +29,7 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
 
 /// Events about pods that are not created because their claims were refused, one for each pod. A pod that exists only
 /// waits for its claims, without an Event.
-pub fn tell_of_pods(world: &World, set: Viewed<'_, StatefulSet>, refused: &[Refused]) -> Vec<PlannedEvent> {
+pub fn pod_failure_events(world: &World, set: Viewed<'_, StatefulSet>, refused: &[Refused]) -> Vec<PlannedEvent> {
     let mut faults: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for Refused { action, refusal } in refused {
         let is_claim = action.resource == *PersistentVolumeClaim::resource();
@@ -118,7 +118,7 @@ impl<'w> Sync<'w> {
 
     /// Sets the owner of a pod's claims by the retention policy: the set, the pod if it is no longer wanted, or no
     /// owner. The Event `told` is written with the last update.
-    pub fn settle_claims(&mut self, ordinal: i64, pod: Viewed<'w, Pod>, told: Option<PlannedEvent>) {
+    pub fn set_claim_owners(&mut self, ordinal: i64, pod: Viewed<'w, Pod>, told: Option<PlannedEvent>) {
         let holder = self.holder(ordinal);
         let mut updates: Vec<Action> = Vec::new();
         let keys: Vec<Key> = self.claim_keys(ordinal).map(|(_, key)| key).collect();

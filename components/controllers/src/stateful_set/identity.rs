@@ -58,7 +58,7 @@ impl<'w> Sync<'w> {
         let note = self.subject().normal("SuccessfulUpdate", message);
         let is_itself = self.is_itself(ordinal, pod);
         if pod.status.phase != "Pending" {
-            self.settle_claims(ordinal, pod, is_itself.then(|| note.clone()));
+            self.set_claim_owners(ordinal, pod, is_itself.then(|| note.clone()));
         }
         if is_itself {
             return;

@@ -100,7 +100,7 @@ impl Controller for StatefulSets {
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
         let Some(set) = world.get::<StatefulSet>(key) else { return Plan::default() };
         let mut notes: Vec<PlannedEvent> = refused.iter().flat_map(|refused| tell(set, refused)).collect();
-        notes.extend(claims::tell_of_pods(world, set, refused));
+        notes.extend(claims::pod_failure_events(world, set, refused));
         let mut plan = Plan { events: notes, ..Plan::default() };
         let is_made = |refused: &Refused| {
             let resource = &refused.action.resource;
@@ -213,7 +213,8 @@ impl<'w> Sync<'w> {
         let mut plan = Plan::default();
         let pods = Members::of(world, set, &mut plan);
         let collisions = set.status.collision_count.unwrap_or(0);
-        let revisions = revisions::settle(world, set.into(), &set.spec.selector, HASH_LABEL, collisions, &mut plan);
+        let revisions =
+            revisions::find_or_create(world, set.into(), &set.spec.selector, HASH_LABEL, collisions, &mut plan);
         let claim_templates = claims::templates(set);
         Sync {
             world,
@@ -293,7 +294,7 @@ impl<'w> Sync<'w> {
         if pod.status.phase == "Pending" {
             let (missing, _) = self.missing_claims(ordinal);
             self.plan.together(missing);
-            self.settle_claims(ordinal, pod, None);
+            self.set_claim_owners(ordinal, pod, None);
         }
         GO_ON
     }
@@ -361,7 +362,7 @@ impl<'w> Sync<'w> {
     fn end_condemned(&mut self) -> Flow {
         let condemned: Vec<_> = self.pods.condemned.iter().rev().map(|(ordinal, pod)| (*ordinal, *pod)).collect();
         for (ordinal, pod) in &condemned {
-            self.settle_claims(*ordinal, *pod, None);
+            self.set_claim_owners(*ordinal, *pod, None);
         }
         let first_unhealthy = condemned.iter().rev().find(|(_, pod)| !self.is_healthy(*pod));
         let first_unhealthy = first_unhealthy.map(|(ordinal, _)| *ordinal);

@@ -37,7 +37,7 @@ pub struct Attacher {
     promised: BTreeMap<String, Key>,
     /// The pods of a node that already have the Event that their volume is attached to another node, each with the name
     /// of the attachment.
-    told: BTreeMap<Key, BTreeSet<(String, Text)>>,
+    reported: BTreeMap<Key, BTreeSet<(String, Text)>>,
 }
 
 impl Attacher {
@@ -46,7 +46,7 @@ impl Attacher {
             force_detach: settings.force_detach,
             unneeded: BTreeMap::new(),
             promised: BTreeMap::new(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
         }
     }
 }
@@ -124,7 +124,7 @@ impl Controller for Attacher {
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         let mut plan = Plan::default();
         let known = self.unneeded.remove(key).unwrap_or_default();
-        let told = self.told.remove(key).unwrap_or_default();
+        let told = self.reported.remove(key).unwrap_or_default();
         let Some(node) = world.get::<Node>(key).filter(|node| node.meta().annotation(MANAGED) == Some("true")) else {
             return plan;
         };
@@ -186,7 +186,7 @@ impl Controller for Attacher {
             }
         }
         if !waiting.is_empty() {
-            self.told.insert(key.clone(), waiting);
+            self.reported.insert(key.clone(), waiting);
         }
         if !unneeded.is_empty() {
             self.unneeded.insert(key.clone(), unneeded);

@@ -5,7 +5,7 @@
 //! longer in use.
 
 use super::{claims_of, index_pods, pods_of};
-use crate::answers::{Answers, Ask};
+use crate::answers::{GetAnswers, NeedsGet};
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
 use holdfast_value::{Value, json};
@@ -46,7 +46,7 @@ fn plan_of(action: Option<Action>) -> Plan {
 /// removed.
 #[derive(Default)]
 pub struct ClaimProtection {
-    answers: Answers,
+    answers: GetAnswers,
 }
 
 impl ClaimProtection {
@@ -57,7 +57,7 @@ impl ClaimProtection {
         &'a self,
         world: &'a World,
         claim: Viewed<'_, PersistentVolumeClaim>,
-    ) -> Result<Result<bool, &'a Refusal>, Ask> {
+    ) -> Result<Result<bool, &'a Refusal>, NeedsGet> {
         let key = claim.object.key();
         if pods_of(world, &key).any(|pod| uses(pod.meta(), &pod, claim.meta())) {
             return Ok(Ok(true));
@@ -124,7 +124,7 @@ impl Controller for ClaimProtection {
         if let Some(claim) = world.get::<PersistentVolumeClaim>(key) {
             let may_go = claim.meta().is_deleting() && claim.meta().has_finalizer(CLAIM_FINALIZER);
             match if may_go { self.is_used(world, claim) } else { Ok(Ok(true)) } {
-                Err(Ask(path)) => {
+                Err(NeedsGet(path)) => {
                     plan.gets.push(path);
                     return plan;
                 }
@@ -140,7 +140,7 @@ impl Controller for ClaimProtection {
     }
 
     fn answered(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
-        self.answers.take_in(key, path, answer);
+        self.answers.store(key, path, answer);
     }
 }
 

@@ -22,21 +22,21 @@ const DRIVER: &str = "selinux-driver";
 pub struct SelinuxWarnings;
 
 /// The location of a volume's data, for the kinds of volumes that can be mounted with a label.
-struct Source {
+struct DataLocation {
     name: String,
     /// The driver, whose CSIDriver says whether it mounts with labels; `None`: this kind of volume is always mounted
     /// with a label.
     driver: Option<String>,
 }
 
-impl Source {
+impl DataLocation {
     /// Reads the source from the spec of a volume, or from an inline volume of a pod.
-    fn of(spec: &Value) -> Option<Source> {
+    fn of(spec: &Value) -> Option<DataLocation> {
         let text = |value: &Value| value.as_str().map(str::to_owned).unwrap_or_else(|| value.to_string());
-        let other = |name: String| Some(Source { name, driver: None });
+        let other = |name: String| Some(DataLocation { name, driver: None });
         if let Some(csi) = spec["csi"].as_object() {
             let driver = text(csi.get("driver")?);
-            return Some(Source {
+            return Some(DataLocation {
                 name: format!("csi/{driver}^{}", text(csi.get("volumeHandle")?)),
                 driver: Some(driver),
             });
@@ -59,8 +59,8 @@ impl Source {
 }
 
 /// The location of a PersistentVolume's data.
-fn source_of(volume: &Object) -> Option<Source> {
-    Source::of(&part(volume, &["spec"]))
+fn source_of(volume: &Object) -> Option<DataLocation> {
+    DataLocation::of(&part(volume, &["spec"]))
 }
 
 /// How a pod mounts a volume.
@@ -110,14 +110,14 @@ impl<'a> Mounts<'a> {
     }
 
     /// Each mounted volume with its source and mount; `Err`: the volume's name, if containers disagree about the label.
-    fn volumes(&self) -> Vec<Result<(Source, Mount), String>> {
+    fn volumes(&self) -> Vec<Result<(DataLocation, Mount), String>> {
         let mounted = items(&self.spec["volumes"]).filter_map(|volume| {
             let name = volume["name"].as_str()?;
             Some((name, self.labels.get(name)?, self.spec_of(volume)?))
         });
         let read = mounted.filter_map(|(name, labels, spec)| match labels.len() {
             0 | 1 => {
-                let source = Source::of(&spec)?;
+                let source = DataLocation::of(&spec)?;
                 let mount = self.mount(labels.first(), &source);
                 Some(Ok((source, mount)))
             }
@@ -126,7 +126,7 @@ impl<'a> Mounts<'a> {
         read.collect()
     }
 
-    fn mount(&self, label: Option<&String>, source: &Source) -> Mount {
+    fn mount(&self, label: Option<&String>, source: &DataLocation) -> Mount {
         let wanted = self.spec["securityContext"]["seLinuxChangePolicy"].as_str().unwrap_or(MOUNT_OPTION);
         match label.filter(|label| wanted != RECURSIVE && !label.is_empty() && source.mounts_with_label(self.world)) {
             Some(label) => Mount { label: label.clone(), policy: wanted.to_owned() },
@@ -153,7 +153,7 @@ fn conflict(one: &str, other: &str) -> bool {
 }
 
 /// The message for a pod about another pod.
-fn told(pod: Viewed<'_, Pod>, other: Viewed<'_, Pod>, what: &str, own: &str, others: &str) -> String {
+fn conflict_message(pod: Viewed<'_, Pod>, other: Viewed<'_, Pod>, what: &str, own: &str, others: &str) -> String {
     const END: &str = "If both pods land on the same node, only one of them may access the volume.";
     match pod.meta().namespace == other.meta().namespace {
         true => format!(
@@ -177,7 +177,7 @@ fn users<'a>(world: &'a World, source: &str) -> Vec<Viewed<'a, Pod>> {
 }
 
 impl SelinuxWarnings {
-    fn warn(world: &World, pod: Viewed<'_, Pod>, source: &Source, mount: &Mount, notes: &mut Vec<PlannedEvent>) {
+    fn warn(world: &World, pod: Viewed<'_, Pod>, source: &DataLocation, mount: &Mount, notes: &mut Vec<PlannedEvent>) {
         for other in users(world, &source.name) {
             if other.meta().uid == pod.meta().uid {
                 continue;
@@ -186,8 +186,8 @@ impl SelinuxWarnings {
                 Mounts::of(world, other).volumes().into_iter().flatten().find(|(at, _)| at.name == source.name);
             let Some((_, their)) = theirs else { continue };
             let mut both = |reason, what, own: &str, others: &str| {
-                notes.push(Subject::from(pod).normal(reason, told(pod, other, what, own, others)));
-                notes.push(Subject::from(other).normal(reason, told(other, pod, what, others, own)));
+                notes.push(Subject::from(pod).normal(reason, conflict_message(pod, other, what, own, others)));
+                notes.push(Subject::from(other).normal(reason, conflict_message(other, pod, what, others, own)));
             };
             if mount.policy != their.policy {
                 both("SELinuxChangePolicyConflict", "SELinuxChangePolicy", &mount.policy, &their.policy);
@@ -223,7 +223,7 @@ impl Controller for SelinuxWarnings {
             // Most pods have no volumes, so their JSON is not decoded.
             Some(pod) if !pod.spec.volumes.is_empty() => {
                 let volumes = part(object, &["spec", "volumes"]);
-                let sources = items(&volumes).filter_map(Source::of);
+                let sources = items(&volumes).filter_map(DataLocation::of);
                 sources.map(|source| source.name.as_str().into()).collect()
             }
             _ => Vec::new(),

@@ -17,10 +17,10 @@ pub(super) const FINALIZER: &str = "kubernetes.io/pv-controller";
 /// The corresponding finalizer of external provisioners.
 pub(super) const EXTERNAL_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
-type Claim<'a> = Viewed<'a, PersistentVolumeClaim>;
+type ClaimView<'a> = Viewed<'a, PersistentVolumeClaim>;
 
 impl Binder {
-    pub(super) fn provision(&self, world: &World, claim: Claim<'_>, class: &str, plan: &mut Plan) {
+    pub(super) fn provision(&self, world: &World, claim: ClaimView<'_>, class: &str, plan: &mut Plan) {
         if !self.provisioning {
             return;
         }
@@ -57,7 +57,7 @@ impl Binder {
         }
     }
 
-    fn make_folder(&self, world: &World, claim: Claim<'_>, class: Viewed<'_, StorageClass>, plan: &mut Plan) {
+    fn make_folder(&self, world: &World, claim: ClaimView<'_>, class: Viewed<'_, StorageClass>, plan: &mut Plan) {
         let subject = Subject::from(claim);
         let volume = format!("pvc-{}", claim.meta().uid);
         if world.get::<PersistentVolume>(&Key::cluster(&volume)).is_some() {
@@ -74,7 +74,7 @@ impl Binder {
     }
 
     /// Why no folder is provisioned for a claim.
-    fn no_folder(&self, claim: Claim<'_>, class: Viewed<'_, StorageClass>) -> Option<String> {
+    fn no_folder(&self, claim: ClaimView<'_>, class: Viewed<'_, StorageClass>) -> Option<String> {
         let options = &class.view.mount_options;
         if !part(claim.object, &["spec", "dataSource"]).is_null() {
             let why = "is not a CSI plugin. Only CSI plugin can provision a claim with a datasource";
@@ -92,7 +92,7 @@ impl Binder {
 }
 
 /// A volume reserved for the claim: a folder on the node where the claim's pod runs, whichever node that is.
-fn folder(name: &str, claim: Claim<'_>, class: Viewed<'_, StorageClass>) -> Value {
+fn folder(name: &str, claim: ClaimView<'_>, class: Viewed<'_, StorageClass>) -> Value {
     let (meta, document) = (claim.meta(), claim.object.document());
     let policy = class.reclaim_policy.as_deref().unwrap_or("Delete");
     let mut finalizers = Vec::new();
