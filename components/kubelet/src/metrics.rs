@@ -2,7 +2,7 @@
 
 use crate::cluster::now_ms;
 use crate::containers::{status, time_ms};
-use holdfast_nodes::{Behaviour, BehaviourSettings, Usage};
+use holdfast_nodes::{Behaviour, BehaviourSettings, ResourceUsage};
 use holdfast_value::{Value, json};
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ struct Running<'p> {
     container: &'p str,
     image: &'p str,
     began_ms: i64,
-    usage: Usage,
+    usage: ResourceUsage,
 }
 
 fn text(value: &Value) -> &str {
@@ -174,11 +174,11 @@ pub fn summary(pods: &[Value], told: &BehaviourSettings, node: &str) -> Value {
     let cpu = |nanos: u64, seconds: f64| json!({"time": time(now), "usageNanoCores": nanos, "usageCoreNanoSeconds": (seconds * 1e9) as u64});
     let memory =
         |bytes: u64| json!({"time": time(now), "usageBytes": bytes, "workingSetBytes": bytes, "rssBytes": bytes});
-    let mut total = Usage::default();
+    let mut total = ResourceUsage::default();
     let mut seconds = 0.0;
     let mut told_pods: Vec<Value> = Vec::new();
     for of_pod in running.chunk_by(|one, other| one.uid == other.uid) {
-        let mut sum = Usage::default();
+        let mut sum = ResourceUsage::default();
         let mut pod_seconds = 0.0;
         let mut containers: Vec<Value> = Vec::new();
         for one in of_pod {

@@ -21,12 +21,12 @@ pub struct Shares<'p> {
     pub before: Vec<&'p str>,
     /// The paths at which this container mounts volumes that other containers write to while it runs, or that init
     /// containers beyond [`EARLIER_MAX`] have written to.
-    pub beside: Vec<&'p str>,
+    pub shared_paths: Vec<&'p str>,
 }
 
 impl<'p> Shares<'p> {
     pub fn of(pod: &'p Value, container: &'p Value) -> Shares<'p> {
-        let mut shares = Shares { earlier: Vec::new(), before: Vec::new(), beside: Vec::new() };
+        let mut shares = Shares { earlier: Vec::new(), before: Vec::new(), shared_paths: Vec::new() };
         let own = inside::volumes(pod, &[container]);
         let is_it = |(_, other): (&str, &Value)| other["name"] == container["name"];
         if own.is_empty() || !inside::containers(pod).take(CONTAINERS_MAX).any(is_it) {
@@ -51,7 +51,7 @@ impl<'p> Shares<'p> {
                 shares.earlier.push(other);
                 shares.before.extend(shared);
             } else if !ends || is_before {
-                shares.beside.extend(shared);
+                shares.shared_paths.extend(shared);
             }
         }
         shares
@@ -64,9 +64,9 @@ impl<'p> Shares<'p> {
     }
 
     /// A key for the cache of courses.
-    pub fn told(&self) -> String {
+    pub fn cache_key(&self) -> String {
         let earlier: Vec<String> = self.earlier.iter().map(ToString::to_string).collect();
-        format!("{}\n{}", earlier.join("\n"), self.beside.join("\n"))
+        format!("{}\n{}", earlier.join("\n"), self.shared_paths.join("\n"))
     }
 
     /// Runs the earlier containers; returns whether the shell could run all of them to their end.

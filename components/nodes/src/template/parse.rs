@@ -86,14 +86,14 @@ struct Parser<'a> {
 }
 
 /// The end of a block: `end`, or `else` with the tokens after it.
-type End = (&'static str, Vec<Token>);
+type BlockEnd = (&'static str, Vec<Token>);
 
 /// A condition, and its body.
 type Arm = (Pipeline, Vec<Node>);
 
 impl Parser<'_> {
     /// The nodes up to the end of the block.
-    fn block(&mut self) -> Result<(Vec<Node>, Option<End>), String> {
+    fn block(&mut self) -> Result<(Vec<Node>, Option<BlockEnd>), String> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err(format!("the template nests deeper than {DEPTH_MAX}"));
@@ -211,7 +211,7 @@ fn invocation(mut tokens: Vec<Token>) -> Result<Node, String> {
 }
 
 fn pipeline(tokens: Vec<Token>) -> Result<Pipeline, String> {
-    let mut line = Line { tokens, next: 0, depth: 0 };
+    let mut line = ActionTokens { tokens, next: 0, depth: 0 };
     let pipeline = line.pipeline()?;
     match line.peek() {
         None => Ok(pipeline),
@@ -219,13 +219,13 @@ fn pipeline(tokens: Vec<Token>) -> Result<Pipeline, String> {
     }
 }
 
-struct Line {
+struct ActionTokens {
     tokens: Vec<Token>,
     next: usize,
     depth: usize,
 }
 
-impl Line {
+impl ActionTokens {
     fn peek(&self) -> Option<&Token> {
         self.tokens.get(self.next)
     }
