@@ -38,7 +38,7 @@ const SOURCES_PERIOD: Duration = Duration::from_secs(60);
 
 /// One run of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct RunKey {
     uid: String,
     container: String,
     restarts: i64,
@@ -48,7 +48,7 @@ struct Key {
 #[derive(Clone)]
 pub struct Containers {
     cluster: Cluster,
-    held: Arc<Mutex<HashMap<Key, Arc<Container>>>>,
+    containers: Arc<Mutex<HashMap<RunKey, Arc<Container>>>>,
     /// The shared volumes of a pod, by its UID, while one of its machines exists.
     volumes: Arc<Mutex<HashMap<String, Weak<Volumes>>>>,
     /// Permits for replays: machines are replayed one at a time.
@@ -61,15 +61,15 @@ pub struct Container {
     restarts: i64,
     volumes: Arc<Volumes>,
     /// Containers that share volumes with this one: their machines live as long as this one.
-    company: Mutex<Vec<Look>>,
-    state: Mutex<State>,
+    company: Mutex<Vec<ContainerUse>>,
+    state: Mutex<RunState>,
     /// The number of events in the machine. A change wakes followers.
     happened: watch::Sender<u64>,
     wake: Notify,
     lookers: AtomicUsize,
 }
 
-pub struct State {
+pub struct RunState {
     pub machine: Machine,
     pub journal: Journal,
     /// Whether the shell runs the container's own command.
@@ -87,9 +87,9 @@ pub struct State {
 }
 
 /// A use of a container. The container is kept while this value exists.
-pub struct Look(pub Arc<Container>);
+pub struct ContainerUse(pub Arc<Container>);
 
-impl Drop for Look {
+impl Drop for ContainerUse {
     fn drop(&mut self) {
         self.0.lookers.fetch_sub(1, Ordering::Relaxed);
         self.0.wake.notify_one();
@@ -111,10 +111,10 @@ pub fn time_ms(value: &Value) -> Option<i64> {
     Time::parse(value.as_str()?).map(Time::millis)
 }
 
-impl Key {
-    fn of(pod: &Value, spec: &Value) -> Key {
+impl RunKey {
+    fn of(pod: &Value, spec: &Value) -> RunKey {
         let name = text(&spec["name"]);
-        Key {
+        RunKey {
             uid: text(&pod["metadata"]["uid"]).to_owned(),
             container: name.to_owned(),
             restarts: status(pod, name)["restartCount"].as_i64().unwrap_or(0),
@@ -153,32 +153,32 @@ fn earlier_ones<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = (&'
 impl Containers {
     pub fn new(cluster: Cluster) -> Containers {
         let replays = Arc::new(Semaphore::new(1));
-        Containers { cluster, held: Arc::default(), volumes: Arc::default(), replays }
+        Containers { cluster, containers: Arc::default(), volumes: Arc::default(), replays }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Container>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunKey, Arc<Container>>> {
+        self.containers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A running container.
-    pub async fn look(&self, pod: &Value, spec: &Value) -> Result<Look, String> {
+    pub async fn acquire(&self, pod: &Value, spec: &Value) -> Result<ContainerUse, String> {
         let mut company = Vec::new();
-        if self.known(&Key::of(pod, spec)).is_none() {
+        if self.known(&RunKey::of(pod, spec)).is_none() {
             // Containers that share volumes with it are made first, so that it finds the files that they have written.
             for other in sharing(pod, spec) {
-                if self.known(&Key::of(pod, other)).is_none() {
-                    company.extend(self.look_at(pod, other).await);
+                if self.known(&RunKey::of(pod, other)).is_none() {
+                    company.extend(self.find_or_start(pod, other).await);
                 }
             }
         }
-        let look = self.look_at(pod, spec).await?;
+        let look = self.find_or_start(pod, spec).await?;
         look.0.company.lock().unwrap_or_else(PoisonError::into_inner).extend(company);
         Ok(look)
     }
 
-    async fn look_at(&self, pod: &Value, spec: &Value) -> Result<Look, String> {
+    async fn find_or_start(&self, pod: &Value, spec: &Value) -> Result<ContainerUse, String> {
         let status = status(pod, text(&spec["name"]));
-        let key = Key::of(pod, spec);
+        let key = RunKey::of(pod, spec);
         let begin_ms = time_ms(&status["state"]["running"]["startedAt"]).ok_or("the container does not run")?;
         if let Some(known) = self.known(&key) {
             return Ok(known);
@@ -199,26 +199,26 @@ impl Containers {
             }
             if let Some(known) = held.get(&key) {
                 known.lookers.fetch_add(1, Ordering::Relaxed);
-                return Ok(Look(known.clone()));
+                return Ok(ContainerUse(known.clone()));
             }
             container.lookers.fetch_add(1, Ordering::Relaxed);
             held.insert(key.clone(), container.clone());
         }
-        tokio::spawn(self.clone().go_on(key, container.clone()));
-        Ok(Look(container))
+        tokio::spawn(self.clone().advance(key, container.clone()));
+        Ok(ContainerUse(container))
     }
 
-    fn known(&self, key: &Key) -> Option<Look> {
+    fn known(&self, key: &RunKey) -> Option<ContainerUse> {
         let held = self.lock();
         let known = held.get(key)?;
         known.lookers.fetch_add(1, Ordering::Relaxed);
-        Some(Look(known.clone()))
+        Some(ContainerUse(known.clone()))
     }
 
     /// A run of a container that has ended, if its machine still exists because commands were executed in it.
-    pub fn ended(&self, pod: &Value, name: &str, restarts: i64) -> Option<Look> {
+    pub fn ended_run(&self, pod: &Value, name: &str, restarts: i64) -> Option<ContainerUse> {
         let uid = text(&pod["metadata"]["uid"]).to_owned();
-        let known = self.known(&Key { uid, container: name.to_owned(), restarts })?;
+        let known = self.known(&RunKey { uid, container: name.to_owned(), restarts })?;
         let has_ended = known.0.lock().ended.is_some();
         has_ended.then_some(known)
     }
@@ -267,7 +267,7 @@ impl Containers {
     }
 
     /// Advances the time in a container until it is no longer used.
-    async fn go_on(self, key: Key, container: Arc<Container>) {
+    async fn advance(self, key: RunKey, container: Arc<Container>) {
         let mut looked_at = tokio::time::Instant::now();
         let mut pod_at = looked_at + POD_PERIOD;
         let mut sources_at = looked_at + SOURCES_PERIOD;
@@ -284,7 +284,7 @@ impl Containers {
             };
             if let Some(code) = ended {
                 if executed {
-                    if let Err(why) = self.tell_end(&container, code).await {
+                    if let Err(why) = self.report_end(&container, code).await {
                         tracing::debug!(why, "the end of a container was not told");
                     }
                     // The container's output is recorded nowhere else.
@@ -356,7 +356,7 @@ impl Containers {
         true
     }
 
-    async fn tell_end(&self, container: &Container, code: i32) -> Result<(), String> {
+    async fn report_end(&self, container: &Container, code: i32) -> Result<(), String> {
         let name = text(&container.spec["name"]);
         let meta = &container.pod["metadata"];
         let found = self.cluster.pod(text(&meta["namespace"]), text(&meta["name"])).await;
@@ -391,7 +391,7 @@ impl Containers {
         // The resource version makes the patch fail if the status has changed since it was read.
         let rests_on = json!({"uid": meta["uid"], "resourceVersion": pod["metadata"]["resourceVersion"]});
         let patch = json!({"metadata": rests_on, "status": {list: status}});
-        self.cluster.tell_end(&container.pod, &patch).await
+        self.cluster.report_end(&container.pod, &patch).await
     }
 }
 
@@ -413,7 +413,7 @@ impl Container {
         machine.start(&words, runs && with_input, runs && is_terminal);
         let hook = post_start(&spec).and_then(|words| machine.start(&words, false, false));
         let restarts = status(&pod, text(&spec["name"]))["restartCount"].as_i64().unwrap_or(0);
-        let mut state = State {
+        let mut state = RunState {
             machine,
             journal: Journal::default(),
             recent: Recent::default(),
@@ -442,7 +442,7 @@ impl Container {
         }
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+    pub fn lock(&self) -> MutexGuard<'_, RunState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -460,7 +460,7 @@ impl Container {
         let (turn, has_gone) = {
             let mut state = self.lock();
             let steps = state.machine.steps();
-            let turn = state.go(now_ms(), TURN_STEPS);
+            let turn = state.run_until(now_ms(), TURN_STEPS);
             (turn, state.machine.steps() > steps || state.ended.is_some())
         };
         if has_gone {
@@ -525,9 +525,9 @@ impl Drop for Executed<'_> {
     }
 }
 
-impl State {
+impl RunState {
     /// Runs up to `steps_max` steps at this time, and takes the output of the container's own command.
-    fn go(&mut self, now_ms: i64, steps_max: u64) -> Turn {
+    fn run_until(&mut self, now_ms: i64, steps_max: u64) -> Turn {
         let turn = self.machine.run(now_ms, steps_max);
         let mut has_put_out = false;
         for (stream, is_error) in [(Stream::Output, false), (Stream::Errors, true)] {
@@ -565,7 +565,7 @@ impl State {
     fn replay(&mut self, begin_ms: i64, now_ms: i64) {
         let mut time_ms = begin_ms.min(now_ms);
         while self.machine.steps() < REPLAY_STEPS && self.ended.is_none() {
-            match self.go(time_ms, REPLAY_STEPS / 10) {
+            match self.run_until(time_ms, REPLAY_STEPS / 10) {
                 Turn::More => {}
                 Turn::Idle { until_ms: Some(until) } if until <= now_ms => time_ms = until.max(time_ms),
                 Turn::Idle { .. } => return,

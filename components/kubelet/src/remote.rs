@@ -1,8 +1,8 @@
 //! `/exec`, `/attach` and `/run`: commands in containers, and the live output of containers.
 
-use crate::answers::{Answer, fault, plain, whole};
-use crate::containers::{Container, Containers, Executed, Look};
-use crate::request::{Query, Target};
+use crate::answers::{KubeletResponse, fault, plain, whole};
+use crate::containers::{Container, ContainerUse, Containers, Executed};
+use crate::request::{ContainerTarget, Query};
 use holdfast_nodes::inside;
 use holdfast_shell::{MAIN, Pid, Stream};
 use holdfast_streams::remote::{Outcome, Resizes, Session, Wanted};
@@ -50,19 +50,19 @@ impl Sessions {
 }
 
 /// The answer when there are too many sessions.
-pub fn full() -> Answer {
+pub fn full() -> KubeletResponse {
     let mut answer = plain(StatusCode::TOO_MANY_REQUESTS, "too many requests in flight");
     answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
     answer
 }
 
 /// The answer that switches protocols.
-pub fn switched(answer: Response<()>) -> Answer {
+pub fn switched(answer: Response<()>) -> KubeletResponse {
     answer.map(|()| whole(""))
 }
 
 /// A refusal of the `streams` crate as an answer.
-pub fn refused(refusal: upgrade::Refusal) -> Answer {
+pub fn refused(refusal: upgrade::Refusal) -> KubeletResponse {
     refusal.into_response().map(whole)
 }
 
@@ -71,12 +71,12 @@ fn text(value: &Value) -> &str {
 }
 
 /// The container of a request, if it runs.
-async fn find(containers: &Containers, pod: &Value, target: &Target) -> Result<Look, Answer> {
+async fn find(containers: &Containers, pod: &Value, target: &ContainerTarget) -> Result<ContainerUse, KubeletResponse> {
     let Some(spec) = inside::container(pod, &target.container) else {
         let why = format!("container not found ({:?})", target.container);
         return Err(fault(StatusCode::INTERNAL_SERVER_ERROR, &why));
     };
-    let look = containers.look(pod, spec).await;
+    let look = containers.acquire(pod, spec).await;
     look.map_err(|_| {
         let why = format!("container not found ({:?})", target.container);
         fault(StatusCode::INTERNAL_SERVER_ERROR, &why)
@@ -84,7 +84,7 @@ async fn find(containers: &Containers, pod: &Value, target: &Target) -> Result<L
 }
 
 /// The streams that a query asks for; `None` if none.
-fn wanted(query: &Query) -> Option<Wanted> {
+fn requested_streams(query: &Query) -> Option<Wanted> {
     let wanted = Wanted {
         stdin: query.is_set("input") || query.is_set("stdin"),
         stdout: query.is_set("output") || query.is_set("stdout"),
@@ -99,12 +99,12 @@ pub async fn answer(
     containers: &Containers,
     sessions: &Sessions,
     pod: &Value,
-    target: &Target,
+    target: &ContainerTarget,
     command: Option<Vec<String>>,
     mut request: Request<Incoming>,
-) -> Answer {
+) -> KubeletResponse {
     let query = Query::of(request.uri().query());
-    let Some(wanted) = wanted(&query) else {
+    let Some(wanted) = requested_streams(&query) else {
         return plain(StatusCode::BAD_REQUEST, "you must specify at least 1 of stdin, stdout, stderr");
     };
     if let Some(words) = &command {
@@ -273,9 +273,9 @@ pub async fn run_whole(
     containers: &Containers,
     sessions: &Sessions,
     pod: &Value,
-    target: &Target,
+    target: &ContainerTarget,
     query: &Query,
-) -> Answer {
+) -> KubeletResponse {
     let words: Vec<String> =
         query.first("cmd").unwrap_or_default().split_whitespace().take(WORDS_MAX).map(str::to_owned).collect();
     let Some(_place) = sessions.enter() else { return full() };
