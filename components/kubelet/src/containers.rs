@@ -8,7 +8,7 @@ use crate::cluster::{Cluster, TOKENS_PERIOD, now_ms};
 use crate::journal::{Journal, Recent};
 use holdfast_nodes::course::{message, post_start, runnable};
 use holdfast_nodes::inside::{self, Sources, Volumes};
-use holdfast_shell::{MAIN, Machine, Pid, Stream, Turn};
+use holdfast_shell::{MAIN, Machine, OutputStream, Pid, RunResult};
 use holdfast_value::{Value, json};
 use holdfast_world::Time;
 use std::collections::HashMap;
@@ -311,11 +311,11 @@ impl Containers {
                 }
             }
             let rest = match turn {
-                Turn::More => TURN_REST,
-                Turn::Idle { until_ms: Some(until) } => Duration::from_millis(
+                RunResult::More => TURN_REST,
+                RunResult::Idle { until_ms: Some(until) } => Duration::from_millis(
                     u64::try_from(until - now_ms()).unwrap_or(0).min(POD_PERIOD.as_millis() as u64),
                 ),
-                Turn::Idle { until_ms: None } => POD_PERIOD,
+                RunResult::Idle { until_ms: None } => POD_PERIOD,
             };
             tokio::select! {
                 () = tokio::time::sleep(rest) => {}
@@ -456,7 +456,7 @@ impl Container {
         self.wake.notify_one();
     }
 
-    fn turn(&self) -> Turn {
+    fn turn(&self) -> RunResult {
         let (turn, has_gone) = {
             let mut state = self.lock();
             let steps = state.machine.steps();
@@ -527,10 +527,10 @@ impl Drop for Executed<'_> {
 
 impl RunState {
     /// Runs up to `steps_max` steps at this time, and takes the output of the container's own command.
-    fn run_until(&mut self, now_ms: i64, steps_max: u64) -> Turn {
+    fn run_until(&mut self, now_ms: i64, steps_max: u64) -> RunResult {
         let turn = self.machine.run(now_ms, steps_max);
         let mut has_put_out = false;
-        for (stream, is_error) in [(Stream::Output, false), (Stream::Errors, true)] {
+        for (stream, is_error) in [(OutputStream::Output, false), (OutputStream::Errors, true)] {
             let bytes = self.machine.read(MAIN, stream, usize::MAX);
             has_put_out |= !bytes.is_empty();
             self.journal.put(now_ms, is_error, &bytes);
@@ -546,13 +546,13 @@ impl RunState {
                 self.journal.end();
             }
         }
-        if has_put_out { Turn::More } else { turn }
+        if has_put_out { RunResult::More } else { turn }
     }
 
     /// Runs the `postStart` hook, and discards its output.
     fn go_on_with_hook(&mut self) {
         let Some(pid) = self.hook else { return };
-        for stream in [Stream::Output, Stream::Errors] {
+        for stream in [OutputStream::Output, OutputStream::Errors] {
             self.machine.read(pid, stream, usize::MAX);
         }
         if self.machine.exit_code(pid).is_some() {
@@ -566,9 +566,9 @@ impl RunState {
         let mut time_ms = begin_ms.min(now_ms);
         while self.machine.steps() < REPLAY_STEPS && self.ended.is_none() {
             match self.run_until(time_ms, REPLAY_STEPS / 10) {
-                Turn::More => {}
-                Turn::Idle { until_ms: Some(until) } if until <= now_ms => time_ms = until.max(time_ms),
-                Turn::Idle { .. } => return,
+                RunResult::More => {}
+                RunResult::Idle { until_ms: Some(until) } if until <= now_ms => time_ms = until.max(time_ms),
+                RunResult::Idle { .. } => return,
             }
         }
         if self.ended.is_none() && time_ms < now_ms {

@@ -4,7 +4,7 @@ use crate::answers::{KubeletResponse, fault, plain, whole};
 use crate::containers::{Container, ContainerUse, Containers, Executed};
 use crate::request::{ContainerTarget, Query};
 use holdfast_nodes::inside;
-use holdfast_shell::{MAIN, Pid, Stream};
+use holdfast_shell::{MAIN, OutputStream, Pid};
 use holdfast_streams::remote::{Outcome, Resizes, Session, Wanted};
 use holdfast_streams::{Limits, upgrade};
 use holdfast_value::Value;
@@ -211,8 +211,8 @@ async fn pass(session: &mut Session, container: &Container, pid: Pid, executed: 
                 Some(_) => {
                     // The end is checked before the output is read, so that all output before the end is included.
                     let ended = state.machine.exit_code(pid).or(state.ended.map(|_| 137));
-                    let output = state.machine.read(pid, Stream::Output, PIECE_BYTES);
-                    let errors = state.machine.read(pid, Stream::Errors, PIECE_BYTES);
+                    let output = state.machine.read(pid, OutputStream::Output, PIECE_BYTES);
+                    let errors = state.machine.read(pid, OutputStream::Errors, PIECE_BYTES);
                     (output, errors, ended)
                 }
                 None => {
@@ -294,8 +294,8 @@ pub async fn run_whole(
             let (more, ended) = {
                 let mut state = container.lock();
                 let ended = state.machine.exit_code(executed.pid).or(state.ended.map(|_| 137));
-                let mut more = state.machine.read(executed.pid, Stream::Output, PIECE_BYTES);
-                more.extend(state.machine.read(executed.pid, Stream::Errors, PIECE_BYTES));
+                let mut more = state.machine.read(executed.pid, OutputStream::Output, PIECE_BYTES);
+                more.extend(state.machine.read(executed.pid, OutputStream::Errors, PIECE_BYTES));
                 (more, ended)
             };
             let is_empty = more.is_empty();

@@ -12,7 +12,7 @@ pub use stops::{Stop, stops};
 
 use shares::Shares;
 
-use holdfast_shell::{MAIN, Machine, Pid, Setup, Stream, Turn};
+use holdfast_shell::{MAIN, Machine, OutputStream, Pid, RunResult, Setup};
 use holdfast_value::Value;
 use sha2::{Digest, Sha256};
 use std::cell::RefCell;
@@ -209,8 +209,9 @@ impl RunningContainer<'_> {
         let (mut now_ms, mut log, mut ended) = (0, Vec::new(), 0);
         while machine.steps() < STEPS_MAX && ended < PROBES_MAX {
             let turn = machine.run(begin_ms.saturating_add(now_ms), STEPS_MAX - machine.steps());
-            let more = [Stream::Output, Stream::Errors].map(|stream| machine.read(MAIN, stream, usize::MAX));
-            let mut is_busy = turn == Turn::More || more.iter().any(|bytes| !bytes.is_empty());
+            let more =
+                [OutputStream::Output, OutputStream::Errors].map(|stream| machine.read(MAIN, stream, usize::MAX));
+            let mut is_busy = turn == RunResult::More || more.iter().any(|bytes| !bytes.is_empty());
             more.into_iter().for_each(|bytes| log.extend(bytes));
             let surplus = log.len().saturating_sub(2 * MESSAGE_LOG_BYTES);
             log.drain(..surplus);
@@ -257,7 +258,8 @@ impl RunningContainer<'_> {
             if is_busy {
                 continue;
             }
-            let wakes = if let Turn::Idle { until_ms: Some(until) } = turn { Some(until - begin_ms) } else { None };
+            let wakes =
+                if let RunResult::Idle { until_ms: Some(until) } = turn { Some(until - begin_ms) } else { None };
             let hook_ends = if let Hook::Until(until_ms) = hook { Some(until_ms) } else { None };
             let due = matches!(hook, Hook::Over).then(|| probes::due(&probes)).into_iter().flatten();
             match wakes.into_iter().chain(hook_ends).chain(due).filter(|time| *time > now_ms).min() {
@@ -297,7 +299,7 @@ impl Hook {
     fn poll_hook(&mut self, machine: &mut Machine, now_ms: i64) -> Option<i32> {
         let code = match self {
             Hook::Command(pid) => {
-                for stream in [Stream::Output, Stream::Errors] {
+                for stream in [OutputStream::Output, OutputStream::Errors] {
                     machine.read(*pid, stream, usize::MAX);
                 }
                 let code = machine.exit_code(*pid)?;

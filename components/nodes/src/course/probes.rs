@@ -2,7 +2,7 @@
 
 use crate::behaviour::Behaviour;
 use crate::behaviour::ContainerEvent;
-use holdfast_shell::{Machine, Pid, Stream};
+use holdfast_shell::{Machine, OutputStream, Pid};
 use holdfast_value::Value;
 
 /// The maximum number of bytes of a probe's output in an Event.
@@ -171,7 +171,7 @@ pub fn poll(machine: &mut Machine, probes: &mut [Probe], now_ms: i64) -> ProbeRe
                 }
             }
             Some(mut running) => {
-                for stream in [Stream::Output, Stream::Errors] {
+                for stream in [OutputStream::Output, OutputStream::Errors] {
                     let more = machine.read(running.pid, stream, usize::MAX);
                     let room = OUTPUT_BYTES_MAX.saturating_sub(running.output.len());
                     running.output.extend_from_slice(&more[..more.len().min(room)]);

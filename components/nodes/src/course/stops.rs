@@ -2,7 +2,7 @@
 
 use super::{Ending, STEPS_MAX, message, runnable};
 use crate::inside::{self, Sources};
-use holdfast_shell::{MAIN, Machine, Signal, Stream, Turn};
+use holdfast_shell::{MAIN, Machine, OutputStream, RunResult, Signal};
 use holdfast_value::Value;
 
 /// How a container stops, and whether its hook failed.
@@ -93,13 +93,13 @@ pub fn advance(
     let (mut now_ms, steps) = (from_ms, machine.steps());
     while machine.steps() - steps < steps_max {
         let turn = machine.run(now_ms, steps_max);
-        let pids = [Stream::Output, Stream::Errors].map(|stream| machine.read(MAIN, stream, usize::MAX));
+        let pids = [OutputStream::Output, OutputStream::Errors].map(|stream| machine.read(MAIN, stream, usize::MAX));
         if is_enough(machine) {
             return now_ms;
         }
         match turn {
-            Turn::Idle { until_ms: Some(until) } if until <= to_ms => now_ms = until.max(now_ms),
-            Turn::Idle { .. } if pids.iter().all(Vec::is_empty) => break,
+            RunResult::Idle { until_ms: Some(until) } if until <= to_ms => now_ms = until.max(now_ms),
+            RunResult::Idle { .. } if pids.iter().all(Vec::is_empty) => break,
             _ => {}
         }
     }
