@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::ArgAction;
 use futures_util::future::join_all;
 use holdfast_cloud::{Settings, names};
-use holdfast_cloud_controller::counted::Counted;
+use holdfast_cloud_controller::measured_cloud::MeasuredCloud;
 use holdfast_component::component::{Component, Kind};
 use holdfast_component::options::{ComponentArgs, ElectionSettings, InsecureArgs, joined};
 use holdfast_component::values::{parse_bool, parse_duration};
@@ -272,7 +272,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
 struct Beside {
     args: Args,
     metrics: Arc<Metrics>,
-    cloud: OnceCell<Arc<Counted>>,
+    cloud: OnceCell<Arc<MeasuredCloud>>,
 }
 
 /// Runs the chosen controllers.
@@ -285,7 +285,7 @@ async fn control(server: RemoteServer, beside: &Beside, choice: Choice) -> Resul
     // The process's own credentials.
     let own = Actor { user: Arc::new(User::new(KIND.name, &[])), field_manager: KIND.name };
     let open = async || {
-        let cloud = Arc::new(Counted::new(named.open(act.clone(), own.clone()).await?));
+        let cloud = Arc::new(MeasuredCloud::new(named.open(act.clone(), own.clone()).await?));
         cloud.register(&mut Registering(component.metrics()));
         anyhow::Ok(cloud)
     };

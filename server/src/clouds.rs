@@ -6,7 +6,7 @@ use holdfast_cloud::simulated::Description;
 use holdfast_cloud::{Settings, names};
 use holdfast_cloud_controller::Provider;
 use holdfast_cloud_controller::external::{Configuration, External};
-use holdfast_cloud_controller::simulated::{InTime, Source};
+use holdfast_cloud_controller::simulated::{DescriptionSource, InTime};
 use holdfast_controllers::names::Choice;
 use holdfast_runtime::{Act, Cloud};
 use holdfast_world::cloud::{CloudAnswer, CloudCall, ClusterRef};
@@ -84,8 +84,8 @@ impl ChosenCloud {
 
     /// Opens the cloud: greets the provider, or reads the description.
     pub async fn open(&self, act: Arc<dyn Act>, actor: Actor) -> Result<Arc<Provider>> {
-        let source: Option<Box<dyn Source>> = self.config.as_ref().map(|config| match config {
-            Config::File(path) => Box::new(File(path.clone())) as Box<dyn Source>,
+        let source: Option<Box<dyn DescriptionSource>> = self.config.as_ref().map(|config| match config {
+            Config::File(path) => Box::new(File(path.clone())) as Box<dyn DescriptionSource>,
             Config::ConfigMap { namespace, name } => {
                 let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
                 Box::new(ConfigMap { path, act, actor })
@@ -115,7 +115,7 @@ fn named(why: String) -> anyhow::Error {
 struct File(PathBuf);
 
 #[async_trait]
-impl Source for File {
+impl DescriptionSource for File {
     fn name(&self) -> String {
         self.0.display().to_string()
     }
@@ -132,7 +132,7 @@ struct ConfigMap {
 }
 
 #[async_trait]
-impl Source for ConfigMap {
+impl DescriptionSource for ConfigMap {
     fn name(&self) -> String {
         self.path.clone()
     }

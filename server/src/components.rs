@@ -14,7 +14,7 @@ use anyhow::{Context, Result, anyhow};
 use futures_util::future::join_all;
 use holdfast_cloud::names as cloud_names;
 use holdfast_cloud_controller::Provider;
-use holdfast_cloud_controller::counted::Counted;
+use holdfast_cloud_controller::measured_cloud::MeasuredCloud;
 use holdfast_component::gates::Gates;
 use holdfast_controllers::Settings;
 use holdfast_controllers::names::{Choice, OF_THE_SERVER};
@@ -337,7 +337,7 @@ struct CloudWork {
     transport: Weak<Transport>,
     metrics: Arc<Metrics>,
     /// The cloud; empty until it has answered for the first time.
-    cloud: Arc<OnceCell<(Arc<Provider>, Arc<Counted>)>>,
+    cloud: Arc<OnceCell<(Arc<Provider>, Arc<MeasuredCloud>)>>,
 }
 
 impl CloudWork {
@@ -363,7 +363,7 @@ impl CloudWork {
                 }
                 tokio::time::sleep(CLOUD_AGAIN).await;
             };
-            let counted = Arc::new(Counted::new(cloud.clone()));
+            let counted = Arc::new(MeasuredCloud::new(cloud.clone()));
             service.with_registry(|registry| counted.register(registry));
             (cloud, counted)
         };

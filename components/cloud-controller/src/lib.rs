@@ -4,8 +4,8 @@
 //! calls to either, and [`backends`] shows the health of the nodes behind the balancers of the simulated cloud.
 
 pub mod backends;
-pub mod counted;
 pub mod external;
+pub mod measured_cloud;
 pub mod simulated;
 
 use async_trait::async_trait;

@@ -20,15 +20,15 @@ pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized"
 /// Plans one node at a time.
 pub struct Lifecycle {
     settings: Settings,
-    known: BTreeMap<Key, Known>,
+    known: BTreeMap<Key, InstanceAnswer>,
 }
 
 /// The cloud's last answer about a node's instance.
-struct Known {
+struct InstanceAnswer {
     /// The provider ID with which the cloud was asked.
     provider_id: String,
     asked: Time,
-    state: State,
+    state: InstanceState,
     /// How many times in a row the instance was not found.
     missed: u32,
     /// The message of the last Event about the cloud.
@@ -36,7 +36,7 @@ struct Known {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
+enum InstanceState {
     Runs,
     IsShutDown,
     Gone,
@@ -102,13 +102,13 @@ impl Controller for Lifecycle {
         plan.requeue_at(due);
         let Some(known) = known else { return plan };
         match &known.state {
-            State::Gone if known.missed >= 2 || planted(Bug::OnceIsEnough) => {
+            InstanceState::Gone if known.missed >= 2 || planted(Bug::OnceIsEnough) => {
                 let message = format!("Deleting node {} because it does not exist in the cloud provider", key.name);
                 plan.events.push(Subject::from(node).normal("DeletingNode", message));
                 plan.then(Subject::from(node).delete());
             }
-            State::IsShutDown if !has_taint => plan.then(with_taints(node, |_| true, Some(SHUTDOWN))),
-            State::Unknown(fault) => {
+            InstanceState::IsShutDown if !has_taint => plan.then(with_taints(node, |_| true, Some(SHUTDOWN))),
+            InstanceState::Unknown(fault) => {
                 let message =
                     format!("Error asking cloud provider {} for its instance: {fault}", self.settings.provider);
                 if known.told.as_ref() != Some(&message) {
@@ -124,18 +124,18 @@ impl Controller for Lifecycle {
     fn called(&mut self, key: &Key, call: &CloudCall, answer: Result<CloudAnswer, Fault>, now: Time) {
         let CloudCall::Instance { node, .. } = call else { return };
         let state = match answer {
-            Ok(CloudAnswer::Instance(instance)) if instance.is_shut_down => State::IsShutDown,
-            Ok(CloudAnswer::Instance(_)) => State::Runs,
-            Ok(_) => State::Unknown(Fault::unavailable("the cloud answers with something else")),
-            Err(fault) if fault.is(FaultReason::NotFound) => State::Gone,
-            Err(_) if planted(Bug::DoubtDeletesNodes) => State::Gone,
-            Err(fault) => State::Unknown(fault),
+            Ok(CloudAnswer::Instance(instance)) if instance.is_shut_down => InstanceState::IsShutDown,
+            Ok(CloudAnswer::Instance(_)) => InstanceState::Runs,
+            Ok(_) => InstanceState::Unknown(Fault::unavailable("the cloud answers with something else")),
+            Err(fault) if fault.is(FaultReason::NotFound) => InstanceState::Gone,
+            Err(_) if planted(Bug::DoubtDeletesNodes) => InstanceState::Gone,
+            Err(fault) => InstanceState::Unknown(fault),
         };
         let before = self.known.remove(key).filter(|before| before.provider_id == node.provider_id);
         let missed = before.as_ref().map_or(0, |before| before.missed);
-        let missed = if state == State::Gone { missed.saturating_add(1) } else { 0 };
+        let missed = if state == InstanceState::Gone { missed.saturating_add(1) } else { 0 };
         let told = before.and_then(|before| before.told);
-        let known = Known { provider_id: node.provider_id.clone(), asked: now, state, missed, told };
+        let known = InstanceAnswer { provider_id: node.provider_id.clone(), asked: now, state, missed, told };
         self.known.insert(key.clone(), known);
     }
 

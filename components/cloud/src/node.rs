@@ -31,12 +31,12 @@ const MIRRORED: [(&str, &str); 5] = [
 /// Plans one node per key.
 pub struct CloudNodes {
     settings: Settings,
-    known: BTreeMap<Key, Known>,
+    known: BTreeMap<Key, NodeAnswers>,
 }
 
 /// The cloud's last answers about a node.
 #[derive(Default)]
-struct Known {
+struct NodeAnswers {
     provider_id: String,
     asked: Option<Time>,
     instance: Option<Instance>,
@@ -90,7 +90,7 @@ impl Controller for CloudNodes {
             // An answer from before the node had a provider ID is about the same instance.
             let same = known.instance.as_ref().is_some_and(|instance| instance.provider_id == node.spec.provider_id);
             if !same {
-                *known = Known::default();
+                *known = NodeAnswers::default();
             }
             known.provider_id = node.spec.provider_id.clone();
         }

@@ -52,7 +52,7 @@ struct Failed {
 }
 
 /// A pod CIDR of a node.
-struct Want<'a> {
+struct WantedRoute<'a> {
     node: Viewed<'a, Node>,
     text: &'a str,
     /// Why no route can be made; `None` if one can.
@@ -126,8 +126,9 @@ impl Controller for Routes {
         let is_due = |listed: &Listed| stamp.time >= listed.at.plus_millis(self.settings.routes_millis);
         if let Some(fault) = self.fault.take() {
             plan.skipped.push(format!("routes cannot be listed: {fault}"));
-            plan.events
-                .extend(self.told_of_all(world, &format!("Error listing routes of cluster {}: {fault}", cluster.name)));
+            plan.events.extend(
+                self.list_failure_event(world, &format!("Error listing routes of cluster {}: {fault}", cluster.name)),
+            );
             plan.requeue_at(stamp.time.plus_millis(self.settings.routes_millis));
             return plan;
         }
@@ -204,7 +205,7 @@ impl Controller for Routes {
 
 impl Routes {
     /// Events for routes that failed; one for each new reason.
-    fn failures(&mut self, wanted: &[Want<'_>]) -> Vec<PlannedEvent> {
+    fn failures(&mut self, wanted: &[WantedRoute<'_>]) -> Vec<PlannedEvent> {
         let mut notes = Vec::new();
         for want in wanted {
             let name = &want.node.object.meta.name;
@@ -226,7 +227,7 @@ impl Routes {
     }
 
     /// Reports a failed list in an Event about the first node, because no object stands for all routes.
-    fn told_of_all(&mut self, world: &World, message: &str) -> Option<PlannedEvent> {
+    fn list_failure_event(&mut self, world: &World, message: &str) -> Option<PlannedEvent> {
         let node = world.all::<Node>().next()?;
         let is_new = self.told.len() < TOLD_MAX && self.told.insert(message.to_owned());
         is_new.then(|| Subject::from(node).warning("FailedToListRoutes", message.to_owned()))
@@ -237,7 +238,7 @@ fn pair(route: &Route) -> (&str, &str) {
     (&route.node, &route.destination)
 }
 
-fn creation(cluster: &ClusterRef, want: &Want<'_>, stamp: Stamp) -> CloudCall {
+fn creation(cluster: &ClusterRef, want: &WantedRoute<'_>, stamp: Stamp) -> CloudCall {
     let hint = &want.node.object.meta.uid;
     let name = if planted(Bug::RoutesTwice) { format!("{hint}-{}", stamp.seed) } else { hint.clone() };
     let mut cluster_of_route = cluster.clone();
@@ -251,7 +252,7 @@ fn creation(cluster: &ClusterRef, want: &Want<'_>, stamp: Stamp) -> CloudCall {
 
 /// The pod CIDRs of all nodes. A CIDR that overlaps one of an older node gets no route, because its destination would
 /// be ambiguous.
-fn wanted<'a>(world: &'a World, ranges: &[Range]) -> Vec<Want<'a>> {
+fn wanted<'a>(world: &'a World, ranges: &[Range]) -> Vec<WantedRoute<'a>> {
     let mut nodes: Vec<Viewed<'a, Node>> = world.all::<Node>().filter(|node| !node.meta().is_deleting()).collect();
     nodes.sort_by_key(|node| (node.meta().creation_timestamp, node.meta().name.as_str()));
     // The CIDRs taken so far do not overlap, so they are found by their first address.
@@ -272,7 +273,7 @@ fn wanted<'a>(world: &'a World, ranges: &[Range]) -> Vec<Want<'a>> {
                     }
                 },
             };
-            wanted.push(Want { node, text, lacks });
+            wanted.push(WantedRoute { node, text, lacks });
         }
     }
     wanted
@@ -292,7 +293,7 @@ fn state(node: Viewed<'_, Node>) -> Option<(String, String)> {
 }
 
 /// Sets the condition NetworkUnavailable of each node.
-fn conditions(world: &World, wanted: &[Want<'_>], there: &BTreeSet<(&str, &str)>, now: Time) -> Vec<Action> {
+fn conditions(world: &World, wanted: &[WantedRoute<'_>], there: &BTreeSet<(&str, &str)>, now: Time) -> Vec<Action> {
     let mut lacking: BTreeMap<&str, bool> = BTreeMap::new();
     for want in wanted {
         let name = want.node.object.meta.name.as_str();

@@ -7,7 +7,7 @@
 mod config;
 pub mod wire;
 
-pub use config::{Configuration, Endpoint, Tls};
+pub use config::{Configuration, ProviderAddress, ProviderTls};
 
 use async_trait::async_trait;
 use holdfast_files::check_socket;
@@ -235,17 +235,17 @@ fn route_request(
 }
 
 /// A channel to the provider; it connects at the first call.
-fn channel(endpoint: &Endpoint) -> Result<Channel, String> {
+fn channel(endpoint: &ProviderAddress) -> Result<Channel, String> {
     let address = |url: &str| Address::from_shared(url.to_owned()).map_err(|error| format!("{url}: {error}"));
     match endpoint {
-        Endpoint::Unix(path) => {
+        ProviderAddress::Unix(path) => {
             let path = path.clone();
             let connect = service_fn(move |_: Uri| dial(path.clone()));
             // The host of this URL is never resolved: the connector opens the socket.
             Ok(address("http://localhost")?.connect_timeout(CONNECT).connect_with_connector_lazy(connect))
         }
-        Endpoint::Plain(url) => Ok(address(url)?.connect_timeout(CONNECT).connect_lazy()),
-        Endpoint::Tls(tls) => {
+        ProviderAddress::Plain(url) => Ok(address(url)?.connect_timeout(CONNECT).connect_lazy()),
+        ProviderAddress::Tls(tls) => {
             let read = |path: &PathBuf| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
             let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&tls.authority)?));
             if let Some((certificate, key)) = &tls.identity {
@@ -295,12 +295,12 @@ fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-impl std::fmt::Display for Endpoint {
+impl std::fmt::Display for ProviderAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Endpoint::Unix(path) => write!(f, "unix://{}", path.display()),
-            Endpoint::Plain(url) => f.write_str(url),
-            Endpoint::Tls(tls) => f.write_str(&tls.url),
+            ProviderAddress::Unix(path) => write!(f, "unix://{}", path.display()),
+            ProviderAddress::Plain(url) => f.write_str(url),
+            ProviderAddress::Tls(tls) => f.write_str(&tls.url),
         }
     }
 }

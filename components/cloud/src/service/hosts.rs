@@ -22,7 +22,7 @@ pub struct Hosts {
 
 impl Hosts {
     /// Applies a change of a node; returns whether balancers must be updated.
-    pub fn see(&mut self, change: &Change) -> bool {
+    pub fn apply(&mut self, change: &Change) -> bool {
         let known = self.joined.get(&change.key);
         let host = change.after::<Node>().filter(|node| {
             let same = known.is_some_and(|known| known.node.provider_id == node.spec.provider_id);

@@ -5,8 +5,8 @@
 //! request for each balancer, and sends only changes. After a restart it sends everything once more, which changes
 //! nothing in the cloud.
 
+mod balancer_spec;
 mod hosts;
-mod wanted;
 
 use crate::planted::{Bug, planted};
 use crate::{NAMESPACES, Settings, cluster, names};
@@ -34,26 +34,26 @@ const HOSTS_MILLIS: i64 = 1_000;
 pub struct Services {
     settings: Settings,
     hosts: Hosts,
-    known: BTreeMap<Key, Known>,
+    known: BTreeMap<Key, BalancerState>,
     /// Events about changes, written with the next plan.
     told: BTreeMap<Key, Vec<PlannedEvent>>,
 }
 
 /// The state of a Service's balancer.
-struct Known {
+struct BalancerState {
     uid: String,
     /// The last request that the cloud has confirmed. While this entry exists, the cloud may have a balancer.
-    made: Option<Made>,
+    made: Option<ConfirmedRequest>,
     /// The last request. It identifies the balancer for the deletion when the Service is gone.
     asked: Arc<BalancerSpec>,
-    outcome: Option<Outcome>,
+    outcome: Option<CallReport>,
     /// The time before which the cloud accepts no further call.
     retry: Option<Time>,
     /// Whether the cloud has confirmed the deletion.
     is_gone: bool,
 }
 
-struct Made {
+struct ConfirmedRequest {
     wanted: Arc<BalancerSpec>,
     hosts: Arc<[Host]>,
     at: Time,
@@ -62,7 +62,7 @@ struct Made {
 }
 
 /// The outcome of a call, until it is reported in an Event.
-enum Outcome {
+enum CallReport {
     Ensured,
     Updated,
     Deleted,
@@ -107,7 +107,7 @@ impl Controller for Services {
 
     fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<Node>() {
-            if self.hosts.see(change) && !planted(Bug::HostsForgotten) {
+            if self.hosts.apply(change) && !planted(Bug::HostsForgotten) {
                 // Services whose balancer does not exist yet get it with these nodes.
                 self.known.keys().for_each(|key| keys.add_after(key.clone(), HOSTS_MILLIS));
             }
@@ -118,7 +118,7 @@ impl Controller for Services {
                 return;
             }
             if let (Some(before), Some(after)) = (before, after) {
-                let notes = wanted::differences(before, after);
+                let notes = balancer_spec::differences(before, after);
                 if !notes.is_empty() {
                     self.told.entry(change.key.clone()).or_default().extend(notes);
                 }
@@ -137,11 +137,11 @@ impl Controller for Services {
         let service = world.get::<Service>(key);
         let known = self.known.get_mut(key);
         // The entry may belong to an earlier Service of this name, whose balancer may still exist.
-        let is_another = |known: &&mut Known| service.is_none_or(|service| service.meta().uid != known.uid);
+        let is_another = |known: &&mut BalancerState| service.is_none_or(|service| service.meta().uid != known.uid);
         if let Some(known) = known.filter(is_another) {
             match known.outcome.take() {
                 _ if known.is_gone => {}
-                Some(Outcome::Failed { fault, .. }) => return waiting(plan, known, &fault, stamp),
+                Some(CallReport::Failed { fault, .. }) => return waiting(plan, known, &fault, stamp),
                 _ => {
                     plan.calls.push(deletion(cluster, &known.asked));
                     return plan;
@@ -152,17 +152,17 @@ impl Controller for Services {
         let Some(service) = service else { return plan };
         let doc = part(service.object, &["spec"]);
         let outcome = self.known.get_mut(key).and_then(|known| known.outcome.take());
-        if let Some(Outcome::Failed { method, fault }) = outcome {
+        if let Some(CallReport::Failed { method, fault }) = outcome {
             plan.events.push(failure(service, method, &fault));
             return match self.known.get_mut(key) {
                 Some(known) => waiting(plan, known, &fault, stamp),
                 None => plan,
             };
         }
-        if wants(service, &doc) {
-            self.keep(plan, service, &doc, cluster, outcome, stamp)
+        if wants_balancer(service, &doc) {
+            self.ensure_balancer(plan, service, &doc, cluster, outcome, stamp)
         } else {
-            self.let_go(plan, service, cluster, outcome)
+            self.ensure_deleted(plan, service, cluster, outcome)
         }
     }
 
@@ -179,22 +179,22 @@ impl Controller for Services {
         known.outcome = match (call, answer) {
             (CloudCall::EnsureBalancer { wanted, hosts, .. }, Ok(CloudAnswer::Balancer(balancer))) => {
                 let (wanted, hosts) = (wanted.clone(), hosts.clone());
-                known.made = Some(Made { wanted, hosts, at: now, balancer: Some(balancer) });
-                Some(Outcome::Ensured)
+                known.made = Some(ConfirmedRequest { wanted, hosts, at: now, balancer: Some(balancer) });
+                Some(CallReport::Ensured)
             }
             // Another controller is responsible for the Service; this is not a failure.
             (CloudCall::EnsureBalancer { wanted, hosts, .. }, Err(fault)) if fault.is(FaultReason::Elsewhere) => {
                 let (wanted, hosts) = (wanted.clone(), hosts.clone());
-                known.made = Some(Made { wanted, hosts, at: now, balancer: None });
+                known.made = Some(ConfirmedRequest { wanted, hosts, at: now, balancer: None });
                 None
             }
             (CloudCall::UpdateHosts { hosts, .. }, Ok(_)) => {
                 known.made.iter_mut().for_each(|made| made.hosts = hosts.clone());
-                Some(Outcome::Updated)
+                Some(CallReport::Updated)
             }
             (CloudCall::DeleteBalancer { .. }, Ok(_)) => {
                 (known.made, known.is_gone) = (None, true);
-                Some(Outcome::Deleted)
+                Some(CallReport::Deleted)
             }
             (_, Err(fault)) => {
                 // The balancer no longer exists, so it is created again.
@@ -202,7 +202,7 @@ impl Controller for Services {
                     known.made = None;
                 }
                 known.retry = fault.retry_millis.map(|millis| now.plus_millis(millis));
-                Some(Outcome::Failed { method: call.method(), fault })
+                Some(CallReport::Failed { method: call.method(), fault })
             }
             (_, Ok(_)) => None,
         };
@@ -211,21 +211,21 @@ impl Controller for Services {
 
 impl Services {
     /// Plans a Service that has a balancer, or should have one.
-    fn keep(
+    fn ensure_balancer(
         &mut self,
         mut plan: Plan,
         service: Viewed<'_, Service>,
         doc: &Value,
         cluster: ClusterRef,
-        outcome: Option<Outcome>,
+        outcome: Option<CallReport>,
         stamp: Stamp,
     ) -> Plan {
         let subject = Subject::from(service);
         match &outcome {
-            Some(Outcome::Ensured) => {
+            Some(CallReport::Ensured) => {
                 plan.events.push(subject.normal("EnsuredLoadBalancer", "Ensured load balancer".into()))
             }
-            Some(Outcome::Updated) => {
+            Some(CallReport::Updated) => {
                 plan.events.push(subject.normal("UpdatedLoadBalancer", "Updated load balancer with new hosts".into()))
             }
             _ => {}
@@ -234,7 +234,7 @@ impl Services {
             plan.then(with_finalizers(service, true));
             return plan;
         }
-        let wanted = match wanted::of(service, doc) {
+        let wanted = match balancer_spec::of(service, doc) {
             Ok(wanted) => wanted,
             Err(why) => {
                 plan.events.push(failure(service, "EnsureBalancer", &Fault::new(FaultReason::Invalid, why)));
@@ -245,7 +245,7 @@ impl Services {
         let hosts = self.hosts.all();
         let key = service.object.key();
         let resync = self.settings.resync_millis;
-        let known = self.known.entry(key).or_insert_with(|| Known::new(&service.meta().uid, &wanted));
+        let known = self.known.entry(key).or_insert_with(|| BalancerState::new(&service.meta().uid, &wanted));
         if let Some(retry) = known.retry.filter(|retry| stamp.time < *retry) {
             plan.requeue_at(retry);
             return plan;
@@ -276,28 +276,28 @@ impl Services {
     }
 
     /// Plans a Service that should have no balancer any more.
-    fn let_go(
+    fn ensure_deleted(
         &mut self,
         mut plan: Plan,
         service: Viewed<'_, Service>,
         cluster: ClusterRef,
-        outcome: Option<Outcome>,
+        outcome: Option<CallReport>,
     ) -> Plan {
         let (subject, key) = (Subject::from(service), service.object.key());
         let has_finalizer = service.meta().has_finalizer(FINALIZER);
         if !has_finalizer && !self.known.contains_key(&key) {
             return plan;
         }
-        if matches!(outcome, Some(Outcome::Deleted)) {
+        if matches!(outcome, Some(CallReport::Deleted)) {
             plan.events.push(subject.normal("DeletedLoadBalancer", "Deleted load balancer".into()));
         }
         let known = self.known.entry(key.clone()).or_insert_with(|| {
             let named = BalancerSpec {
-                name: wanted::name(&service.meta().uid),
-                service: wanted::named(service),
+                name: balancer_spec::name(&service.meta().uid),
+                service: balancer_spec::named(service),
                 ..BalancerSpec::default()
             };
-            Known::new(&service.meta().uid, &named)
+            BalancerState::new(&service.meta().uid, &named)
         });
         if !known.is_gone && !planted(Bug::FinalizerFirst) {
             plan.events.push(subject.normal("DeletingLoadBalancer", "Deleting load balancer".into()));
@@ -318,10 +318,10 @@ impl Services {
     }
 }
 
-impl Known {
-    fn new(uid: &str, asked: &BalancerSpec) -> Known {
+impl BalancerState {
+    fn new(uid: &str, asked: &BalancerSpec) -> BalancerState {
         let asked = Arc::new(asked.clone());
-        Known { uid: uid.to_owned(), made: None, asked, outcome: None, retry: None, is_gone: false }
+        BalancerState { uid: uid.to_owned(), made: None, asked, outcome: None, retry: None, is_gone: false }
     }
 }
 
@@ -332,7 +332,7 @@ fn is_concerned(service: Viewed<'_, Service>) -> bool {
 
 /// Whether a Service should have a balancer of this cloud. A Service with a load balancer class belongs to another
 /// controller.
-fn wants(service: Viewed<'_, Service>, spec: &Value) -> bool {
+fn wants_balancer(service: Viewed<'_, Service>, spec: &Value) -> bool {
     service.view.spec.kind == TYPE && !service.meta().is_deleting() && spec["loadBalancerClass"].is_null()
 }
 
@@ -341,7 +341,7 @@ fn deletion(cluster: ClusterRef, asked: &BalancerSpec) -> CloudCall {
 }
 
 /// Plans the next try when the cloud allows it, or with back-off.
-fn waiting(mut plan: Plan, known: &Known, fault: &Fault, stamp: Stamp) -> Plan {
+fn waiting(mut plan: Plan, known: &BalancerState, fault: &Fault, stamp: Stamp) -> Plan {
     plan.skipped.push(fault.message.clone());
     match known.retry {
         Some(retry) => plan.requeue_at(retry.max(stamp.time)),

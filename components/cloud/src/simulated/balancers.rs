@@ -11,14 +11,14 @@ const LOOKS_MAX: u128 = 1 << 16;
 
 #[derive(Default)]
 pub struct Balancers {
-    kept: BTreeMap<String, Kept>,
+    kept: BTreeMap<String, StoredBalancer>,
     taken: BTreeSet<String>,
     /// How many balancers were ever created.
     made: u64,
 }
 
 /// A balancer and its request.
-pub struct Kept {
+pub struct StoredBalancer {
     pub balancer: Balancer,
     pub wanted: Arc<BalancerSpec>,
     pub hosts: Arc<[Host]>,
@@ -27,7 +27,7 @@ pub struct Kept {
 }
 
 impl Balancers {
-    pub fn all(&self) -> impl Iterator<Item = &Kept> {
+    pub fn all(&self) -> impl Iterator<Item = &StoredBalancer> {
         self.kept.values()
     }
 
@@ -78,7 +78,7 @@ impl Balancers {
             self.made
         });
         let balancer = Balancer { name: wanted.name.clone(), cluster: cluster.clone(), ingress };
-        let kept = Kept { balancer: balancer.clone(), wanted: wanted.clone(), hosts: hosts.clone(), number };
+        let kept = StoredBalancer { balancer: balancer.clone(), wanted: wanted.clone(), hosts: hosts.clone(), number };
         self.kept.insert(wanted.name.clone(), kept);
         Ok(balancer)
     }
@@ -149,7 +149,7 @@ impl Balancers {
     }
 }
 
-fn known_number(kept: Option<&Kept>) -> Option<u64> {
+fn known_number(kept: Option<&StoredBalancer>) -> Option<u64> {
     kept.map(|kept| kept.number)
 }
 

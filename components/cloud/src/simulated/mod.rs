@@ -6,7 +6,7 @@ mod balancers;
 mod description;
 mod health;
 
-pub use description::{Description, NAME, Scene, What};
+pub use description::{Description, InstanceChange, InstanceEvent, NAME};
 pub use health::{BackendHealth, Backends};
 
 use balancers::Balancers;
@@ -23,7 +23,7 @@ pub struct Simulated {
     /// Instances about which calls fail.
     failing: BTreeSet<String>,
     balancers: Balancers,
-    routes: Vec<Kept>,
+    routes: Vec<ListedRoute>,
     /// The clusters by the names that they have claimed.
     clusters: BTreeMap<String, ClusterRef>,
     random: u64,
@@ -34,7 +34,7 @@ pub struct Simulated {
 }
 
 /// A route, and the time at which lists begin to show it or stop showing it.
-struct Kept {
+struct ListedRoute {
     route: Route,
     shown_from: Time,
     gone_from: Option<Time>,
@@ -80,7 +80,7 @@ impl Simulated {
 
     /// Answers a call like a real cloud: with latency, sometimes with a failure, sometimes with a failure although the
     /// call has taken effect.
-    pub fn ask(&mut self, call: &CloudCall, now: Time) -> Answered {
+    pub fn call(&mut self, call: &CloudCall, now: Time) -> Answered {
         self.play(now);
         *self.calls.entry(call.method()).or_default() += 1;
         let (least, most) = self.description.latency_millis;
@@ -141,7 +141,7 @@ impl Simulated {
     }
 
     /// The balancers by name.
-    pub fn balancers(&self) -> impl Iterator<Item = &balancers::Kept> {
+    pub fn balancers(&self) -> impl Iterator<Item = &balancers::StoredBalancer> {
         self.balancers.all()
     }
 
@@ -152,18 +152,18 @@ impl Simulated {
 
     /// Adds a route that no controller has asked for.
     pub fn put_route(&mut self, route: Route, now: Time) {
-        self.routes.push(Kept { route, shown_from: now, gone_from: None });
+        self.routes.push(ListedRoute { route, shown_from: now, gone_from: None });
     }
 
     /// Changes an instance from outside.
-    pub fn change(&mut self, instance: &str, what: What) {
+    pub fn change(&mut self, instance: &str, what: InstanceEvent) {
         match what {
-            What::Vanish => _ = self.description.instances.remove(instance),
-            What::Fail => _ = self.failing.insert(instance.to_owned()),
-            What::Heal => _ = self.failing.remove(instance),
-            What::ShutDown | What::Start => {
+            InstanceEvent::Vanish => _ = self.description.instances.remove(instance),
+            InstanceEvent::Fail => _ = self.failing.insert(instance.to_owned()),
+            InstanceEvent::Heal => _ = self.failing.remove(instance),
+            InstanceEvent::ShutDown | InstanceEvent::Start => {
                 if let Some(found) = self.description.instances.get_mut(instance) {
-                    found.is_shut_down = what == What::ShutDown;
+                    found.is_shut_down = what == InstanceEvent::ShutDown;
                 }
             }
         }
@@ -213,7 +213,7 @@ impl Simulated {
     }
 
     fn shown_routes(&self, now: Time) -> Vec<Route> {
-        let is_shown = |kept: &&Kept| kept.shown_from <= now && kept.gone_from.is_none_or(|gone| gone > now);
+        let is_shown = |kept: &&ListedRoute| kept.shown_from <= now && kept.gone_from.is_none_or(|gone| gone > now);
         self.routes.iter().filter(is_shown).map(|kept| kept.route.clone()).collect()
     }
 
@@ -234,7 +234,7 @@ impl Simulated {
         if i64::try_from(count).unwrap_or(i64::MAX) >= self.description.quotas.routes {
             return Err(Fault::new(FaultReason::Exhausted, format!("the quota of {count} routes is used up")));
         }
-        self.routes.push(Kept { route: route.clone(), shown_from: later, gone_from: None });
+        self.routes.push(ListedRoute { route: route.clone(), shown_from: later, gone_from: None });
         Ok(())
     }
 

@@ -115,14 +115,14 @@ fn the_script_is_played_and_seeds_decide() {
     let call = CloudCall::Instance { cluster: cluster("u"), node };
     let run = || {
         let mut cloud = cloud(text);
-        (0..40).map(|step| format!("{:?}", cloud.ask(&call, at(step * 100)))).collect::<Vec<_>>()
+        (0..40).map(|step| format!("{:?}", cloud.call(&call, at(step * 100)))).collect::<Vec<_>>()
     };
     assert_eq!(run(), run());
     assert!(run().iter().any(|line| line.contains("too many calls")));
     let mut cloud = cloud(
         "{instances: [{name: a}], script: [{at: 1s, instance: a, do: shutDown}, {at: 2s, instance: a, do: vanish}]}",
     );
-    let mut state = |millis| cloud.ask(&call, at(millis)).answer;
+    let mut state = |millis| cloud.call(&call, at(millis)).answer;
     assert!(matches!(state(0), Ok(CloudAnswer::Instance(found)) if !found.is_shut_down));
     assert!(matches!(state(1000), Ok(CloudAnswer::Instance(found)) if found.is_shut_down));
     assert!(state(2000).expect_err("gone").is(FaultReason::NotFound));

@@ -7,7 +7,7 @@ use holdfast_cloud::lifecycle::Lifecycle;
 use holdfast_cloud::node::CloudNodes;
 use holdfast_cloud::route::Routes;
 use holdfast_cloud::service::{FINALIZER, Services};
-use holdfast_cloud::simulated::What;
+use holdfast_cloud::simulated::InstanceEvent;
 use holdfast_value::{Value, json};
 use holdfast_world::Trial;
 use holdfast_world::cloud::{CloudCall, Fault, FaultReason};
@@ -140,7 +140,7 @@ impl Run {
             }
             4 if self.alive.len() > 2 => {
                 let name = NODES[self.dice.below(NODES.len())];
-                self.cloud.borrow_mut().change(name, What::Vanish);
+                self.cloud.borrow_mut().change(name, InstanceEvent::Vanish);
                 self.alive.remove(name);
                 if self.trial.names("nodes").iter().any(|known| known == name) {
                     ready(&mut self.trial, name, "Unknown");
