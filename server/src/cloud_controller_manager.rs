@@ -9,7 +9,7 @@ use clap::ArgAction;
 use futures_util::future::join_all;
 use holdfast_cloud::{Settings, names};
 use holdfast_cloud_controller::measured_cloud::MeasuredCloud;
-use holdfast_component::component::{Component, Kind};
+use holdfast_component::component::{Component, ComponentKind};
 use holdfast_component::options::{ComponentArgs, ElectionSettings, InsecureArgs, joined};
 use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_controllers::addresses::Range;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
 
-const KIND: Kind = Kind {
+const KIND: ComponentKind = ComponentKind {
     name: "cloud-controller-manager",
     version: API_VERSION,
     secure_port: 10258,
@@ -239,7 +239,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     let component = Arc::new(Component::new(KIND, args.component.clone(), flags, features)?);
     let server = RemoteServer::new(&component, &args.component.client);
     component.show("cloudcontrollermanager.config.k8s.io", args.document());
-    let insecure: Vec<_> = args.insecure.place(INSECURE_PORT).into_iter().collect();
+    let insecure: Vec<_> = args.insecure.address(INSECURE_PORT).into_iter().collect();
     component.serve(&insecure).await?;
     args.settled.warn();
     let metrics = Arc::new(Metrics::default());
@@ -309,7 +309,7 @@ async fn control(server: RemoteServer, beside: &Beside, choice: Choice) -> Resul
         }
         let driver = runtime.driver();
         let feed = RemoteFeed::new(news.clone(), driver.resources().cloned().collect(), driver.extra_kinds());
-        let (end, pause) = (component.told_to_end(), args.controller_start_interval * number);
+        let (end, pause) = (component.termination_signal(), args.controller_start_interval * number);
         async move {
             tokio::time::sleep(pause).await;
             runtime.run_until(feed, end).await;

@@ -4,12 +4,12 @@ use crate::component_process::{self, OneClient};
 use crate::settled::{self, Settled};
 use anyhow::{Context, Result, bail};
 use holdfast_component::api::Api;
-use holdfast_component::component::{Component, Features, Kind};
+use holdfast_component::component::{Component, ComponentKind, Features};
 use holdfast_component::election::Terms;
 use holdfast_component::election::run::host;
 use holdfast_component::files::{Readers, Writing};
 use holdfast_component::options::{ComponentArgs, ElectionSettings, InsecureArgs, joined};
-use holdfast_component::serving::paths::Answer;
+use holdfast_component::serving::paths::PageResponse;
 use holdfast_component::throttle::Rate;
 use holdfast_component::values::parse_duration;
 use holdfast_core::wire::yaml::yaml;
@@ -39,8 +39,8 @@ const INSECURE_PORT: u16 = 10251;
 /// stay off.
 const COORDINATED: &str = "CoordinatedLeaderElection";
 
-const KIND: Kind =
-    Kind { name: "kube-scheduler", version: API_VERSION, secure_port: 10259, tolerates_lookup_failure: true };
+const KIND: ComponentKind =
+    ComponentKind { name: "kube-scheduler", version: API_VERSION, secure_port: 10259, tolerates_lookup_failure: true };
 
 #[derive(clap::Args, Debug)]
 #[group(skip)]
@@ -201,7 +201,7 @@ fn work(
 fn show_resources(component: &Component, resources: Arc<PodResources>, leads: watch::Receiver<bool>) {
     let page = move || {
         let text = if *leads.borrow() { resources.render() } else { String::new() };
-        Answer { code: http::StatusCode::OK, content_type: CONTENT_TYPE, text }
+        PageResponse { code: http::StatusCode::OK, content_type: CONTENT_TYPE, text }
     };
     component.page("/metrics/resources", Arc::new(page));
 }
@@ -333,7 +333,7 @@ fn election(election: &LeaderElection) -> ElectionSettings {
 /// one address for health and another for metrics; each address serves both.
 fn insecure_places(args: &Args, configuration: &Configuration) -> Vec<(IpAddr, u16)> {
     if args.insecure.port.is_some() || args.insecure.address.is_some() {
-        return args.insecure.place(INSECURE_PORT).into_iter().collect();
+        return args.insecure.address(INSECURE_PORT).into_iter().collect();
     }
     let place = |text: &str| -> Option<(IpAddr, u16)> {
         let place: SocketAddr = match text.strip_prefix(':') {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, anyhow};
 use holdfast_component::api::Api;
-use holdfast_component::authentication::{Authenticator, Wanted, look_up};
+use holdfast_component::authentication::{Authenticator, NeededTrust, look_up};
 use holdfast_component::authorization::Authorizer;
 use holdfast_component::serving::{self, Guard};
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
@@ -118,7 +118,7 @@ impl Ready {
     pub async fn serve(self) -> Result<()> {
         let Ready { server, listener, api, tls, authenticator, knows_clients } = self;
         if !knows_clients {
-            let wanted = Wanted { client_authorities: true, front_proxies: false };
+            let wanted = NeededTrust { client_authorities: true, front_proxies: false };
             let looked = look_up(api, wanted, &tls, &authenticator.headers, true).await;
             looked.map_err(|why| anyhow!(why))?;
         }

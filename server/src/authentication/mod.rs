@@ -12,7 +12,7 @@ use holdfast_authentication::oidc::Settings;
 use holdfast_authentication::webhook::Webhook;
 use holdfast_authentication::{Agnostic, Metrics, Others};
 use holdfast_component::api::{Api, ApiServer};
-use holdfast_component::authentication::{self as delegated, Wanted};
+use holdfast_component::authentication::{self as delegated, NeededTrust};
 use holdfast_component::options::joined;
 use holdfast_core::authz::User;
 use holdfast_service::Elsewhere;
@@ -130,7 +130,7 @@ pub async fn authenticator(args: &Args, anonymous: bool) -> Result<(Authenticato
 /// `--authentication-kubeconfig`.
 pub async fn look_up(args: &Args, tls: &Arc<LiveTls>, authenticator: &Authenticator) -> Result<()> {
     let options = &args.authentication;
-    let wanted = Wanted {
+    let wanted = NeededTrust {
         client_authorities: args.client_ca_file.is_none(),
         front_proxies: args.front_proxy.requestheader_client_ca_file.is_none(),
     };
