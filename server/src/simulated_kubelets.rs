@@ -12,7 +12,7 @@ use holdfast_outbound::kubelets::Simulated;
 use holdfast_tls::front_proxy::RequestHeaders;
 use holdfast_tls::made::{self, CERTIFICATE_DAYS, alternatives, params};
 use holdfast_tls::peer::authenticated;
-use holdfast_tls::server::{LiveTls, Options, Pem};
+use holdfast_tls::server::{LiveTls, Pem, TlsOptions};
 use holdfast_transport_http::{Transport, memory};
 use rcgen::{ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -74,7 +74,7 @@ impl Listening {
 
     pub fn ready(self, api: Api, template: Arc<Template>) -> Result<Ready> {
         let knows_clients = self.clients.is_some();
-        let options = Options {
+        let options = TlsOptions {
             certificate: Pem::Text(self.certificate),
             key: Pem::Text(self.key),
             named: Vec::new(),

@@ -3,7 +3,7 @@
 use crate::flags::Args;
 use anyhow::{Result, anyhow};
 use holdfast_tls::made;
-use holdfast_tls::server::{LiveTls, Options, Pem, Tls};
+use holdfast_tls::server::{LiveTls, Pem, Tls, TlsOptions};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,9 +26,9 @@ pub fn faults(args: &Args) -> Option<String> {
     Tls::new(&options(args, certificate, key)).err()
 }
 
-fn options(args: &Args, certificate: Pem, key: Pem) -> Options {
+fn options(args: &Args, certificate: Pem, key: Pem) -> TlsOptions {
     let files = |path: &Option<std::path::PathBuf>| path.clone().map(Pem::File).into_iter().collect();
-    Options {
+    TlsOptions {
         certificate,
         key,
         named: args.tls.tls_sni_cert_key.clone(),

@@ -7,7 +7,7 @@ use holdfast_core::pipeline::Settings;
 use holdfast_core::stamp::Stamp;
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::{Clock, Engine, Options};
-use holdfast_outbound::{Endpoint, Identity, Outbound, ServerAddress, TlsTrust, Users};
+use holdfast_outbound::{CallTarget, Identity, Outbound, ServerAddress, TlsTrust, Users};
 use holdfast_tests::authority::Authority;
 use holdfast_tests::backend::{Backend, GROUP};
 use serde_json::{Value, json};
@@ -32,9 +32,9 @@ fn client(identity: Option<Identity>) -> Outbound {
     Outbound::new(engine, Default::default(), Routing::Service, identity.map(Arc::new), Default::default())
 }
 
-fn endpoint(port: u16, path: &str, trust: &TlsTrust) -> Endpoint {
+fn endpoint(port: u16, path: &str, trust: &TlsTrust) -> CallTarget {
     let url = format!("https://localhost:{port}{path}").parse().unwrap();
-    Endpoint { place: ServerAddress::Url(url), trust: trust.clone() }
+    CallTarget { place: ServerAddress::Url(url), trust: trust.clone() }
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn faults_are_told_in_the_words_of_gos_client() {
         let found = found.to_string().replace("[::1]", "127.0.0.1");
         assert_eq!(found, format!("Post \"https://localhost:{port}/convert\": {expected}"));
     }
-    let service = Endpoint::service("default", "hook", 443, "/convert?timeout=10s", trusting);
+    let service = CallTarget::service("default", "hook", 443, "/convert?timeout=10s", trusting);
     let found = outbound.post_json(&service, None, Vec::new(), PATIENCE).await.unwrap_err().to_string();
     let url = "https://hook.default.svc:443/convert?timeout=10s";
     assert_eq!(found, format!("Post \"{url}\": service \"hook\" not found"));

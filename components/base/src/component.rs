@@ -15,7 +15,7 @@ use crate::throttle::Rate;
 use anyhow::{Context, Result, anyhow};
 use holdfast_tls::bounds::Bounds;
 use holdfast_tls::made;
-use holdfast_tls::server::{LiveTls, Options, Pem};
+use holdfast_tls::server::{LiveTls, Pem, TlsOptions};
 use holdfast_value::Value;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -191,7 +191,7 @@ impl Component {
         Ok(())
     }
 
-    fn tls_options(&self) -> Result<Options> {
+    fn tls_options(&self) -> Result<TlsOptions> {
         let ServingArgs { tls_cert_file, tls_private_key_file, cert_dir, .. } = &self.args.serving;
         let file = |path: &Path| Pem::File(path.to_owned());
         let (certificate, key) = match (tls_cert_file, tls_private_key_file) {
@@ -201,7 +201,7 @@ impl Component {
         let files = |path: &Option<_>| path.as_deref().map(file).into_iter().collect();
         let AuthenticationArgs { client_ca_file, requestheader_client_ca_file, requestheader_allowed_names, .. } =
             &self.args.authentication;
-        Ok(Options {
+        Ok(TlsOptions {
             certificate,
             key,
             named: self.args.serving.tls_sni_cert_key.clone(),

@@ -1,7 +1,7 @@
 //! The configured issuers, from the options for one issuer or from a file that is read again while the server runs.
 
 use crate::metrics::Metrics;
-use crate::oidc::claims::{Expression, Mapping, Rules, Source};
+use crate::oidc::claims::{Expression, Mapping, Rules, TextSource};
 use crate::oidc::{Issuer, Settings};
 use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
@@ -208,7 +208,7 @@ fn audiences(issuer: &Reader<'_>) -> Vec<String> {
 /// The mapping, whether its user name comes from an e-mail address, and whether an expression checks that the address
 /// is verified.
 fn mapping(one: &Reader<'_>) -> (Mapping, bool, bool) {
-    let nobody = Source::Claim { name: String::new(), prefix: String::new() };
+    let nobody = TextSource::Claim { name: String::new(), prefix: String::new() };
     let empty = |username| Mapping { username, groups: None, uid: None, extra: Vec::new() };
     let Some(mappings) = one.child("claimMappings") else {
         one.required("claimMappings.username", "claim or expression is required");
@@ -239,7 +239,7 @@ fn mentions(text: &str, path: &str) -> bool {
     })
 }
 
-fn source(own: &Reader<'_>, types: &[Type], prefixed: bool, written: &mut Vec<String>) -> Option<Source> {
+fn source(own: &Reader<'_>, types: &[Type], prefixed: bool, written: &mut Vec<String>) -> Option<TextSource> {
     let (claim, expression) = (own.text("claim").unwrap_or(""), own.text("expression").unwrap_or(""));
     let prefix = if prefixed { own.text("prefix") } else { None };
     match (claim, expression) {
@@ -263,7 +263,7 @@ fn source(own: &Reader<'_>, types: &[Type], prefixed: bool, written: &mut Vec<St
             }
             written.push(text.to_owned());
             match Expression::over_claims(text, types) {
-                Ok(expression) => Some(Source::Expression(expression)),
+                Ok(expression) => Some(TextSource::Expression(expression)),
                 Err(why) => {
                     own.invalid("expression", format!("{text:?}"), &why);
                     None
@@ -277,7 +277,7 @@ fn source(own: &Reader<'_>, types: &[Type], prefixed: bool, written: &mut Vec<St
                     "prefix is required when claim is set. It can be set to an empty string to disable prefixing",
                 );
             }
-            Some(Source::Claim { name: name.to_owned(), prefix: prefix.unwrap_or("").to_owned() })
+            Some(TextSource::Claim { name: name.to_owned(), prefix: prefix.unwrap_or("").to_owned() })
         }
         _ => {
             own.invalid("", "\"\"", "claim and expression can't both be set");

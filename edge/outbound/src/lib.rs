@@ -58,7 +58,7 @@ pub type OutBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// The target of a call, and the trusted authorities.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct CallTarget {
     pub place: ServerAddress,
     pub trust: TlsTrust,
 }
@@ -117,14 +117,14 @@ pub(crate) fn cleaned_url(url: &str) -> Result<Uri, String> {
     Uri::from_parts(parts).map_err(|error| unreadable(error.to_string()))
 }
 
-impl Endpoint {
-    pub fn service(namespace: &str, name: &str, port: u16, path: &str, trust: TlsTrust) -> Endpoint {
+impl CallTarget {
+    pub fn service(namespace: &str, name: &str, port: u16, path: &str, trust: TlsTrust) -> CallTarget {
         let (namespace, name, path) = (namespace.to_owned(), name.to_owned(), path.to_owned());
-        Endpoint { place: ServerAddress::Service { namespace, name, port, path }, trust }
+        CallTarget { place: ServerAddress::Service { namespace, name, port, path }, trust }
     }
 
     /// The same endpoint with a query.
-    pub fn asking(self, query: &str) -> Result<Endpoint, String> {
+    pub fn asking(self, query: &str) -> Result<CallTarget, String> {
         let place = match self.place {
             ServerAddress::Url(url) => {
                 let text = url.to_string();
@@ -135,7 +135,7 @@ impl Endpoint {
                 ServerAddress::Service { namespace, name, port, path: format!("{path}?{query}") }
             }
         };
-        Ok(Endpoint { place, ..self })
+        Ok(CallTarget { place, ..self })
     }
 
     /// The URL for messages.
@@ -234,7 +234,7 @@ impl Outbound {
     /// there are any.
     pub async fn post_json(
         &self,
-        target: &Endpoint,
+        target: &CallTarget,
         user: Option<&Credentials>,
         pieces: Vec<Bytes>,
         timeout: Duration,
@@ -285,7 +285,7 @@ impl Outbound {
     /// Gets a whole document. The target's path and the headers identify it. Redirects are returned like other answers.
     pub async fn get(
         &self,
-        target: &Endpoint,
+        target: &CallTarget,
         headers: HeaderMap,
         timeout: Duration,
     ) -> Result<Response<Bytes>, OutboundError> {
@@ -302,7 +302,7 @@ impl Outbound {
     /// request.
     pub async fn forward(
         &self,
-        target: &Endpoint,
+        target: &CallTarget,
         mut request: Request<OutBody>,
     ) -> Result<Response<Incoming>, OutboundError> {
         *request.uri_mut() = self.located(target)?;
@@ -315,7 +315,7 @@ impl Outbound {
     /// Forwards a request that upgrades to another protocol, over a separate connection.
     pub async fn upgrade(
         &self,
-        target: &Endpoint,
+        target: &CallTarget,
         mut request: Request<OutBody>,
     ) -> Result<Response<Incoming>, OutboundError> {
         let url = self.located(target)?;
@@ -346,17 +346,17 @@ impl Outbound {
     }
 
     /// The URL of a call with the Service's address, for messages.
-    pub fn shown(&self, target: &Endpoint) -> Result<String, OutboundError> {
+    pub fn shown(&self, target: &CallTarget) -> Result<String, OutboundError> {
         self.located(target).map(|url| url.to_string())
     }
 
     /// The host and port of a call.
-    pub fn host(&self, target: &Endpoint) -> Result<String, OutboundError> {
+    pub fn host(&self, target: &CallTarget) -> Result<String, OutboundError> {
         self.located(target).map(|url| url.authority().map(|host| host.to_string()).unwrap_or_default())
     }
 
     /// The URL of this call with the address to dial.
-    fn located(&self, target: &Endpoint) -> Result<Uri, OutboundError> {
+    fn located(&self, target: &CallTarget) -> Result<Uri, OutboundError> {
         match &target.place {
             ServerAddress::Url(url) => Ok(url.clone()),
             ServerAddress::Service { namespace, name, port, path } => {
@@ -373,7 +373,7 @@ impl Outbound {
 
     fn client(
         &self,
-        target: &Endpoint,
+        target: &CallTarget,
         http2: bool,
         service: Option<(String, String, u16)>,
         identity: Option<Arc<Identity>>,
@@ -405,7 +405,7 @@ impl Outbound {
 
     fn connector(
         &self,
-        target: &Endpoint,
+        target: &CallTarget,
         service: Option<(String, String, u16)>,
         identity: Option<&Identity>,
     ) -> Result<Connector, OutboundError> {

@@ -64,7 +64,7 @@ fn wrapped(algorithm: &[u8], parameters: &[u8], key: &[u8]) -> PrivatePkcs8KeyDe
 
 /// The kind of a public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum KeyKind {
     Rsa,
     P256,
     P384,
@@ -74,11 +74,11 @@ const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
 
 /// A public key as a SubjectPublicKeyInfo. An RSA key is given as PKCS #1, a key on a curve as its point.
-pub fn public_info(kind: Kind, key: &[u8]) -> Vec<u8> {
+pub fn public_info(kind: KeyKind, key: &[u8]) -> Vec<u8> {
     let (algorithm, parameters) = match kind {
-        Kind::Rsa => (RSA, NULL.to_vec()),
-        Kind::P256 => (ELLIPTIC, der::made(OBJECT_IDENTIFIER, &[P256])),
-        Kind::P384 => (ELLIPTIC, der::made(OBJECT_IDENTIFIER, &[P384])),
+        KeyKind::Rsa => (RSA, NULL.to_vec()),
+        KeyKind::P256 => (ELLIPTIC, der::made(OBJECT_IDENTIFIER, &[P256])),
+        KeyKind::P384 => (ELLIPTIC, der::made(OBJECT_IDENTIFIER, &[P384])),
     };
     let algorithm = der::made(SEQUENCE, &[&der::made(OBJECT_IDENTIFIER, &[algorithm]), &parameters]);
     // The zero byte says that all bits of the last byte are used.

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use holdfast_authentication::configuration::{Anonymous as AnonymousUsers, Configuration, Issuers, Server};
 use holdfast_authentication::oidc::Settings;
 use holdfast_authentication::webhook::Webhook;
-use holdfast_authentication::{Agnostic, Metrics, Others};
+use holdfast_authentication::{Agnostic, Metrics, VerifierChain};
 use holdfast_component::api::{Api, ApiServer};
 use holdfast_component::authentication::{self as delegated, NeededTrust};
 use holdfast_component::options::joined;
@@ -120,7 +120,7 @@ pub async fn authenticator(args: &Args, anonymous: bool) -> Result<(Authenticato
         passwords: passwords(args)?,
         service_accounts: own.map(Arc::new),
         bootstrap_tokens: options.enable_bootstrap_token_auth,
-        elsewhere: (!all.is_empty()).then(|| Arc::new(Others::new(all, metrics.clone())) as Arc<dyn Elsewhere>),
+        elsewhere: (!all.is_empty()).then(|| Arc::new(VerifierChain::new(all, metrics.clone())) as Arc<dyn Elsewhere>),
         request_headers: Arc::new(ArcSwap::from_pointee(aggregation::request_headers(args))),
     };
     Ok((authenticator, metrics))

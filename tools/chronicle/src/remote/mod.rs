@@ -175,13 +175,13 @@ impl Followed for LogReader {
 
 impl Followed for SealedLog<LogReader> {
     fn follow(&self, after: Offset) -> Result<()> {
-        self.kept().follow(after)
+        self.inner().follow(after)
     }
 }
 
 impl Readable for SealedLog<LogReader> {
     fn named(&self, text: &str, now: Timestamp) -> Result<Offset> {
-        self.kept().named(text, now)
+        self.inner().named(text, now)
     }
 
     fn tells_in_plain(&self) -> bool {
