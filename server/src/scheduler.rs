@@ -7,7 +7,7 @@ use holdfast_component::api::Api;
 use holdfast_component::component::{Component, ComponentKind, Features};
 use holdfast_component::election::Terms;
 use holdfast_component::election::run::host;
-use holdfast_component::files::{Readers, Writing};
+use holdfast_component::files::{Readers, WriteMode};
 use holdfast_component::options::{ComponentArgs, ElectionSettings, InsecureArgs, joined};
 use holdfast_component::serving::paths::PageResponse;
 use holdfast_component::throttle::Rate;
@@ -125,7 +125,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
         })?;
     }
     if let Some(file) = &args.write_config_to {
-        Writing::Synced.file(file, &yaml(&configuration.document()), Readers::Owner)?;
+        WriteMode::Synced.file(file, &yaml(&configuration.document()), Readers::Owner)?;
         for field in configuration.unwritten() {
             tracing::warn!(field, "version v1 has no such field: it takes effect here, and is not written");
         }

@@ -5,8 +5,8 @@ use crate::authority::Authority;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use holdfast_streams::forward::Forwards;
-use holdfast_streams::remote::{Outcome, Resizes, Session, Wanted};
-use holdfast_streams::{Limits, upgrade};
+use holdfast_streams::remote::{CommandOutcome, CommandStreams, Resizes, Session};
+use holdfast_streams::{ConnectionLimits, upgrade};
 use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -251,7 +251,7 @@ fn command(shared: &Arc<Shared>, request: &mut Request<Incoming>, query: &str) -
         .map(|(name, text)| (name.to_owned(), text.replace('+', " ")))
         .collect();
     let has = |name: &str| pairs.iter().any(|(own, text)| own == name && text == "1");
-    let wanted = Wanted { stdin: has("input"), stdout: has("output"), stderr: has("error"), tty: has("tty") };
+    let wanted = CommandStreams { stdin: has("input"), stdout: has("output"), stderr: has("error"), tty: has("tty") };
     let words: Vec<String> = pairs.iter().filter(|(name, _)| name == "command").map(|(_, word)| word.clone()).collect();
     let (answer, agreed) = match upgrade::remote_command(request.headers()) {
         Ok(agreed) => agreed,
@@ -261,7 +261,9 @@ fn command(shared: &Arc<Shared>, request: &mut Request<Incoming>, query: &str) -
     let own = shared.clone();
     shared.go_on(async move {
         let socket = TokioIo::new(upgraded.await.expect("upgraded"));
-        let Ok(mut session) = Session::accept(socket, &agreed, wanted, Limits::default()).await else { return };
+        let Ok(mut session) = Session::accept(socket, &agreed, wanted, ConnectionLimits::default()).await else {
+            return;
+        };
         let (stdin, stdout, stderr) = (session.stdin.take(), session.stdout.take(), session.stderr.take());
         let mut stdout = stdout.unwrap_or_else(|| Box::new(tokio::io::sink()));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -269,12 +271,12 @@ fn command(shared: &Arc<Shared>, request: &mut Request<Incoming>, query: &str) -
             ["cat"] | [] => {
                 let mut stdin = stdin.unwrap_or_else(|| Box::new(tokio::io::empty()));
                 _ = tokio::io::copy(&mut stdin, &mut stdout).await;
-                Outcome::success()
+                CommandOutcome::success()
             }
             ["size"] => {
                 let size = Resizes::new(session.resize.take().expect("a terminal")).next().await;
                 _ = stdout.write_all(format!("{size:?}").as_bytes()).await;
-                Outcome::success()
+                CommandOutcome::success()
             }
             ["flood", bytes] => {
                 let mut left: usize = bytes.parse().expect("a number");
@@ -285,7 +287,7 @@ fn command(shared: &Arc<Shared>, request: &mut Request<Incoming>, query: &str) -
                     }
                     left -= piece;
                 }
-                Outcome::success()
+                CommandOutcome::success()
             }
             ["count"] => {
                 let mut stdin = stdin.unwrap_or_else(|| Box::new(tokio::io::empty()));
@@ -294,17 +296,17 @@ fn command(shared: &Arc<Shared>, request: &mut Request<Incoming>, query: &str) -
                 let mut all = Vec::new();
                 _ = stdin.read_to_end(&mut all).await;
                 own.counted.send_modify(|counted| counted.push(all.len()));
-                Outcome::success()
+                CommandOutcome::success()
             }
             ["fail"] => {
                 if let Some(mut stderr) = stderr {
                     _ = stderr.write_all(b"it fails\n").await;
                 }
-                Outcome::exit(3, "error executing command [fail], exit code 3")
+                CommandOutcome::exit(3, "error executing command [fail], exit code 3")
             }
             ref words => {
                 _ = stdout.write_all(format!("{words:?}\n").as_bytes()).await;
-                Outcome::success()
+                CommandOutcome::success()
             }
         };
         drop(stdout);
@@ -324,7 +326,9 @@ fn forward(shared: &Shared, request: &mut Request<Incoming>) -> Response<Body> {
     let upgraded = hyper::upgrade::on(request);
     shared.go_on(async move {
         let socket = TokioIo::new(upgraded.await.expect("upgraded"));
-        let Ok(mut forwards) = Forwards::accept(socket, &agreed, &ports, Limits::default()).await else { return };
+        let Ok(mut forwards) = Forwards::accept(socket, &agreed, &ports, ConnectionLimits::default()).await else {
+            return;
+        };
         while let Some(mut forward) = forwards.next().await {
             tokio::spawn(async move {
                 if forward.port != 7 {

@@ -1,9 +1,9 @@
 //! The answers of simulated nodes, requested as an API server does: over their own listener, in kubelets' protocol.
 
 use futures_util::{SinkExt, StreamExt};
-use holdfast_streams::remote::{Remote, Version, Wanted};
+use holdfast_streams::remote::{CommandStreams, ProtocolVersion, Remote};
 use holdfast_streams::spdy::Spdy;
-use holdfast_streams::{Limits, forward};
+use holdfast_streams::{ConnectionLimits, forward};
 use holdfast_tests::wire::Wire;
 use holdfast_tests::{Folder, Server, eventually};
 use http::{Method, Request};
@@ -164,11 +164,12 @@ async fn strangers_are_refused_and_what_is_not_there_is_told() {
 async fn commands_are_run_and_their_ends_told() {
     let cluster = Cluster::start().await;
     cluster.run("web", shell("sleep infinity")).await;
-    let wanted = Wanted { stdin: true, stdout: true, stderr: true, tty: false };
+    let wanted = CommandStreams { stdin: true, stdout: true, stderr: true, tty: false };
     let script = "read%20x;%20echo%20got%20$x;%20echo%20wrong%20%3E%262;%20exit%206";
     let path = format!("/exec/default/web/c?command=sh&command=-c&command={script}&input=1&output=1&error=1");
     let socket = cluster.upgrade(&path, "v4.channel.k8s.io").await;
-    let mut remote = Remote::open(socket, Version::V4, wanted, Limits::default()).await.expect("streams");
+    let mut remote =
+        Remote::open(socket, ProtocolVersion::V4, wanted, ConnectionLimits::default()).await.expect("streams");
     let mut stdin = remote.stdin.take().expect("stdin");
     stdin.write_all(b"hello\n").await.expect("it is read");
     let (mut output, mut errors, mut status) = (String::new(), String::new(), String::new());
@@ -184,12 +185,14 @@ async fn commands_are_run_and_their_ends_told() {
 async fn a_client_that_goes_leaves_no_command_behind() {
     let cluster = Cluster::start().await;
     cluster.run("web", shell("sleep infinity")).await;
-    let wanted = Wanted { stdin: false, stdout: true, stderr: false, tty: false };
+    let wanted = CommandStreams { stdin: false, stdout: true, stderr: false, tty: false };
     for _ in 0..40 {
         // More than the limit of processes in a container.
         let socket =
             cluster.upgrade("/exec/default/web/c?command=sleep&command=infinity&output=1", "v4.channel.k8s.io");
-        let remote = Remote::open(socket.await, Version::V4, wanted, Limits::default()).await.expect("streams");
+        let remote = Remote::open(socket.await, ProtocolVersion::V4, wanted, ConnectionLimits::default())
+            .await
+            .expect("streams");
         drop(remote);
     }
     eventually(PATIENCE, async || {
@@ -240,7 +243,7 @@ async fn ports_answer() {
     let cluster = Cluster::start().await;
     cluster.run("web", shell("sleep infinity")).await;
     let socket = cluster.upgrade("/portForward/default/web", "portforward.k8s.io").await;
-    let (spdy, _incoming) = Spdy::client(socket, Limits::default());
+    let (spdy, _incoming) = Spdy::client(socket, ConnectionLimits::default());
     let (mut data, mut error) = forward::connect(&spdy, 80, "0").await.expect("a connection");
     data.write_all(b"POST /x HTTP/1.1\r\nHost: web\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc")
         .await

@@ -1,6 +1,6 @@
 //! The certificate and key of a server for which the options name none.
 
-use crate::files::{Readers, Writing};
+use crate::files::{Readers, WriteMode};
 use anyhow::{Result, bail};
 use holdfast_files::check;
 use holdfast_files::folder::make_private;
@@ -25,8 +25,8 @@ pub fn kept_pair(
         (true, true) => {}
         (false, false) => {
             let made = made::self_signed(common_name, names, addresses)?;
-            Writing::Synced.file(&key, &made.key, Readers::Owner)?;
-            Writing::Synced.file(&certificate, &made.certificate, Readers::Everybody)?;
+            WriteMode::Synced.file(&key, &made.key, Readers::Owner)?;
+            WriteMode::Synced.file(&certificate, &made.certificate, Readers::Everybody)?;
         }
         (has_certificate, _) => {
             let missing = if has_certificate { &key } else { &certificate };

@@ -6,7 +6,7 @@ use crate::request::Query;
 use holdfast_nodes::course::REFUSED;
 use holdfast_nodes::{Behaviour, BehaviourSettings, inside};
 use holdfast_streams::forward::{Forward, Forwards, PORTS_MAX};
-use holdfast_streams::{Limits, upgrade};
+use holdfast_streams::{ConnectionLimits, upgrade};
 use holdfast_value::Value;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
@@ -99,7 +99,8 @@ pub async fn answer(
         Ok(agreed) => agreed,
         Err(refusal) => return refused(refusal),
     };
-    let has_channels = agreed.wire == upgrade::Wire::WebSocket && !agreed.protocol.starts_with(upgrade::TUNNEL);
+    let has_channels =
+        agreed.wire == upgrade::UpgradeProtocol::WebSocket && !agreed.protocol.starts_with(upgrade::TUNNEL);
     if has_channels && ports.is_empty() {
         return plain(StatusCode::BAD_REQUEST, "query parameter \"port\" is required");
     }
@@ -112,7 +113,7 @@ pub async fn answer(
     tokio::spawn(async move {
         let _place = place;
         let forwards = match upgraded.await {
-            Ok(socket) => Forwards::accept(TokioIo::new(socket), &agreed, &ports, Limits::default()).await,
+            Ok(socket) => Forwards::accept(TokioIo::new(socket), &agreed, &ports, ConnectionLimits::default()).await,
             Err(error) => return tracing::debug!(%error, "a connection was not upgraded"),
         };
         let mut forwards = match forwards {

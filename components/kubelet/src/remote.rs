@@ -5,8 +5,8 @@ use crate::containers::{Container, ContainerUse, Containers, Executed};
 use crate::request::{ContainerTarget, Query};
 use holdfast_nodes::inside;
 use holdfast_shell::{MAIN, OutputStream, Pid};
-use holdfast_streams::remote::{Outcome, Resizes, Session, Wanted};
-use holdfast_streams::{Limits, upgrade};
+use holdfast_streams::remote::{CommandOutcome, CommandStreams, Resizes, Session};
+use holdfast_streams::{ConnectionLimits, upgrade};
 use holdfast_value::Value;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
@@ -84,8 +84,8 @@ async fn find(containers: &Containers, pod: &Value, target: &ContainerTarget) ->
 }
 
 /// The streams that a query asks for; `None` if none.
-fn requested_streams(query: &Query) -> Option<Wanted> {
-    let wanted = Wanted {
+fn requested_streams(query: &Query) -> Option<CommandStreams> {
+    let wanted = CommandStreams {
         stdin: query.is_set("input") || query.is_set("stdin"),
         stdout: query.is_set("output") || query.is_set("stdout"),
         stderr: query.is_set("error") || query.is_set("stderr"),
@@ -127,7 +127,7 @@ pub async fn answer(
     tokio::spawn(async move {
         let _place = place;
         let session = match upgraded.await {
-            Ok(socket) => Session::accept(TokioIo::new(socket), &agreed, wanted, Limits::default()).await,
+            Ok(socket) => Session::accept(TokioIo::new(socket), &agreed, wanted, ConnectionLimits::default()).await,
             Err(error) => return tracing::debug!(%error, "a connection was not upgraded"),
         };
         match session {
@@ -138,7 +138,7 @@ pub async fn answer(
     switched(answer)
 }
 
-async fn talk(mut session: Session, container: &Container, command: Option<Vec<String>>, wanted: Wanted) {
+async fn talk(mut session: Session, container: &Container, command: Option<Vec<String>>, wanted: CommandStreams) {
     // Terminal sizes change nothing; they are read so that the client does not block.
     let resizes = session.resize.take().map(Resizes::new);
     let resizing = tokio::spawn(async move {
@@ -168,13 +168,18 @@ async fn talk(mut session: Session, container: &Container, command: Option<Vec<S
     }
 }
 
-async fn run(session: &mut Session, container: &Container, command: Option<Vec<String>>, wanted: Wanted) -> Outcome {
+async fn run(
+    session: &mut Session,
+    container: &Container,
+    command: Option<Vec<String>>,
+    wanted: CommandStreams,
+) -> CommandOutcome {
     let Some(words) = command else {
         attached(session, container).await;
-        return Outcome::success();
+        return CommandOutcome::success();
     };
     let Some(executed) = container.execute(&words, wanted.stdin, wanted.tty) else {
-        return Outcome::failed("error executing command in container: too many processes");
+        return CommandOutcome::failed("error executing command in container: too many processes");
     };
     let is_shell = words.len() == 1 && holdfast_nodes::course::is_shell(&words[0]);
     if wanted.tty
@@ -185,7 +190,7 @@ async fn run(session: &mut Session, container: &Container, command: Option<Vec<S
         _ = output.write_all(word.as_bytes()).await;
     }
     let code = pass(session, container, executed.pid, Some(&executed)).await;
-    Outcome::exit(code, &format!("error executing command [{}], exit code {code}", words.join(" ")))
+    CommandOutcome::exit(code, &format!("error executing command [{}], exit code {code}", words.join(" ")))
 }
 
 async fn attached(session: &mut Session, container: &Container) {

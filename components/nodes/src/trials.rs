@@ -375,7 +375,7 @@ fn what_becomes_of_containers_is_told_while_there_are_few_nodes() {
         trial.restart(Pods::new(Arc::new(Template::parse(template).expect("a template"))));
         trial.create(pod("a", json!({})));
         trial.run();
-        let reasons: Vec<_> = trial.take_events().iter().map(|told| told.note.reason).collect();
+        let reasons: Vec<_> = trial.take_events().iter().map(|told| told.event.reason).collect();
         assert_eq!(reasons.join(" "), told, "{template}");
     }
     let mut trial = cluster(101);
@@ -409,11 +409,11 @@ fn a_node_says_that_it_begins_once() {
     let mut trial = cluster(1);
     let told = trial.take_events();
     assert_eq!(
-        told.iter().map(|told| told.note.reason).collect::<Vec<_>>(),
+        told.iter().map(|told| told.event.reason).collect::<Vec<_>>(),
         ["Starting", "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady"]
     );
     assert_eq!(
-        (told[4].note.message.as_str(), told[4].note.host.as_str()),
+        (told[4].event.message.as_str(), told[4].event.host.as_str()),
         ("Node node-0 status is now: NodeReady", "node-0")
     );
     trial.restart(Nodes::new(Arc::new(Template::default()), 1));

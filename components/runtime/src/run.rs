@@ -451,7 +451,7 @@ async fn carry_out(
             match done {
                 Ok(done) => {
                     let Action { resource, key, event: told, .. } = action;
-                    carried.told.extend(told.map(|note| note.with_object_name(&done.name)));
+                    carried.told.extend(told.map(|planned| planned.with_object_name(&done.name)));
                     let key = Key { namespace: key.namespace, name: done.name.as_str().into() };
                     carried.written.push(ActionResult { resource, key, result: done.result });
                 }

@@ -72,9 +72,9 @@ impl EventWriter {
         EventWriter { recorder: Recorder::default(), lanes, waiting }
     }
 
-    pub(crate) fn write_all(&mut self, actor: &Actor, component: &'static str, notes: &[PlannedEvent], now: Time) {
-        for note in notes {
-            let Some(writing) = self.recorder.record(component, note, now) else { continue };
+    pub(crate) fn write_all(&mut self, actor: &Actor, component: &'static str, events: &[PlannedEvent], now: Time) {
+        for planned in events {
+            let Some(writing) = self.recorder.record(component, planned, now) else { continue };
             let lane = BuildHasherDefault::<DefaultHasher>::new().hash_one(&writing.name) as usize % LANES;
             let namespace = writing.namespace.clone();
             let has_room = lock(&self.waiting).begin(&namespace);
@@ -83,7 +83,7 @@ impl EventWriter {
                 lock(&self.waiting).end(&namespace);
             }
             if !is_sent {
-                tracing::debug!(reason = note.reason, "too many Events wait to be written: one is dropped");
+                tracing::debug!(reason = planned.reason, "too many Events wait to be written: one is dropped");
             }
         }
     }

@@ -13,13 +13,13 @@ pub struct Plan {
     pub events: Vec<PlannedEvent>,
     /// When to plan this key again without a change.
     pub requeue_at: Option<Time>,
-    /// Paths that must be read with GET before anything can be planned. A plan with `asks` has no steps: the key is
+    /// Paths that must be read with GET before anything can be planned. A plan with `gets` has no steps: the key is
     /// planned again as soon as the controller has received all answers.
     pub gets: Vec<String>,
-    /// Bodies of `SubjectAccessReview`s. As with `asks`, a plan with reviews has no steps, and the key is planned again
+    /// Bodies of `SubjectAccessReview`s. As with `gets`, a plan with reviews has no steps, and the key is planned again
     /// after [`crate::Controller::reviewed`].
     pub reviews: Vec<Value>,
-    /// Calls to a cloud, all made at once. As with `asks`, a plan with calls has no steps, and the key is planned again
+    /// Calls to a cloud, all made at once. As with `gets`, a plan with calls has no steps, and the key is planned again
     /// after [`crate::Controller::called`].
     pub calls: Vec<cloud::CloudCall>,
     /// Whether some work cannot be done yet, though nothing was refused. The key is planned again, with a longer wait
@@ -182,7 +182,7 @@ impl Refusal {
 }
 
 impl PlannedEvent {
-    /// The note with `{name}` in its message replaced.
+    /// The Event with `{name}` in its message replaced.
     pub fn with_object_name(self, name: &str) -> PlannedEvent {
         PlannedEvent { message: self.message.replace("{name}", name), ..self }
     }
@@ -193,7 +193,7 @@ impl Plan {
         self.is_idle() && self.events.is_empty()
     }
 
-    /// Whether the plan has no actions and no requests for answers. It may have notes.
+    /// Whether the plan has no actions and no requests for answers. It may have Events.
     pub fn is_idle(&self) -> bool {
         let asks_nothing = self.gets.is_empty() && self.reviews.is_empty() && self.calls.is_empty();
         asks_nothing && self.steps.iter().all(Vec::is_empty)
@@ -250,8 +250,8 @@ impl Action {
         }
     }
 
-    pub fn with_event(self, note: PlannedEvent) -> Action {
-        Action { event: Some(note), ..self }
+    pub fn with_event(self, event: PlannedEvent) -> Action {
+        Action { event: Some(event), ..self }
     }
 }
 

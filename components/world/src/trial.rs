@@ -62,7 +62,7 @@ pub struct Trial {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrialEvent {
     pub component: &'static str,
-    pub note: PlannedEvent,
+    pub event: PlannedEvent,
 }
 
 /// One controller and its own world.
@@ -272,7 +272,7 @@ impl Trial {
     fn carry_out(&mut self, index: usize, plan: Plan) -> Vec<Refused> {
         let member = &self.members[index];
         let (component, actor) = (member.driver.controller(0).component(), member.actor.clone());
-        self.events.extend(plan.events.into_iter().map(|note| TrialEvent { component, note }));
+        self.events.extend(plan.events.into_iter().map(|event| TrialEvent { component, event }));
         for step in plan.steps {
             let mut refused = Vec::new();
             for action in step {
@@ -280,7 +280,7 @@ impl Trial {
                     Ok(object) => {
                         let name = object["metadata"]["name"].as_str().unwrap_or(&action.key.name).to_owned();
                         let told =
-                            action.event.map(|note| TrialEvent { component, note: note.with_object_name(&name) });
+                            action.event.map(|event| TrialEvent { component, event: event.with_object_name(&name) });
                         self.events.extend(told);
                     }
                     Err(refusal) => refused.push(Refused { action, refusal }),
@@ -407,7 +407,7 @@ impl Trial {
     /// The Events of controllers since the last call: `Normal SuccessfulCreate Created pod: web-1`.
     pub fn take_event_texts(&mut self) -> Vec<String> {
         let line = |told: TrialEvent| {
-            let PlannedEvent { warning, reason, message, .. } = told.note;
+            let PlannedEvent { warning, reason, message, .. } = told.event;
             format!("{} {reason} {message}", if warning { "Warning" } else { "Normal" })
         };
         std::mem::take(&mut self.events).into_iter().map(line).collect()
@@ -626,7 +626,7 @@ mod tests {
                     "metadata": {"generateName": format!("{}-", key.name), "ownerReferences": [owner]},
                     "spec": {"containers": [{"name": "c", "image": "i"}]},
                 });
-                let note = PlannedEvent {
+                let planned = PlannedEvent {
                     resource: Pod::resource().clone(),
                     key: key.clone(),
                     uid: pod.meta().uid.as_str().into(),
@@ -638,7 +638,7 @@ mod tests {
                     host: String::new(),
                 };
                 let create = Verb::Create(body);
-                plan.then(Action::new(Pod::resource(), Key::new(&key.namespace, ""), create).with_event(note));
+                plan.then(Action::new(Pod::resource(), Key::new(&key.namespace, ""), create).with_event(planned));
             }
             let old = pod.meta().creation_timestamp.expect("a time").plus_seconds(60);
             match old <= stamp.time {

@@ -1,6 +1,6 @@
 //! Kubeconfigs as documents: contexts are added, and the rest of the file does not change.
 
-use crate::files::{Readers, Writing, check};
+use crate::files::{Readers, WriteMode, check};
 use crate::remote::Server;
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde_yaml_ng::{Mapping, Value};
@@ -71,7 +71,7 @@ impl Context {
         let mut document = match std::fs::read_to_string(file) {
             Ok(text) => parse(&text, file)?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(Writing::Synced.file(file, &self.alone(name, server)?, Readers::Owner)?);
+                return Ok(WriteMode::Synced.file(file, &self.alone(name, server)?, Readers::Owner)?);
             }
             Err(error) => return Err(error).with_context(|| format!("read {}", file.display())),
         };
@@ -171,7 +171,7 @@ fn write(file: &Path, document: &Value) -> Result<()> {
     // A symbolic link stays a link: the file to which it leads is written. `check` has refused links of other users.
     check(file)?;
     let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    Ok(Writing::Synced.file(&file, &serde_yaml_ng::to_string(document)?, Readers::Owner)?)
+    Ok(WriteMode::Synced.file(&file, &serde_yaml_ng::to_string(document)?, Readers::Owner)?)
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Checks the frames that the server sent, as a client without knowledge of the server does.
 #[derive(Default)]
-struct Reader {
+struct FrameChecker {
     unparsed: Vec<u8>,
     /// The bytes of data that were sent on each stream.
     sent: BTreeMap<u32, u64>,
@@ -88,7 +88,7 @@ struct Reader {
     all_sent: u64,
 }
 
-impl Reader {
+impl FrameChecker {
     fn read(&mut self, bytes: &[u8]) {
         self.unparsed.extend_from_slice(bytes);
         while let Some(head) = Head::parse(&self.unparsed) {
@@ -156,7 +156,8 @@ fn held(server: &Connection) -> usize {
 
 fn run(steps: &[Step], limits: Limits) {
     let mut server = Connection::new(limits);
-    let (mut reader, mut allowed) = (Reader::default(), Allowed { all: 65_535, initial: 65_535, ..Default::default() });
+    let (mut reader, mut allowed) =
+        (FrameChecker::default(), Allowed { all: 65_535, initial: 65_535, ..Default::default() });
     let mut streams = Vec::new();
     let mut queued = 0;
     let begin = [PREFACE.as_slice(), &settings([])].concat();
@@ -176,7 +177,7 @@ fn run(steps: &[Step], limits: Limits) {
                 let stream = streams[at % streams.len()];
                 let headers = HeaderMap::new();
                 let answer =
-                    Answer { status: StatusCode::OK, headers: &headers, date: None, length: None, is_end: false };
+                    ResponseHead { status: StatusCode::OK, headers: &headers, date: None, length: None, is_end: false };
                 if server.streams.get_mut(stream).is_some_and(|stream| !stream.is_answered) {
                     server.answer(stream, &answer);
                 }
