@@ -5,7 +5,7 @@
 //! transaction writes two objects, as in kube-apiserver. Each transaction compares every key on which the decision
 //! depends.
 
-use crate::client::{Compare, Expected, Keys as Range, Operation, Txn};
+use crate::client::{Compare, Expected, KeyRange as Range, Operation, Txn};
 use crate::planted::{Bug, planted};
 use bytes::Bytes;
 use holdfast_core::etcd::Keys;

@@ -46,7 +46,7 @@ impl EtcdLog {
 
     /// The deletion of the object of a record, without its value.
     fn step<'r>(&self, record: &'r Record, replaces: u64) -> Step<'r> {
-        let (who, fence) = self.beside(record);
+        let (who, fence) = self.author_and_fence(record);
         Step { record, replaces, value: None, lease: 0, who, fence, claims: None }
     }
 }

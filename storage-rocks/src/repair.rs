@@ -74,7 +74,7 @@ pub fn repair(folder: &Path, time_ms: i64, values: &dyn Values) -> Result<Vec<Re
     if let Err(newer @ Fault::Unreadable { .. }) = check_format(&old, folder) {
         return Err(newer.into());
     }
-    let found = Found::read(&old, folder)?;
+    let found = StoreDamage::read(&old, folder)?;
     if opens && found.damaged.is_empty() {
         return Ok(Vec::new());
     }
@@ -104,14 +104,14 @@ fn open_distrustful(path: &Path) -> Result<DB, Fault> {
 }
 
 /// The damage of a store.
-struct Found {
+struct StoreDamage {
     /// Offsets of damaged and missing events, each with its object if that is known.
     damaged: BTreeMap<Offset, Option<String>>,
     last: Offset,
 }
 
-impl Found {
-    fn read(db: &DB, folder: &Path) -> Result<Found, Fault> {
+impl StoreDamage {
+    fn read(db: &DB, folder: &Path) -> Result<StoreDamage, Fault> {
         let mut damaged = BTreeMap::new();
         let mut last = Offset::ZERO;
         let repaired = crate::store::repaired(db).unwrap_or(Offset::ZERO);
@@ -145,7 +145,7 @@ impl Found {
             }
             Ok(())
         })?;
-        Ok(Found { damaged, last })
+        Ok(StoreDamage { damaged, last })
     }
 
     /// Writes a store with all intact events, and with new events for the objects that return to an intact version.

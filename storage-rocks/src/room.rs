@@ -54,7 +54,7 @@ pub enum Reserve {
 }
 
 #[derive(Debug)]
-pub struct Room {
+pub struct DiskReserve {
     folder: PathBuf,
     /// The configured size of the reserve. If it is zero, writes are accepted until there is no room at all.
     wanted: u64,
@@ -81,8 +81,8 @@ pub struct Standing {
     pub is_short: bool,
 }
 
-impl Room {
-    pub fn open(folder: &Path, reserve: Reserve) -> Result<Room> {
+impl DiskReserve {
+    pub fn open(folder: &Path, reserve: Reserve) -> Result<DiskReserve> {
         check(&folder.join(NAME))?;
         let there = std::fs::symlink_metadata(folder.join(NAME)).map_or(0, |file| file.len());
         let system = statvfs(folder)?;
@@ -94,7 +94,7 @@ impl Room {
                 bytes.min(part).min(whole / RESERVE_PART)
             }
         };
-        let room = Room {
+        let room = DiskReserve {
             folder: folder.to_owned(),
             wanted,
             mark: if wanted == 0 { 0 } else { MARK_BYTES.min(whole / MARK_PART) },
@@ -322,7 +322,7 @@ mod tests {
     fn room_is_kept_aside_and_given_up_step_by_step() {
         let folder = tempfile::tempdir().expect("a folder");
         let size = || std::fs::metadata(folder.path().join(NAME)).map_or(0, |file| file.len());
-        let room = Room::open(folder.path(), Reserve::Bytes(8 << 20)).expect("room");
+        let room = DiskReserve::open(folder.path(), Reserve::Bytes(8 << 20)).expect("room");
         room.settle(0);
         let standing = room.standing();
         assert_eq!((size(), standing.reserve_bytes, standing.is_little), (8 << 20, 8 << 20, false));
@@ -338,9 +338,9 @@ mod tests {
         assert_eq!((size(), room.lacks(1000)), (8 << 20, None), "there is room again");
 
         // A server with `AsItIs` keeps the existing reserve, and one without a reserve removes it.
-        let found = Room::open(folder.path(), Reserve::AsItIs).expect("room");
+        let found = DiskReserve::open(folder.path(), Reserve::AsItIs).expect("room");
         assert_eq!((found.standing().reserve_bytes, found.lacks(huge)), (8 << 20, None));
-        let none = Room::open(folder.path(), Reserve::Bytes(0)).expect("room");
+        let none = DiskReserve::open(folder.path(), Reserve::Bytes(0)).expect("room");
         assert_eq!((size(), none.left_for_others(0)), (0, None));
 
         let mark = room.mark;

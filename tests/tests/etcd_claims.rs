@@ -52,14 +52,14 @@ impl Neighbour {
     }
 
     fn raw(&self, key: &str) -> Vec<u8> {
-        let found = self.etcd.range(&Range::of(client::Keys::one(key.to_owned()))).expect("a read").found;
+        let found = self.etcd.range(&Range::of(client::KeyRange::one(key.to_owned()))).expect("a read").found;
         found.first().unwrap_or_else(|| panic!("there is no {key}")).value.to_vec()
     }
 
     /// Sends a transaction in kube-apiserver's form. Returns whether it was carried out.
     fn write(&self, replaces: u64, operation: Operation) -> bool {
         let key = operation.key().clone();
-        let otherwise = (replaces > 0).then(|| client::Keys::one(key.clone()));
+        let otherwise = (replaces > 0).then(|| client::KeyRange::one(key.clone()));
         let compares = vec![Compare { key, is: Expected::ModRevision(replaces) }];
         let asked = Txn { compares, operations: vec![operation], otherwise };
         self.etcd.transact(vec![asked]).remove(0).expect("an answer").held
@@ -95,7 +95,7 @@ impl Neighbour {
 
     fn ports(&self) -> (u64, Ports) {
         let key = self.keys.of_record(&NODE_PORTS, "");
-        let found = self.etcd.range(&Range::of(client::Keys::one(key.clone()))).expect("a read").found;
+        let found = self.etcd.range(&Range::of(client::KeyRange::one(key.clone()))).expect("a read").found;
         match found.first() {
             Some(found) => {
                 let value = self.open(NODE_PORTS.storage, &key, &found.value);
@@ -108,7 +108,7 @@ impl Neighbour {
     /// The reserved addresses, each with the name of its Service and its revision.
     fn addresses(&self) -> BTreeMap<String, (String, u64)> {
         let from = address_key(&self.keys, "");
-        let range = client::Keys::between(from.clone(), format!("{}0", from.trim_end_matches('/')));
+        let range = client::KeyRange::between(from.clone(), format!("{}0", from.trim_end_matches('/')));
         let found = self.etcd.range(&Range::of(range)).expect("a read").found;
         let shown = found.iter().map(|found| {
             let key = String::from_utf8_lossy(&found.key).into_owned();
@@ -360,7 +360,7 @@ async fn what_a_killed_server_did_not_free_is_freed_by_another_one() {
     // The server learns that the Service is deleted a second after it is.
     proxy.delay(Duration::from_secs(1));
     let deleting = tokio::spawn(async move { wire.send(Method::DELETE, &format!("{SERVICES}/own"), &[], "").await });
-    let key = client::Keys::one("/registry/services/specs/default/own");
+    let key = client::KeyRange::one("/registry/services/specs/default/own");
     while !neighbour.etcd.range(&Range::of(key.clone())).expect("a read").found.is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -399,7 +399,7 @@ async fn a_bitmap_of_another_range_is_not_touched() {
     let server = start(&etcd.urls(), &folder, "10.1.1.1");
     let why = make(&Wire::admin(&server), "a", &json!({})).await.expect_err("another range");
     assert!(why.contains("31000-31999") && why.contains("--service-node-port-range"), "{why}");
-    let found = neighbour.etcd.range(&Range::of(client::Keys::one(key))).expect("a read").found;
+    let found = neighbour.etcd.range(&Range::of(client::KeyRange::one(key))).expect("a read").found;
     assert_eq!(found[0].value, value);
     assert!(!neighbour.addresses().values().any(|(name, _)| name == "a"));
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use futures_util::FutureExt;
 use holdfast_encryption::Live;
-use holdfast_storage_etcd::client::{Etcd, Keys, Operation, Range, Txn};
+use holdfast_storage_etcd::client::{Etcd, KeyRange, Operation, Range, Txn};
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
 use holdfast_tests::etcd::Cluster;
 use holdfast_tests::kms::Plugin;
@@ -72,7 +72,7 @@ impl Place {
 
     /// The stored bytes; empty if there are none.
     fn raw(&self, key: &str) -> Vec<u8> {
-        let found = self.client().range(&Range::of(Keys::one(key.to_owned()))).expect("a range").found;
+        let found = self.client().range(&Range::of(KeyRange::one(key.to_owned()))).expect("a range").found;
         found.first().map(|found| found.value.to_vec()).unwrap_or_default()
     }
 
@@ -236,7 +236,7 @@ async fn neither_etcd_nor_the_own_disk_has_a_covered_value_in_plain() {
     let news = json!({"metadata": {"name": "own"}, "involvedObject": {"namespace": "default"}, "reason": "x"});
     post("/api/v1/namespaces/default/events", news).await;
     assert!(place.raw("/registry/events/default/own").starts_with(b"k8s\0"), "events are in plain");
-    let all = place.client().range(&Range::of(Keys::between("/registry", "/registry0"))).expect("a range").found;
+    let all = place.client().range(&Range::of(KeyRange::between("/registry", "/registry0"))).expect("a range").found;
     for found in &all {
         let is_plain = |text: &str| found.value.windows(text.len()).any(|window| window == text.as_bytes());
         assert!(!is_plain(&text) && !is_plain(&base64(text.as_bytes())), "{}", found.key.escape_ascii());
@@ -311,8 +311,9 @@ async fn servers_start_beside_those_whose_values_they_read_and_the_other_way_rou
     let new = "secrets would be encrypted by this server with k8s:enc:aescbc:v1:key3:, which the server at 10.1.1.1 does not have";
     refused("two", &[3, 2], new);
     refused("two", &[3], "the server at 10.1.1.1 encrypts secrets with k8s:enc:aescbc:v1:key2:");
-    let published =
-        place.client().range(&Range::of(Keys::between("/registry.holdfast/options/", "/registry.holdfast/options0")));
+    let published = place
+        .client()
+        .range(&Range::of(KeyRange::between("/registry.holdfast/options/", "/registry.holdfast/options0")));
     let published = published.expect("a range").found;
     let text = String::from_utf8_lossy(&published[0].value);
     assert!(published.len() == 1 && !text.contains(&base64(&[2; 32])), "{text}");

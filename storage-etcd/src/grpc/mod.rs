@@ -7,8 +7,8 @@ mod connect;
 mod faults;
 mod watch;
 
-use crate::client::{Callback, Compare, Decided, Etcd, Expected, Fault, Header, KeyValue, Keys, Lease, Operation};
-use crate::client::{Range, Ranged, Status, Txn, Watch, What};
+use crate::client::{Callback, Compare, Decided, Etcd, Expected, Fault, Header, KeyRange, KeyValue, Lease, Operation};
+use crate::client::{Range, RangeContent, Ranged, Status, Txn, Watch};
 use crate::wire;
 pub use connect::{Address, BadAddress};
 use faults::{fault_of_read, fault_of_write};
@@ -132,8 +132,8 @@ impl Members {
         let asked = wire::RangeRequest {
             limit: signed(asked.limit),
             revision: signed(asked.revision),
-            keys_only: asked.what == What::WithoutValues,
-            count_only: asked.what == What::Count,
+            keys_only: asked.what == RangeContent::WithoutValues,
+            count_only: asked.what == RangeContent::Count,
             ..range_of(&asked.keys)
         };
         let patience = if asked.range_end.is_empty() { SMALL_READ } else { FULL };
@@ -235,7 +235,7 @@ impl Etcd for Cluster {
         }
     }
 
-    fn watch(&self, keys: &Keys, from_revision: u64) -> Result<Box<dyn Watch>, Fault> {
+    fn watch(&self, keys: &KeyRange, from_revision: u64) -> Result<Box<dyn Watch>, Fault> {
         let asked = wire::WatchCreateRequest {
             key: keys.from.clone(),
             range_end: keys.to.clone(),
@@ -302,7 +302,7 @@ impl Member {
     }
 }
 
-fn range_of(keys: &Keys) -> wire::RangeRequest {
+fn range_of(keys: &KeyRange) -> wire::RangeRequest {
     wire::RangeRequest { key: keys.from.clone(), range_end: keys.to.clone(), ..wire::RangeRequest::default() }
 }
 

@@ -44,14 +44,14 @@ pub trait Source: Sync {
     fn go_back(&mut self, version: u64) -> Result<(), Stopped>;
 
     /// Visits the objects after the place `after`, or all objects if it is empty.
-    fn each(&self, after: &str, visit: &mut dyn FnMut(Found) -> Result<(), Stopped>) -> Result<(), Stopped>;
+    fn each(&self, after: &str, visit: &mut dyn FnMut(SourceObject) -> Result<(), Stopped>) -> Result<(), Stopped>;
 
     /// Refuses a source if it was written to while it was read.
     fn check_unchanged(&self) -> Result<(), Stopped>;
 }
 
 /// An object of a source.
-pub struct Found {
+pub struct SourceObject {
     /// The object's place in the order of the source. If it is empty, a migration that continues after this object
     /// reads it again.
     pub place: String,

@@ -9,7 +9,7 @@ use crate::identity::{self, new_id, stage_secret};
 use crate::key::{self, EVENTS, FAMILIES, META, META_FORMAT, META_OLDEST, META_REPAIRED, META_SECRET, META_SOURCE};
 use crate::lock::FolderLock;
 use crate::past;
-use crate::room::{Reserve, Room, Standing};
+use crate::room::{DiskReserve, Reserve, Standing};
 use crate::store::{
     FORMAT, check_format, current, descriptors, each, family, family_options, last, oldest, options, read, repaired,
     scan, stage, synced, versions,
@@ -35,7 +35,7 @@ pub struct RocksLog {
     db: RwLock<Option<DB>>,
     durability: Durability,
     let_go: LetGo,
-    room: Room,
+    room: DiskReserve,
     /// Whether RocksDB compacts tables of events automatically.
     compacts: AtomicBool,
     _lock: FolderLock,
@@ -91,7 +91,8 @@ impl RocksLog {
         make_private(&log)?;
         check_entries(&log)?;
         close(&log);
-        let room = Room::open(folder, reserve).map_err(|error| Fault::io("look at the room on the disk", error))?;
+        let room =
+            DiskReserve::open(folder, reserve).map_err(|error| Fault::io("look at the room on the disk", error))?;
         // Opening writes the events of write-ahead logs to tables, which needs room on the disk.
         room.take_to_open(write_ahead_bytes(&log));
         let compacts = !room.standing().is_short;
@@ -191,7 +192,7 @@ impl RocksLog {
         all.unwrap_or(0)
     }
 
-    pub(crate) fn room(&self) -> &Room {
+    pub(crate) fn room(&self) -> &DiskReserve {
         &self.room
     }
 
@@ -255,7 +256,7 @@ impl std::ops::Deref for Guard<'_> {
 }
 
 /// Opens the store. If this needs the whole reserve, uses it.
-fn open_with_reserve(folder: &Path, told_as: &Path, room: &Room, compacts: bool) -> Result<DB, Fault> {
+fn open_with_reserve(folder: &Path, told_as: &Path, room: &DiskReserve, compacts: bool) -> Result<DB, Fault> {
     match open(folder, told_as, compacts) {
         Err(fault) if fault.is_full() && room.standing().reserve_bytes > 0 => {
             room.take_to_open(u64::MAX / 2);
