@@ -127,7 +127,7 @@ enum Command {
     /// Measure the performance of any Kubernetes API server.
     Bench(Box<holdfast_bench::Args>),
     /// Test this program by simulation: racing clients, crashes and failing disks.
-    Sim(Box<holdfast_sim::Args>),
+    Sim(Box<holdfast_sim::SimulationArgs>),
     /// Print the page of all options, docs/OPTIONS.md.
     #[command(hide = true)]
     Options,

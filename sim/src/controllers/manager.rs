@@ -28,7 +28,7 @@ pub struct Manager {
     /// The resource and version in which objects of a kind are shown.
     shown: BTreeMap<KindId, (Resource, Option<usize>)>,
     news: BTreeMap<KindId, VecDeque<News>>,
-    works: Vec<Work>,
+    works: Vec<RunningPlan>,
     /// Every key that was planned.
     pub known: BTreeSet<(usize, Key)>,
     plans: u64,
@@ -46,7 +46,7 @@ struct News {
 }
 
 /// A plan whose actions are being carried out.
-struct Work {
+struct RunningPlan {
     member: usize,
     key: Key,
     steps: VecDeque<Step>,
@@ -108,7 +108,7 @@ impl Manager {
     }
 
     /// Queues the news of an event.
-    pub fn tell(&mut self, state: &State, event: &Event) {
+    pub fn queue_news(&mut self, state: &State, event: &Event) {
         let Some((_, version)) = self.shown.get(&event.kind) else { return };
         let body = event.entry.as_ref().map(|entry| match version {
             Some(version) => entry.body_in(state.kind(event.kind), *version),
@@ -119,7 +119,7 @@ impl Manager {
     }
 
     /// Delivers the oldest news of a random kind.
-    pub fn hear(&mut self, dice: &mut Dice, now: Time) -> Option<String> {
+    pub fn receive_news(&mut self, dice: &mut Dice, now: Time) -> Option<String> {
         let kinds: Vec<KindId> = self.news.iter().filter(|(_, news)| !news.is_empty()).map(|(kind, _)| *kind).collect();
         if kinds.is_empty() {
             return None;
@@ -170,7 +170,7 @@ impl Manager {
             let Plan { steps, requeue_at: again, unready, .. } = plan;
             let (written, refused) = Default::default();
             let steps = steps.into_iter().filter(|step| !step.is_empty()).collect();
-            self.works.push(Work { member, key, steps, written, refused, again, unready, is_last: false });
+            self.works.push(RunningPlan { member, key, steps, written, refused, again, unready, is_last: false });
         }
         Ok(Some(told))
     }
@@ -214,7 +214,7 @@ impl Manager {
             return None;
         }
         let work = dice.below(self.works.len());
-        let Work { member, steps, .. } = &mut self.works[work];
+        let RunningPlan { member, steps, .. } = &mut self.works[work];
         let step = steps.front_mut()?;
         let action = step.swap_remove(dice.below(step.len()));
         Some(Due { work, controller: self.driver.controller(*member).name(), action })
@@ -243,7 +243,7 @@ impl Manager {
         }
     }
 
-    fn finish(&mut self, mut work: Work, stamp: Stamp) {
+    fn finish(&mut self, mut work: RunningPlan, stamp: Stamp) {
         if !work.refused.is_empty() && !work.is_last {
             let after = self.driver.refused(work.member, &work.key, &work.refused, stamp);
             work.is_last = true;
@@ -253,7 +253,7 @@ impl Manager {
                 return self.works.push(work);
             }
         }
-        let Work { member, key, written, refused, again, unready, .. } = work;
+        let RunningPlan { member, key, written, refused, again, unready, .. } = work;
         let failed = unready || !refused.is_empty();
         let refused = refused.iter().any(|refused| !refused.refusal.is_stale());
         self.driver.finish(

@@ -7,9 +7,9 @@
 
 mod oracle;
 
-use crate::oracle::Verdict;
+use crate::oracle::CheckResult;
 use crate::random::{Dice, step_seed};
-use crate::run::{Failure, Plan, Report};
+use crate::run::{Report, RunPlan, Violation};
 use holdfast_scheduler::object::Kind;
 use holdfast_scheduler::scheduler::{OutgoingRequest, RequestContent, RequestOutcome};
 use holdfast_scheduler::{Configuration, Key, Scheduler};
@@ -60,21 +60,21 @@ const STEPS: [(usize, Step); 11] = [
 ];
 
 /// Runs one simulation to its end, or to the first violation.
-pub fn simulate(plan: &Plan) -> Report {
+pub fn simulate(plan: &RunPlan) -> Report {
     let mut site = Site::new(plan.seed, plan.trace);
     let only = plan.only.as_deref();
     let outcome = catch_unwind(AssertUnwindSafe(|| site.live(plan.steps, only))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         Err(format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words")))
     });
-    let failure = outcome.err().map(|why| Failure { step: site.step, why });
+    let failure = outcome.err().map(|why| Violation { step: site.step, why });
     let Site { trace, commands, deaths, trial, .. } = site;
     let events = trial.state.offset.0;
     Report { trace: trace.unwrap_or_default(), commands, events, crashes: deaths, failure, ..Report::default() }
 }
 
 /// A scheduler, the news that it has not received, and its requests.
-struct Hand {
+struct SchedulerInstance {
     scheduler: Scheduler,
     hears: VecDeque<(Kind, Key, Option<Value>)>,
     requests: Vec<OutgoingRequest>,
@@ -84,7 +84,7 @@ struct Site {
     seed: u64,
     dice: Dice,
     trial: Trial,
-    hands: Vec<Hand>,
+    hands: Vec<SchedulerInstance>,
     /// Whether two schedulers handle the same pods. Two schedulers may use the same room twice, but must never bind a
     /// pod twice.
     rivals: bool,
@@ -124,17 +124,17 @@ impl Site {
     }
 
     /// A scheduler that has just started: it knows all objects before it acts.
-    fn new_hand(&self) -> Hand {
+    fn new_hand(&self) -> SchedulerInstance {
         let mut scheduler = Scheduler::new(Arc::new(Configuration::default()));
         for (kind, plural) in KINDS {
             for object in self.trial.list(plural) {
                 scheduler.apply_object(kind, &key(&object), Some(&object), self.now());
             }
         }
-        Hand { scheduler, hears: VecDeque::new(), requests: Vec::new() }
+        SchedulerInstance { scheduler, hears: VecDeque::new(), requests: Vec::new() }
     }
 
-    fn live(&mut self, steps: usize, only: Option<&[u32]>) -> Verdict {
+    fn live(&mut self, steps: usize, only: Option<&[u32]>) -> CheckResult {
         for step in 1..=steps {
             if only.is_some_and(|only| !only.contains(&(step as u32))) {
                 continue;
@@ -158,7 +158,7 @@ impl Site {
         self.trial.now().0.as_nanosecond()
     }
 
-    fn take(&mut self, step: Step) -> Verdict {
+    fn take(&mut self, step: Step) -> CheckResult {
         let hand = self.dice.below(self.hands.len());
         match step {
             Step::Hear => _ = self.hear(hand),
@@ -238,7 +238,7 @@ impl Site {
     }
 
     /// Queues the news of all changes for every scheduler, and checks the invariants.
-    fn publish(&mut self) -> Verdict {
+    fn publish(&mut self) -> CheckResult {
         let mut now = BTreeMap::new();
         for (number, (kind, plural)) in KINDS.iter().enumerate() {
             for object in self.trial.list(plural) {
@@ -342,7 +342,7 @@ impl Site {
     }
 
     /// A scheduler crashes. Its pending requests are carried out before the next scheduler reads the cluster, or never.
-    fn die(&mut self, hand: usize) -> Verdict {
+    fn die(&mut self, hand: usize) -> CheckResult {
         self.note(|| format!("scheduler {hand} dies"));
         self.deaths += 1;
         for request in std::mem::take(&mut self.hands[hand].requests) {
@@ -357,7 +357,7 @@ impl Site {
     }
 
     /// No new changes come, and everything in progress ends.
-    fn rest(&mut self) -> Verdict {
+    fn rest(&mut self) -> CheckResult {
         for pause in PAUSES_MILLIS {
             let mut busy = true;
             while busy {

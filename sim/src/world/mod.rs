@@ -6,13 +6,13 @@ use crate::disk::Disk;
 use crate::door;
 use crate::follower::Follower;
 use crate::fuse::Fuse;
-use crate::oracle::{History, Verdict, ensure};
+use crate::oracle::{CheckResult, History, ensure};
 use crate::past;
 use crate::pick::NAMESPACES;
 use crate::random::{Dice, step_seed};
 use crate::reader::{Lister, Sight};
 use crate::rights;
-use crate::run::{Failure, Plan, Report};
+use crate::run::{Report, RunPlan, Violation};
 use crate::server::Server;
 use crate::shape::Sort;
 use crate::twin::Twin;
@@ -58,20 +58,20 @@ use asking::Pending;
 const SNAPSHOTS: usize = 12;
 
 /// Simulates the server, to the end or to the first violation.
-pub fn simulate(plan: &Plan) -> Report {
+pub fn simulate(plan: &RunPlan) -> Report {
     let mut world = World::new(plan.clone());
     // A failed assertion within the engine is a finding as well.
     let outcome = catch_unwind(AssertUnwindSafe(|| world.live())).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         Err(format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words")))
     });
-    let failure = outcome.err().map(|why| Failure { step: world.step, why });
+    let failure = outcome.err().map(|why| Violation { step: world.step, why });
     let World { trace, commands, crashes, .. } = world;
     Report { trace, commands, events: world.twin.last(), crashes, coverage: coverage::take(), failure }
 }
 
 struct World {
-    plan: Plan,
+    plan: RunPlan,
     dice: Dice,
     clock: Arc<SimulatedClock>,
     disk: Arc<Disk>,
@@ -84,7 +84,7 @@ struct World {
     followers: Vec<Follower>,
     listers: Vec<Lister>,
     /// Readers that wait for a version that does not exist yet.
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingReader>,
     /// The answers that clients received.
     history: History,
     /// Snapshots since the server's start that clients may still use.
@@ -109,7 +109,7 @@ struct World {
 type Listing = Pin<Box<dyn Future<Output = Result<Reply, Refusal>>>>;
 
 /// A reader that waits for a state not older than some version.
-struct Waiting {
+struct WaitingReader {
     wanted: u64,
     future: Listing,
 }
@@ -166,7 +166,7 @@ const STEPS: [(usize, Step); 21] = [
 ];
 
 impl World {
-    fn new(plan: Plan) -> World {
+    fn new(plan: RunPlan) -> World {
         let clock = Arc::new(SimulatedClock::new(plan.seed));
         let disk = Arc::new(Disk::new(plan.sabotage));
         let server = Server::start(&disk, &clock).unwrap_or_else(|why| panic!("an empty log opens: {why}"));
@@ -199,7 +199,7 @@ impl World {
     }
 
     /// The whole simulation: the start, the steps, and the end, at which everything comes to rest.
-    fn live(&mut self) -> Verdict {
+    fn live(&mut self) -> CheckResult {
         self.enter(0);
         self.fuse.watch(&self.server.engine);
         self.establish()?;
@@ -223,7 +223,7 @@ impl World {
     }
 
     /// Creates the roles and namespaces that clients rely on.
-    fn establish(&mut self) -> Verdict {
+    fn establish(&mut self) -> CheckResult {
         let seen = self.server.engine.snapshot();
         let service = self.server.service.clone();
         let creations = rights::policy().iter().map(|document| door::creation(&seen, document));
@@ -290,7 +290,7 @@ impl World {
         }
     }
 
-    fn list(&mut self) -> Verdict {
+    fn list(&mut self) -> CheckResult {
         self.commands += 1;
         self.fresh()?;
         if self.listers.len() < 3 {
@@ -326,7 +326,7 @@ impl World {
     }
 
     /// Lets the log forget the versions that were replaced before some moment.
-    fn forget(&mut self) -> Verdict {
+    fn forget(&mut self) -> CheckResult {
         let last = self.twin.last();
         let through = last.saturating_sub(self.dice.below(60) as u64).max(self.twin.forgotten);
         if self.disk.is_broken() || through == 0 {
@@ -364,7 +364,7 @@ impl World {
 
     /// A reader requests a state not older than a version that may not exist yet, or checks whether that version exists
     /// now.
-    fn wait_for_version(&mut self) -> Verdict {
+    fn wait_for_version(&mut self) -> CheckResult {
         if self.waiting.len() < 2 {
             self.commands += 1;
             let service = self.server.service.clone();
@@ -376,13 +376,13 @@ impl World {
             };
             let call = door::read(&rights::admin(), Sort::Namespace, Verb::List, (None, None), options);
             let future = Box::pin(async move { service.call(call).await.reply });
-            self.waiting.push(Waiting { wanted, future });
+            self.waiting.push(WaitingReader { wanted, future });
         }
         // The request's timeout uses a clock that does not advance.
         let _time = Server::timeless().enter();
         let shown = self.server.engine.snapshot().offset.0;
         let mut verdict = Ok(());
-        self.waiting.retain_mut(|Waiting { wanted, future }| {
+        self.waiting.retain_mut(|WaitingReader { wanted, future }| {
             let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             let Poll::Ready(reply) = polled else {
                 if *wanted <= shown {
