@@ -11,7 +11,7 @@ use holdfast_storage_etcd::client::{self, Compare, Etcd, Expected, Operation, Ra
 use holdfast_storage_etcd::grpc::{Address, Cluster as Client};
 use holdfast_tests::clock;
 use holdfast_tests::etcd::{Cluster, Kine, Proxy};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
 use serde_json::{Value, json};
@@ -132,7 +132,7 @@ fn service(name: &str, more: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
 }
 
-async fn make(wire: &Wire, name: &str, more: &Value) -> Result<Value, String> {
+async fn make(wire: &HttpClient, name: &str, more: &Value) -> Result<Value, String> {
     let answer = wire.post(SERVICES, &service(name, more)).await;
     match answer.code {
         201 => Ok(answer.json()),
@@ -149,7 +149,7 @@ fn start(url: &str, folder: &Folder, address: &str) -> Server {
 async fn what_a_service_has_is_recorded_for_other_servers_before_it_comes_and_until_it_goes() {
     let (etcd, folder) = (Cluster::single(), Folder::new());
     let (server, neighbour) = (start(&etcd.urls(), &folder, "10.1.1.1"), Neighbour::on(&etcd.urls()));
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let local = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
     let made = make(&wire, "own", &local).await.expect("created");
     let address = made["spec"]["clusterIP"].as_str().expect("an address").to_owned();
@@ -190,7 +190,7 @@ async fn what_a_service_has_is_recorded_for_other_servers_before_it_comes_and_un
 async fn what_a_neighbour_has_taken_is_not_given_out() {
     let (etcd, folder) = (Cluster::single(), Folder::new());
     let (server, neighbour) = (start(&etcd.urls(), &folder, "10.1.1.1"), Neighbour::on(&etcd.urls()));
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     assert!(neighbour.take_address("10.96.0.50", "theirs", "2026-01-01T00:00:00Z") && neighbour.set_port(30050, true));
     let why = make(&wire, "a", &json!({"clusterIP": "10.96.0.50"})).await.expect_err("it is theirs");
     assert!(why.contains("failed to allocate IP 10.96.0.50: provided IP is already allocated"), "{why}");
@@ -228,7 +228,7 @@ async fn encrypted_addresses_and_ports_are_given_out_once_too() {
     let option = format!("--encryption-provider-config={}", file.display());
     let options = [servers.as_str(), &option, OPTIONS[0], OPTIONS[1]];
     let server = Server::start(&folder.join("data"), &options);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     for (theirs, expected) in [
         (json!({"clusterIP": "10.96.0.50"}), "provided IP is already allocated"),
         (json!({"ports": [{"port": 80, "nodePort": 30050}]}), "provided port is already allocated"),
@@ -248,7 +248,7 @@ async fn encrypted_addresses_and_ports_are_given_out_once_too() {
     server.stop();
     // After a restart the server knows the address and ports, and releases those of deleted Services.
     let server = Server::start(&folder.join("data"), &options);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let why = make(&wire, "other", &json!({"clusterIP": address})).await.expect_err("own has it");
     assert!(why.contains("already allocated"), "{why}");
     wire.send(Method::DELETE, &format!("{SERVICES}/own"), &[], "").await.expect(200);
@@ -272,7 +272,7 @@ async fn race(url: &str) {
             (addresses, ports)
         }
     });
-    let wires = [Wire::admin(&servers[0]), Wire::admin(&servers[1])];
+    let wires = [HttpClient::admin(&servers[0]), HttpClient::admin(&servers[1])];
     let creating = (0..40).map(|nth| {
         let wire = &wires[nth % 2];
         async move { make(wire, &format!("s{nth}"), &json!({})).await.unwrap_or_else(|why| panic!("s{nth}: {why}")) }
@@ -331,7 +331,7 @@ async fn what_is_recorded_wrongly_is_put_right() {
     assert!(neighbour.create("/registry/services/specs/default/unrecorded", unrecorded.to_string().into_bytes()));
     assert!(neighbour.take_address("10.96.0.61", "leaked", "2026-01-01T00:00:00Z"));
     let server = start(&etcd.urls(), &folder, "10.1.1.1");
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     eventually(PATIENCE, async || {
         let (addresses, ports) = (neighbour.addresses(), neighbour.taken_ports());
         let holder = addresses.get("10.96.0.60").map(|(name, _)| name.as_str());
@@ -354,7 +354,7 @@ async fn what_a_killed_server_did_not_free_is_freed_by_another_one() {
     let (mut etcd, folders) = (Cluster::single(), [Folder::new(), Folder::new()]);
     let (proxy, neighbour) = (Proxy::to(etcd.member(0).port()), Neighbour::on(&etcd.urls()));
     let server = start(&proxy.url(), &folders[0], "10.1.1.1");
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let made = make(&wire, "own", &json!({"ports": [{"port": 80, "nodePort": 30070}]})).await.expect("created");
     let address = made["spec"]["clusterIP"].as_str().expect("an address").to_owned();
     // The server learns that the Service is deleted a second after it is.
@@ -382,7 +382,7 @@ async fn what_a_killed_server_did_not_free_is_freed_by_another_one() {
     .await;
     // An existing Service keeps its address and port, and the freed ones are available.
     let again = json!({"clusterIP": address, "ports": [{"port": 80, "nodePort": 30070}]});
-    make(&Wire::admin(&other), "again", &again).await.expect("created");
+    make(&HttpClient::admin(&other), "again", &again).await.expect("created");
     let told = other.stderr();
     assert!(told.contains("node ports {30070} are free"), "{told}");
     assert_eq!((neighbour.addresses()[&address].0.as_str(), neighbour.taken_ports()), ("again", vec![30070]));
@@ -397,7 +397,7 @@ async fn a_bitmap_of_another_range_is_not_touched() {
     let value = Ports::free((31000, 31999)).write(key, Media::Protobuf).expect("a value");
     assert!(neighbour.create(key, value.clone()));
     let server = start(&etcd.urls(), &folder, "10.1.1.1");
-    let why = make(&Wire::admin(&server), "a", &json!({})).await.expect_err("another range");
+    let why = make(&HttpClient::admin(&server), "a", &json!({})).await.expect_err("another range");
     assert!(why.contains("31000-31999") && why.contains("--service-node-port-range"), "{why}");
     let found = neighbour.etcd.range(&Range::of(client::KeyRange::one(key))).expect("a read").found;
     assert_eq!(found[0].value, value);

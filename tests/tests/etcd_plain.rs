@@ -12,7 +12,7 @@ use holdfast_storage_rocks::RocksLog;
 use holdfast_tests::etcd::receipts::{at, numbered};
 use holdfast_tests::etcd::{Cluster, Kine, Proxy};
 use holdfast_tests::server::{fails, holdfast, succeeds};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
@@ -294,9 +294,9 @@ async fn a_server_works_on_a_kine_with_sqlite() {
     let etcd = format!("--etcd-servers={}", kine.url());
     let options = [etcd.as_str(), "--etcd-compaction-interval=500ms"];
     let server = Server::start(&folder.join("own"), &options);
-    let wire = Wire::admin(&server);
+    let wire = HttpClient::admin(&server);
     let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
-    let patch = async |wire: &Wire, name: &str, value: usize| {
+    let patch = async |wire: &HttpClient, name: &str, value: usize| {
         let patch = json!({"data": {"x": value.to_string()}}).to_string();
         let kind = [("content-type", "application/merge-patch+json")];
         wire.send(Method::PATCH, &format!("{MAPS}/{name}"), &kind, patch).await.expect(200).json()
@@ -341,7 +341,7 @@ async fn a_server_works_on_a_kine_with_sqlite() {
     // A restart with the folder, and without it.
     for data in ["own", "other"] {
         let server = Server::start(&folder.join(data), &options);
-        let wire = Wire::admin(&server);
+        let wire = HttpClient::admin(&server);
         let found = wire.get(&format!("{MAPS}/own-a")).await.expect(200).json();
         assert_eq!((found["data"]["x"].as_str(), version(&found)), (Some("99"), last.clone()), "{data}");
         wire.get(&format!("{MAPS}/own-b")).await.refused(404, "NotFound");

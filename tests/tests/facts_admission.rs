@@ -4,7 +4,7 @@
 //! `HOLDFAST_FACTS=NAME cargo test --test facts_admission -- --nocapture` plays one setup, or one scenario by its id,
 //! and prints the differences; `HOLDFAST_FACTS=all` prints all differences.
 
-use holdfast_tests::recorded::{Recording, Stage};
+use holdfast_tests::recorded::{RecordedSetup, Recording};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -88,7 +88,7 @@ impl Outcome {
 }
 
 async fn play(recording: &Recording, name: &str, scenarios: &[&Value]) -> Outcome {
-    let mut stage = match Stage::start(recording, name).await {
+    let mut stage = match RecordedSetup::start(recording, name).await {
         Ok(stage) => stage,
         Err(refused) => {
             let why = refused.stderr.lines().next().unwrap_or_default().to_owned();

@@ -1,8 +1,8 @@
 //! Compares the API's answers with those of Kubernetes 1.36.2 to the same requests.
 
 use holdfast_tests::facts;
-use holdfast_tests::scripts::{Agreement, Client, Counts, Phase, Script, compare, play};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::scripts::{Agreement, AgreementCounts, Phase, Script, ScriptClient, compare, play};
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many scripts agree: each number may only grow. A few scripts read objects that others change meanwhile, so two
 /// or three more may agree in one run than in another.
-const AGREED: Counts = Counts { codes: 3062, words: 3040, objects: 2991, wholly: 2968 };
+const AGREED: AgreementCounts = AgreementCounts { codes: 3062, words: 3040, objects: 2991, wholly: 2968 };
 
 /// How many scripts run at a time.
 const PLAYERS: usize = 3;
@@ -36,7 +36,7 @@ async fn scripts_are_answered_as_kubernetes_answers_them() {
     let scripts: Vec<Script> = facts::lines("api");
     let results = play_all(&server, scripts).await;
 
-    let (mut counts, mut newer, mut all) = (Counts::default(), Counts::default(), 0);
+    let (mut counts, mut newer, mut all) = (AgreementCounts::default(), AgreementCounts::default(), 0);
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("facts-api.jsonl");
     let mut differences = std::io::BufWriter::new(std::fs::File::create(&path).expect("a file for differences"));
     for (script, agreement, got) in &results {
@@ -69,7 +69,7 @@ async fn play_all(server: &Server, scripts: Vec<Script>) -> Vec<Played> {
         let next = Arc::new(AtomicUsize::new(0));
         let player = |_| {
             let (scripts, next) = (scripts.clone(), next.clone());
-            let mut client = Client::new(Wire::anonymous(server), "tok");
+            let mut client = ScriptClient::new(HttpClient::anonymous(server), "tok");
             tokio::spawn(async move {
                 let mut played = Vec::new();
                 loop {

@@ -7,7 +7,7 @@ use holdfast_streams::ConnectionLimits;
 use holdfast_streams::remote::{CommandStreams, ProtocolVersion, Remote};
 use holdfast_tests::authority::Authority;
 use holdfast_tests::kubelet::{Kubelet, address};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, clients, eventually};
 use http::Method;
 use http_body_util::BodyExt;
@@ -27,7 +27,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 
 struct Cluster {
     server: Server,
-    admin: Wire,
+    admin: HttpClient,
     kubelet: Kubelet,
     authority: Authority,
     _folder: Folder,
@@ -56,7 +56,7 @@ impl Cluster {
             "--kubelet-preferred-address-types=InternalIP,Hostname",
         ];
         let server = Server::start(&folder.join("data"), &[&own[..], options].concat());
-        let admin = Wire { http2: false, ..Wire::admin(&server) };
+        let admin = HttpClient { http2: false, ..HttpClient::admin(&server) };
         let cluster = Cluster { server, admin, kubelet, authority, _folder: folder };
         cluster.node("n", &address.to_string(), cluster.kubelet.address.port()).await;
         for name in pods {
@@ -544,7 +544,7 @@ async fn upgrades_that_cannot_be_are_refused() {
     let (_, headers) = cluster.kubelet.seen().pop().expect("a request");
     assert_eq!(headers["x-stream-protocol-version"], "x.k8s.io");
     // HTTP/2 has no upgrades.
-    let http2 = Wire { http2: true, ..cluster.admin.clone() };
+    let http2 = HttpClient { http2: true, ..cluster.admin.clone() };
     let status = http2.send(Method::POST, &format!("{PODS}/web/exec?{ls}"), &[], "").await.expect(400).json();
     assert_eq!(status["message"], "Upgrade request required");
 }

@@ -9,7 +9,7 @@ use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::{Clock, Engine, Options};
 use holdfast_outbound::{CallTarget, Identity, Outbound, ServerAddress, TlsTrust, Users};
 use holdfast_tests::authority::Authority;
-use holdfast_tests::backend::{Backend, GROUP};
+use holdfast_tests::backend::{GROUP, ThingsServer};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ async fn documents_are_posted_and_answered() {
     let own = proxies.client("front", &[]);
     let identity = Identity::from_pem(own.certificate.as_bytes(), own.key.as_bytes()).unwrap();
     let outbound = client(Some(identity));
-    let backend = Backend::start(&servers.server(&["localhost"]), proxies.pem(), true).await;
+    let backend = ThingsServer::start(&servers.server(&["localhost"]), proxies.pem(), true).await;
     let trust = TlsTrust { authorities: servers.pem().into(), insecure: false, identified: true };
     let things = format!("/apis/{GROUP}/v1/namespaces/default/things");
     let sent = json!({"text": "x".repeat(100_000)});
@@ -78,7 +78,7 @@ async fn users_show_their_own_certificates() {
     let speaker = users.speaking_to("localhost", 443).unwrap();
 
     let outbound = client(None);
-    let backend = Backend::start(&servers.server(&["localhost"]), clients.pem(), true).await;
+    let backend = ThingsServer::start(&servers.server(&["localhost"]), clients.pem(), true).await;
     let trust = TlsTrust { authorities: servers.pem().into(), insecure: false, identified: false };
     let things = format!("/apis/{GROUP}/v1/namespaces/default/things");
     let target = endpoint(backend.port, &things, &trust);
@@ -92,7 +92,7 @@ async fn users_show_their_own_certificates() {
 #[tokio::test]
 async fn faults_are_told_in_the_words_of_gos_client() {
     let (servers, proxies) = (Authority::new("servers"), Authority::new("proxies"));
-    let backend = Backend::start(&servers.server(&["other.example.com"]), proxies.pem(), true).await;
+    let backend = ThingsServer::start(&servers.server(&["other.example.com"]), proxies.pem(), true).await;
     let outbound = client(None);
     let trusting = TlsTrust { authorities: servers.pem().into(), insecure: false, identified: false };
     let strangers = TlsTrust { authorities: Authority::new("strangers").pem().into(), ..trusting.clone() };

@@ -4,7 +4,7 @@ use futures_util::{SinkExt, StreamExt};
 use holdfast_streams::remote::{CommandStreams, ProtocolVersion, Remote};
 use holdfast_streams::spdy::Spdy;
 use holdfast_streams::{ConnectionLimits, forward};
-use holdfast_tests::wire::Wire;
+use holdfast_tests::wire::HttpClient;
 use holdfast_tests::{Folder, Server, eventually};
 use http::{Method, Request};
 use http_body_util::Empty;
@@ -23,23 +23,23 @@ const HOST: &str = "node-0:10250";
 struct Cluster {
     _folder: Folder,
     _server: Server,
-    api: Wire,
+    api: HttpClient,
     /// A client of the nodes' listener.
-    node: Wire,
+    node: HttpClient,
 }
 
 impl Cluster {
     async fn start() -> Cluster {
         let folder = Folder::new();
         let server = Server::start(&folder.join("data"), &["--controllers=*", "--nodes=2"]);
-        let api = Wire::admin(&server);
+        let api = HttpClient::admin(&server);
         let port = eventually(PATIENCE, async || {
             let node = api.get("/api/v1/nodes/node-0").await;
             let document = node.json();
             document["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64().ok_or("the node is not there yet")
         });
         let address = format!("127.0.0.1:{}", port.await);
-        let node = Wire { address, http2: false, ..api.clone() };
+        let node = HttpClient { address, http2: false, ..api.clone() };
         Cluster { _folder: folder, _server: server, api, node }
     }
 
@@ -55,7 +55,7 @@ impl Cluster {
         .await;
     }
 
-    async fn ask(&self, wire: &Wire, method: Method, path: &str) -> (u16, String) {
+    async fn ask(&self, wire: &HttpClient, method: Method, path: &str) -> (u16, String) {
         let answer = wire.send(method, path, &[("host", HOST)], "").await;
         (answer.code, answer.text())
     }
@@ -87,7 +87,7 @@ fn shell(script: &str) -> Value {
 async fn strangers_are_refused_and_what_is_not_there_is_told() {
     let cluster = Cluster::start().await;
     cluster.run("web", shell("echo begun; sleep infinity")).await;
-    let nobody = Wire { identity: None, token: None, ..cluster.node.clone() };
+    let nobody = HttpClient { identity: None, token: None, ..cluster.node.clone() };
     let wrong = nobody.clone().with_token("rubbish");
     assert_eq!(cluster.ask(&wrong, Method::GET, "/pods").await, (401, "Unauthorized".into()));
     let forbidden = "Forbidden (user=system:anonymous, verb=get, resource=nodes, subresource(s)=[pods proxy])";
@@ -310,7 +310,7 @@ async fn nodes_of_another_process_answer() {
     nodes.args(["nodes", "--count=2", &format!("--kubelet-address={address}"), &format!("--kubelet-port={port}")]);
     nodes.arg("--kubeconfig").arg(server.kubeconfig());
     let _nodes = Process(nodes.stdout(std::process::Stdio::null()).spawn().expect("it runs"));
-    let api = Wire { http2: false, ..Wire::admin(&server) };
+    let api = HttpClient { http2: false, ..HttpClient::admin(&server) };
     let get = async |path: &str| api.get(path).await;
     eventually(PATIENCE, async || match get("/api/v1/nodes/node-1").await.code {
         200 => Ok(()),

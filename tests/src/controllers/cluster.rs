@@ -1,7 +1,7 @@
 //! Watches everything in a server, and plays the nodes of scenarios.
 
 use super::resources::{RESOURCES, Resource, now, running};
-use crate::wire::Wire;
+use crate::wire::HttpClient;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request};
 use http_body_util::{BodyExt, Full};
@@ -20,7 +20,7 @@ pub type ObjectPath = (String, String);
 
 /// A change received by a watch.
 #[derive(Clone)]
-pub struct Seen {
+pub struct SeenChange {
     pub version: u64,
     pub resource: Resource,
     pub deleted: bool,
@@ -31,7 +31,7 @@ pub struct Seen {
 
 /// A watched cluster, shared by all scenarios.
 pub struct Cluster {
-    wire: Wire,
+    wire: HttpClient,
     sender: tokio::sync::Mutex<Option<SendRequest<Full<Bytes>>>>,
     shown: Mutex<Shown>,
     nodes: Mutex<HashMap<String, PlayedNode>>,
@@ -40,7 +40,7 @@ pub struct Cluster {
 #[derive(Default)]
 struct Shown {
     objects: HashMap<Resource, BTreeMap<ObjectPath, Arc<Value>>>,
-    log: Vec<Seen>,
+    log: Vec<SeenChange>,
     listed: HashSet<Resource>,
 }
 
@@ -55,7 +55,7 @@ struct PlayedNode {
 
 impl Cluster {
     /// Watches everything in a server with controllers, a scheduler and nodes.
-    pub async fn watch(wire: Wire) -> Arc<Cluster> {
+    pub async fn watch(wire: HttpClient) -> Arc<Cluster> {
         let cluster = Arc::new(Cluster {
             wire,
             sender: tokio::sync::Mutex::default(),
@@ -231,9 +231,9 @@ impl Cluster {
 
     /// The changes in a namespace since the log had the length `since`, and the changes of cluster-scoped objects whose
     /// names contain the namespace's name.
-    pub fn history(&self, since: usize, namespace: &str) -> Vec<Seen> {
+    pub fn history(&self, since: usize, namespace: &str) -> Vec<SeenChange> {
         let shown = self.shown();
-        let mut history: Vec<Seen> =
+        let mut history: Vec<SeenChange> =
             shown.log[since..].iter().filter(|seen| concerns(&seen.place, namespace)).cloned().collect();
         history.sort_by_key(|seen| seen.version);
         history
@@ -403,6 +403,6 @@ impl Shown {
             }
             objects.insert(at.clone(), object.clone());
         }
-        self.log.push(Seen { version: version(&object), resource, deleted, place: at, before, object });
+        self.log.push(SeenChange { version: version(&object), resource, deleted, place: at, before, object });
     }
 }

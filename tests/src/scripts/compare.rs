@@ -16,7 +16,7 @@ pub struct Agreement {
 
 /// How many scripts agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct AgreementCounts {
     pub codes: usize,
     pub words: usize,
     pub objects: usize,
@@ -24,7 +24,7 @@ pub struct Counts {
     pub wholly: usize,
 }
 
-impl Counts {
+impl AgreementCounts {
     pub fn add(&mut self, agreement: Agreement) {
         self.codes += usize::from(agreement.codes);
         self.words += usize::from(agreement.words);
@@ -33,7 +33,7 @@ impl Counts {
     }
 
     /// Whether each count is at least that of `other`.
-    pub fn reach(&self, other: &Counts) -> bool {
+    pub fn reach(&self, other: &AgreementCounts) -> bool {
         self.codes >= other.codes
             && self.words >= other.words
             && self.objects >= other.objects
@@ -41,9 +41,9 @@ impl Counts {
     }
 }
 
-impl fmt::Display for Counts {
+impl fmt::Display for AgreementCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { codes, words, objects, wholly } = self;
+        let AgreementCounts { codes, words, objects, wholly } = self;
         write!(f, "Counts {{ codes: {codes}, words: {words}, objects: {objects}, wholly: {wholly} }}")
     }
 }

@@ -9,8 +9,8 @@ mod compare;
 mod mask;
 mod play;
 
-pub use client::{Client, Received, Sent};
-pub use compare::{Agreement, Counts, compare};
+pub use client::{Received, ScriptClient, Sent};
+pub use compare::{Agreement, AgreementCounts, compare};
 pub use play::play;
 
 use serde::Deserialize;

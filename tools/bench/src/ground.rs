@@ -6,7 +6,7 @@ use anyhow::bail;
 use bytes::Bytes;
 use http::Method;
 
-use crate::client::{Client, Failure, Pool};
+use crate::client::{Client, OperationFailure, Pool};
 
 pub const NAMESPACE: &str = "holdfast-bench";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/holdfast-bench/configmaps";
@@ -94,7 +94,7 @@ impl Ground {
         if resource == Resource::Custom {
             let body = definition("bench.holdfast.example", "Item");
             match ground.client().send(Method::POST, DEFINITIONS, json(body)).await {
-                Ok(_) | Err(Failure::Refused { code: 409, .. }) => {}
+                Ok(_) | Err(OperationFailure::Refused { code: 409, .. }) => {}
                 Err(failure) => bail!("cannot define the custom resource: {failure}"),
             }
             ground.wait_until_served().await?;
@@ -105,7 +105,7 @@ impl Ground {
             let create = ground.client().send(Method::POST, "/api/v1/namespaces", json(body.clone())).await;
             match create {
                 Ok(_) => break,
-                Err(Failure::Refused { code: 409, .. }) => {
+                Err(OperationFailure::Refused { code: 409, .. }) => {
                     let namespace = ground.client().send(Method::GET, NAMESPACE_PATH, None).await;
                     let leaving = matches!(&namespace, Ok(n) if n.metadata_text("deletionTimestamp").is_some());
                     if namespace.is_ok() && !leaving {
@@ -157,9 +157,9 @@ impl Ground {
         let until = Instant::now() + REMOVAL_TIME_MAX;
         while Instant::now() < until {
             match self.client().send(Method::DELETE, NAMESPACE_PATH, None).await {
-                Err(Failure::Refused { code: 404, .. }) => return Ok(()),
+                Err(OperationFailure::Refused { code: 404, .. }) => return Ok(()),
                 // A conflict means that the deletion is in progress.
-                Ok(_) | Err(Failure::Refused { code: 409, .. }) => tokio::time::sleep(PAUSE).await,
+                Ok(_) | Err(OperationFailure::Refused { code: 409, .. }) => tokio::time::sleep(PAUSE).await,
                 Err(failure) => bail!("cannot delete namespace {NAMESPACE}: {failure}"),
             }
         }
@@ -181,10 +181,10 @@ impl Ground {
             match emptied {
                 Ok(_) => return Ok(()),
                 Err(failure) if Instant::now() > until => bail!("cannot empty namespace {NAMESPACE}: {failure}"),
-                Err(Failure::Refused { code, .. }) if !matches!(code, 429 | 500 | 503 | 504) => {
+                Err(OperationFailure::Refused { code, .. }) if !matches!(code, 429 | 500 | 503 | 504) => {
                     bail!("cannot empty namespace {NAMESPACE}: HTTP {code}")
                 }
-                Err(Failure::Broken(why)) => bail!("cannot empty namespace {NAMESPACE}: {why}"),
+                Err(OperationFailure::Broken(why)) => bail!("cannot empty namespace {NAMESPACE}: {why}"),
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }

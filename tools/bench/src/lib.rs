@@ -28,7 +28,7 @@ use holdfast_core::object::duration;
 use crate::access::Access;
 use crate::client::Pool;
 use crate::ground::{Ground, Resource};
-use crate::load::{Limits, Tally};
+use crate::load::{LoadLimits, Tally};
 use crate::process::Processes;
 use crate::report::{Report, Row};
 
@@ -233,7 +233,7 @@ impl Bench<'_> {
             return Ok(());
         }
         eprintln!("creating {missing} objects ...");
-        let limits = Limits { count: Some(missing), duration: DURATION_WITH_COUNT };
+        let limits = LoadLimits { count: Some(missing), duration: DURATION_WITH_COUNT };
         let before = self.processes.usage()?;
         let tally = load::drive(self.args.workers, limits, |worker| {
             operation::Create::new(self.pool.pick(worker), ground.names())
@@ -247,7 +247,7 @@ impl Bench<'_> {
 
     /// Runs an operation `count` times without measuring it.
     async fn prepare<O: load::Operation>(&self, count: u64, make: impl Fn(client::Client) -> O) -> anyhow::Result<()> {
-        let limits = Limits { count: Some(count), duration: DURATION_WITH_COUNT };
+        let limits = LoadLimits { count: Some(count), duration: DURATION_WITH_COUNT };
         let tally = load::drive(self.args.workers, limits, |worker| make(self.pool.pick(worker))).await;
         anyhow::ensure!(tally.errors() == 0, "could not prepare: {}", tally.errors_text());
         Ok(())
@@ -291,7 +291,7 @@ impl Bench<'_> {
                     |worker| operation::List::new(pick(worker).accepting(operation::PROTOBUF), ground.resource());
                 load::drive(few, limits, list).await
             }
-            Mode::Table => load::drive(few, limits, |worker| operation::Table::new(pick(worker))).await,
+            Mode::Table => load::drive(few, limits, |worker| operation::TableList::new(pick(worker))).await,
             Mode::Page | Mode::PastPage => {
                 let at = if mode == Mode::PastPage { past } else { "" };
                 load::drive(few, limits, |worker| operation::Page::new(pick(worker), ground.resource(), at)).await
@@ -310,9 +310,9 @@ impl Bench<'_> {
         Ok(row)
     }
 
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> LoadLimits {
         let default = if self.args.count.is_some() { DURATION_WITH_COUNT } else { DURATION_DEFAULT };
-        Limits { count: self.args.count, duration: self.args.duration.unwrap_or(default) }
+        LoadLimits { count: self.args.count, duration: self.args.duration.unwrap_or(default) }
     }
 }
 

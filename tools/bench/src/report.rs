@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::load::Tally;
-use crate::process::Usage;
+use crate::process::ProcessUsage;
 
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -45,7 +45,7 @@ pub struct ServerCost {
 }
 
 impl Row {
-    pub fn new(operation: &'static str, tally: &Tally, usage: Option<Usage>) -> Self {
+    pub fn new(operation: &'static str, tally: &Tally, usage: Option<ProcessUsage>) -> Self {
         let quantile = |quantile| tally.latencies.value_at_quantile(quantile) as f64 / 1_000.0;
         let body_megabytes = tally.body_bytes as f64 / 1e6;
         Self {
@@ -65,7 +65,7 @@ impl Row {
 }
 
 impl ServerCost {
-    fn new(usage: &Usage, count: u64, body_megabytes: f64) -> Self {
+    fn new(usage: &ProcessUsage, count: u64, body_megabytes: f64) -> Self {
         let milliseconds = usage.processor_time.as_nanos() as f64 / Duration::from_millis(1).as_nanos() as f64;
         let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         Self {
@@ -150,9 +150,9 @@ mod tests {
         tally
     }
 
-    fn usage(milliseconds: u64) -> Usage {
+    fn usage(milliseconds: u64) -> ProcessUsage {
         let processor_time = Duration::from_millis(milliseconds);
-        Usage { processor_time, resident_bytes: 3 << 20, resident_bytes_max: 5 << 20 }
+        ProcessUsage { processor_time, resident_bytes: 3 << 20, resident_bytes_max: 5 << 20 }
     }
 
     #[test]

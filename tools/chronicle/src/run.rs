@@ -107,7 +107,7 @@ pub fn exit_code(outcome: Result<u8>) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            out::tell(&format!("holdfast run: {error:#}"));
+            out::print_error(&format!("holdfast run: {error:#}"));
             ExitCode::from(FAILED)
         }
     }
@@ -154,7 +154,7 @@ impl DataFolder {
     fn end(self) {
         if self.keep {
             let shown = self.path.display();
-            out::tell(&format!(
+            out::print_error(&format!(
                 "holdfast run: the cluster is kept in {shown}; start it with: holdfast up --data-dir {shown}"
             ));
         }
@@ -172,7 +172,10 @@ impl Drop for DataFolder {
                     std::thread::sleep(std::time::Duration::from_millis(5));
                 }
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return out::tell(&format!("holdfast run: {} could not be removed: {error}", self.path.display()));
+                    return out::print_error(&format!(
+                        "holdfast run: {} could not be removed: {error}",
+                        self.path.display()
+                    ));
                 }
                 _ => return,
             }
@@ -221,11 +224,11 @@ fn start(command: &[OsString], access: &Access, folder: &Path) -> Result<Result<
         let shown = name.display();
         match error.kind() {
             std::io::ErrorKind::NotFound => {
-                out::tell(&format!("holdfast run: {shown}: there is no such command"));
+                out::print_error(&format!("holdfast run: {shown}: there is no such command"));
                 NOT_FOUND
             }
             _ => {
-                out::tell(&format!("holdfast run: {shown} cannot be run: {error}"));
+                out::print_error(&format!("holdfast run: {shown} cannot be run: {error}"));
                 NOT_EXECUTABLE
             }
         }

@@ -5,7 +5,7 @@ pub mod kubeconfig;
 use crate::history::LogView;
 use crate::out;
 use crate::remote::Server;
-use crate::remote::client::{Client, Failure};
+use crate::remote::client::{Client, RequestFailure};
 use crate::remote::log::RemoteLog;
 use anyhow::{Context as _, Result, anyhow, bail};
 use holdfast_core::event::Offset;
@@ -101,7 +101,7 @@ impl Base {
     pub fn check(&self, client: &Client, version: Offset) -> Result<()> {
         match client.get(&format!("/at/{version}/api")) {
             Ok(_) => Ok(()),
-            Err(Failure::Refused(refused)) if refused.code == 404 && refused.reason != "Expired" => {
+            Err(RequestFailure::Refused(refused)) if refused.code == 404 && refused.reason != "Expired" => {
                 Err(anyhow!("{} cannot show its past: it has no /at/{version}", client.server))
             }
             Err(failure) => Err(failure.into()),

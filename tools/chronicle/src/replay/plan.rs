@@ -15,7 +15,7 @@ const SERVER: &str = "system:apiserver";
 
 /// The work to repeat one event.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Work {
+pub struct EventReplay {
     pub offset: u64,
     pub time_ms: i64,
     /// The object's path: `configmaps/default/web`.
@@ -48,7 +48,7 @@ pub enum Deed {
 /// The result of converting an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Planned {
-    Work(Box<Work>),
+    Work(Box<EventReplay>),
     /// The recorded server made this write by itself.
     ServersOwn,
     /// The event changed no field that a client sets.
@@ -56,19 +56,19 @@ pub enum Planned {
 }
 
 #[derive(Default)]
-pub struct Plan {
+pub struct ReplayPlan {
     /// The known objects by resource and key.
-    known: HashMap<(String, String), Known>,
+    known: HashMap<(String, String), KnownObject>,
 }
 
-struct Known {
+struct KnownObject {
     main: u64,
     status: u64,
     is_deleting: bool,
     is_bound: bool,
 }
 
-impl Plan {
+impl ReplayPlan {
     pub fn next(&mut self, record: Record) -> Result<Planned, serde_json::Error> {
         let document: Value = serde_json::from_slice(&record.object)?;
         let id = (record.resource.clone(), record.key.clone());
@@ -85,7 +85,7 @@ impl Plan {
         if let Some(rest) = rest.as_object_mut() {
             rest.remove("status");
         }
-        let now = Known { main: digest(&rest), status, is_deleting, is_bound };
+        let now = KnownObject { main: digest(&rest), status, is_deleting, is_bound };
         let before = if record.is_delete() { self.known.remove(&id) } else { self.known.insert(id, now) };
         if record.actor.user == SERVER {
             return Ok(Planned::ServersOwn);
@@ -116,12 +116,12 @@ impl Plan {
             None => Deed::Change { main: true, status: true, bind: false },
         };
         let object = format!("{}/{}", record.resource, record.key);
-        let work = Work { offset: record.offset, time_ms: record.time_ms, object, document, uid, deed };
+        let work = EventReplay { offset: record.offset, time_ms: record.time_ms, object, document, uid, deed };
         Ok(Planned::Work(Box::new(work)))
     }
 }
 
-impl Work {
+impl EventReplay {
     pub fn kind(&self) -> &str {
         self.document["kind"].as_str().unwrap_or_default()
     }
@@ -159,7 +159,7 @@ mod tests {
     use holdfast_value::json;
 
     fn told(events: &[(u64, Value)]) -> Vec<String> {
-        let mut plan = Plan::default();
+        let mut plan = ReplayPlan::default();
         let mut lines = Vec::new();
         for (offset, (replaces, document)) in (1..).zip(events) {
             let operation = if document["deleted"] == true { Operation::Delete } else { Operation::Put };

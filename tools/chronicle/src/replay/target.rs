@@ -1,8 +1,8 @@
 //! The server that a log is replayed against: any Kubernetes API with discovery.
 
-use super::plan::{Deed, Work};
+use super::plan::{Deed, EventReplay};
 use crate::remote::Server;
-use crate::remote::client::{self, Failure, escaped};
+use crate::remote::client::{self, RequestFailure, escaped};
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_core::kinds::known;
 use holdfast_value::{Value, json};
@@ -23,14 +23,14 @@ const ATTEMPTS_MAX: usize = 5;
 pub struct Target {
     client: kube::Client,
     pub server: String,
-    known: Mutex<Known>,
+    known: Mutex<KnownKinds>,
     /// Notified whenever the work on an object is finished.
     finished: Notify,
 }
 
 #[derive(Default)]
-struct Known {
-    kinds: HashMap<(String, String), Resource>,
+struct KnownKinds {
+    kinds: HashMap<(String, String), KindPath>,
     /// Groups with a replayed definition.
     defined: HashSet<String>,
     /// Resources that refuse updates without a version.
@@ -58,7 +58,7 @@ fn context_of(url: &str) -> Option<String> {
 
 /// The REST path and the scope of a kind.
 #[derive(Debug, Clone)]
-struct Resource {
+struct KindPath {
     path: String,
     plural: String,
     is_namespaced: bool,
@@ -73,7 +73,7 @@ pub struct Sent {
 }
 
 /// The outcome of an event's requests.
-pub enum Outcome {
+pub enum ReplayOutcome {
     Done,
     /// A deletion of an object that did not exist.
     Gone,
@@ -117,10 +117,10 @@ impl Target {
         match client::send(&self.client, &self.server, Method::GET, "/version", None).await {
             Ok(version) if version["gitVersion"].is_string() => {}
             Ok(_) => bail!("{} is not a Kubernetes API: its /version has no version", self.server),
-            Err(Failure::Refused(refused)) if refused.code == 404 => {
+            Err(RequestFailure::Refused(refused)) if refused.code == 404 => {
                 bail!("{} is not a Kubernetes API: it has no /version", self.server)
             }
-            Err(Failure::Unanswered(error)) => return Err(error),
+            Err(RequestFailure::Unanswered(error)) => return Err(error),
             Err(failure) => return Err(failure.into()),
         }
         // A user who may not even read the list of the core API cannot replay events.
@@ -132,13 +132,13 @@ impl Target {
 
     /// Records that an object will be created, so that other work can wait for it. The caller does this before it
     /// passes the work to a worker.
-    pub fn begin(&self, work: &Work) {
+    pub fn begin(&self, work: &EventReplay) {
         if work.deed == Deed::Create {
             self.known().uids.insert(work.uid.clone(), None);
         }
     }
 
-    pub async fn carry_out(&self, work: &Work, sent: &mut Vec<Sent>) -> Outcome {
+    pub async fn carry_out(&self, work: &EventReplay, sent: &mut Vec<Sent>) -> ReplayOutcome {
         let done = self.requests(work, sent).await;
         {
             let mut known = self.known();
@@ -148,18 +148,18 @@ impl Target {
         }
         self.finished.notify_waiters();
         match done {
-            Ok(true) => Outcome::Done,
-            Ok(false) => Outcome::Gone,
-            Err(Failure::Refused(refused)) => {
+            Ok(true) => ReplayOutcome::Done,
+            Ok(false) => ReplayOutcome::Gone,
+            Err(RequestFailure::Refused(refused)) => {
                 let reason = if refused.reason.is_empty() { refused.code.to_string() } else { refused.reason };
-                Outcome::Refused { reason, message: refused.message }
+                ReplayOutcome::Refused { reason, message: refused.message }
             }
-            Err(Failure::Unanswered(error)) => Outcome::Unanswered(format!("{error:#}")),
+            Err(RequestFailure::Unanswered(error)) => ReplayOutcome::Unanswered(format!("{error:#}")),
         }
     }
 
     /// Sends the requests. Returns whether the object existed.
-    async fn requests(&self, work: &Work, sent: &mut Vec<Sent>) -> Result<bool, Failure> {
+    async fn requests(&self, work: &EventReplay, sent: &mut Vec<Sent>) -> Result<bool, RequestFailure> {
         let resource = self.resource(work, sent).await?;
         let document = self.with_owners(work).await;
         match &work.deed {
@@ -202,11 +202,11 @@ impl Target {
 
     async fn create(
         &self,
-        resource: &Resource,
-        work: &Work,
+        resource: &KindPath,
+        work: &EventReplay,
         document: &Value,
         sent: &mut Vec<Sent>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let refused =
@@ -215,13 +215,13 @@ impl Target {
                         self.stands_for(work, &answer);
                         return Ok(());
                     }
-                    Err(Failure::Refused(refused)) if refused.code == 409 => refused,
+                    Err(RequestFailure::Refused(refused)) if refused.code == 409 => refused,
                     Err(failure) => return Err(failure),
                 };
             let now = match self.send("get", Method::GET, &resource.object(work), None, sent).await {
                 Ok(now) => now,
                 Err(failure) if failure.code() == Some(404) && Instant::now() < deadline => continue,
-                Err(_) => return Err(Failure::Refused(refused)),
+                Err(_) => return Err(RequestFailure::Refused(refused)),
             };
             if now["metadata"].get("deletionTimestamp").is_none() {
                 // Every cluster has this object, or the target had it before. The object is updated to the recorded
@@ -229,7 +229,7 @@ impl Target {
                 return self.update_existing(resource, work, "", document, sent).await;
             }
             if Instant::now() > deadline {
-                return Err(Failure::Refused(refused));
+                return Err(RequestFailure::Refused(refused));
             }
             tokio::time::sleep(PERIOD).await;
         }
@@ -238,14 +238,14 @@ impl Target {
     /// Updates the object, or creates it if it is missing.
     async fn update(
         &self,
-        resource: &Resource,
-        work: &Work,
+        resource: &KindPath,
+        work: &EventReplay,
         subresource: &str,
         document: &Value,
         sent: &mut Vec<Sent>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         match self.update_existing(resource, work, subresource, document, sent).await {
-            Err(Failure::Refused(refused)) if refused.code == 404 => {
+            Err(RequestFailure::Refused(refused)) if refused.code == 404 => {
                 let path = resource.collection(work);
                 let answer = self.send("create", Method::POST, &path, Some(document), sent).await?;
                 self.stands_for(work, &answer);
@@ -260,12 +260,12 @@ impl Target {
 
     async fn update_existing(
         &self,
-        resource: &Resource,
-        work: &Work,
+        resource: &KindPath,
+        work: &EventReplay,
         subresource: &str,
         document: &Value,
         sent: &mut Vec<Sent>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         let object = resource.object(work);
         let path = format!("{object}{subresource}");
         let mut document = document.clone();
@@ -280,7 +280,7 @@ impl Target {
                     self.stands_for(work, &answer);
                     return Ok(());
                 }
-                Err(Failure::Refused(refused))
+                Err(RequestFailure::Refused(refused))
                     if attempt < ATTEMPTS_MAX && wants_version(refused.code, &refused.message) =>
                 {
                     if refused.code == 422 {
@@ -296,11 +296,11 @@ impl Target {
 
     async fn bind(
         &self,
-        resource: &Resource,
-        work: &Work,
+        resource: &KindPath,
+        work: &EventReplay,
         document: &Value,
         sent: &mut Vec<Sent>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         let binding = json!({"apiVersion": known::BINDING.api_version(), "kind": known::BINDING.kind, "metadata": {"name": work.name(),
             "namespace": work.namespace()}, "target": {"apiVersion": known::NODE.api_version(), "kind": known::NODE.kind,
             "name": document["spec"]["nodeName"]}});
@@ -310,25 +310,30 @@ impl Target {
 
     async fn delete(
         &self,
-        resource: &Resource,
-        work: &Work,
+        resource: &KindPath,
+        work: &EventReplay,
         options: &Value,
         sent: &mut Vec<Sent>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, RequestFailure> {
         match self.send("delete", Method::DELETE, &resource.object(work), Some(options), sent).await {
             Ok(_) => Ok(true),
-            Err(Failure::Refused(refused)) if refused.code == 404 => Ok(false),
+            Err(RequestFailure::Refused(refused)) if refused.code == 404 => Ok(false),
             Err(failure) => Err(failure),
         }
     }
 
     /// Removes the finalizers of an object that waits for them. An object in its grace period needs no request.
-    async fn finish(&self, resource: &Resource, work: &Work, sent: &mut Vec<Sent>) -> Result<bool, Failure> {
+    async fn finish(
+        &self,
+        resource: &KindPath,
+        work: &EventReplay,
+        sent: &mut Vec<Sent>,
+    ) -> Result<bool, RequestFailure> {
         let path = resource.object(work);
         for _ in 0..ATTEMPTS_MAX {
             let mut now = match self.send("get", Method::GET, &path, None, sent).await {
                 Ok(now) => now,
-                Err(Failure::Refused(refused)) if refused.code == 404 => return Ok(false),
+                Err(RequestFailure::Refused(refused)) if refused.code == 404 => return Ok(false),
                 Err(failure) => return Err(failure),
             };
             if now["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
@@ -346,7 +351,7 @@ impl Target {
     }
 
     /// How the target serves the kind. A kind whose definition was just written may take a moment.
-    async fn resource(&self, work: &Work, sent: &mut Vec<Sent>) -> Result<Resource, Failure> {
+    async fn resource(&self, work: &EventReplay, sent: &mut Vec<Sent>) -> Result<KindPath, RequestFailure> {
         let id = (work.api_version().to_owned(), work.kind().to_owned());
         let group = id.0.rsplit_once('/').map_or("", |(group, _)| group);
         let deadline = Instant::now() + PATIENCE;
@@ -361,7 +366,7 @@ impl Target {
                 Err(failure) => return Err(failure),
             }
             if !self.may_be_served_soon(&id, group, deadline) {
-                return Err(Failure::Refused(Box::new(client::Refused {
+                return Err(RequestFailure::Refused(Box::new(client::Refused {
                     code: 404,
                     reason: "NotServed".into(),
                     message: format!("{} serves no {} of {}", self.server, id.1, id.0),
@@ -396,7 +401,7 @@ impl Target {
         let mut known = self.known();
         for resource in resources.iter().filter(|resource| !text(resource, "name").contains('/')) {
             let plural = text(resource, "name");
-            let found = Resource {
+            let found = KindPath {
                 path: path.to_owned(),
                 is_namespaced: resource["namespaced"] == true,
                 has_status: names.contains(&format!("{plural}/status")),
@@ -408,7 +413,7 @@ impl Target {
 
     /// The document with its owners replaced by the corresponding objects on the target. Owners without such an object
     /// are omitted.
-    async fn with_owners(&self, work: &Work) -> Value {
+    async fn with_owners(&self, work: &EventReplay) -> Value {
         let mut document = work.document.clone();
         let Some(owners) = document["metadata"]["ownerReferences"].as_array_mut() else { return document };
         let mut left = Vec::new();
@@ -436,7 +441,7 @@ impl Target {
         }
     }
 
-    fn stands_for(&self, work: &Work, answer: &Value) {
+    fn stands_for(&self, work: &EventReplay, answer: &Value) {
         if let Some(uid) = answer["metadata"]["uid"].as_str() {
             self.known().uids.insert(work.uid.clone(), Some(uid.to_owned()));
         }
@@ -449,7 +454,7 @@ impl Target {
         path: &str,
         body: Option<&Value>,
         sent: &mut Vec<Sent>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, RequestFailure> {
         let began = Instant::now();
         let answer = client::exchange(&self.client, &self.server, method, path, body).await;
         let code = match &answer {
@@ -460,19 +465,19 @@ impl Target {
         answer.map(|(_, document)| document)
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownKinds> {
         self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-impl Resource {
-    fn collection(&self, work: &Work) -> String {
+impl KindPath {
+    fn collection(&self, work: &EventReplay) -> String {
         let namespace = work.namespace().filter(|_| self.is_namespaced);
         let within = namespace.map(|namespace| format!("/namespaces/{}", escaped(namespace))).unwrap_or_default();
         format!("{}{within}/{}", self.path, self.plural)
     }
 
-    fn object(&self, work: &Work) -> String {
+    fn object(&self, work: &EventReplay) -> String {
         format!("{}/{}", self.collection(work), escaped(work.name()))
     }
 }

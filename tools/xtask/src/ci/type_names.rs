@@ -74,7 +74,7 @@ const LEFT: &[(&str, usize)] = &[
     ("Progress", 5),
     ("Queue", 5),
     ("Read", 7),
-    ("Reader", 6),
+    ("TypeReader", 6),
     ("Request", 5),
     ("Resource", 7),
     ("Room", 7),
@@ -154,17 +154,17 @@ fn faults(crates: &BTreeMap<String, BTreeSet<String>>, left: &[(&str, usize)]) -
 
 /// The structs, enums, traits and type aliases that a file declares outside of tests.
 fn types(text: &str) -> anyhow::Result<BTreeSet<String>> {
-    let mut reader = Reader::default();
+    let mut reader = TypeReader::default();
     reader.visit_file(&syn::parse_file(text)?);
     Ok(reader.found)
 }
 
 #[derive(Default)]
-struct Reader {
+struct TypeReader {
     found: BTreeSet<String>,
 }
 
-impl<'ast> Visit<'ast> for Reader {
+impl<'ast> Visit<'ast> for TypeReader {
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         if !super::imports::is_test(&item.attrs) {
             visit::visit_item_mod(self, item);

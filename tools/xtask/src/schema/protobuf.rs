@@ -24,7 +24,7 @@ pub struct Field {
     pub rust: String,
     pub number: u32,
     pub ty: Type,
-    pub shape: Shape,
+    pub shape: FieldShape,
     pub comment: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ pub enum Type {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Shape {
+pub enum FieldShape {
     Single,
     List,
     Map,
@@ -107,7 +107,7 @@ fn message(module: &str, item: syn::ItemStruct) -> anyhow::Result<Message> {
 
 fn field(module: &str, field: &syn::Field) -> anyhow::Result<Field> {
     let attribute = field.attrs.iter().find(|a| a.path().is_ident("prost")).context("no prost attribute")?;
-    let (mut ty, mut shape, mut number) = (None, Shape::Single, None);
+    let (mut ty, mut shape, mut number) = (None, FieldShape::Single, None);
     attribute.parse_nested_meta(|meta| {
         let key = meta.path.require_ident()?.to_string();
         let value = if meta.input.peek(syn::Token![=]) {
@@ -122,11 +122,11 @@ fn field(module: &str, field: &syn::Field) -> anyhow::Result<Field> {
                 if key != "string" {
                     return Err(meta.error("keys of maps are strings"));
                 }
-                shape = Shape::Map;
+                shape = FieldShape::Map;
                 ty = Some(value.to_string());
             }
             ("bytes", Some(_)) => ty = Some("bytes".to_string()),
-            ("repeated", None) => shape = Shape::List,
+            ("repeated", None) => shape = FieldShape::List,
             ("packed", Some(_)) | ("optional" | "boxed", None) => {}
             (_, None) => ty = Some(key),
             _ => return Err(meta.error("unknown")),
