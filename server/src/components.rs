@@ -22,7 +22,7 @@ use holdfast_controllers::storage_versions;
 use holdfast_controllers::volumes::standard;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_nodes::{metrics, objects};
-use holdfast_outbound::Insiders;
+use holdfast_outbound::InProcessServices;
 use holdfast_runtime::{Act, Metrics, Rates, Runtime, rates};
 use holdfast_scheduler::Configuration;
 use holdfast_service::housekeeping::bootstrap;
@@ -179,9 +179,9 @@ impl Components {
     }
 
     /// The servers in this process that answer for parts of the API.
-    pub fn inside(&self) -> Insiders {
+    pub fn inside(&self) -> InProcessServices {
         match self.nodes {
-            0 => Insiders::new(),
+            0 => InProcessServices::new(),
             _ => simulated_metrics::inside(self.node_template.clone()),
         }
     }

@@ -10,13 +10,13 @@ use holdfast_core::kinds::{records, registry};
 use holdfast_core::pipeline::PortsElsewhere;
 use holdfast_service::housekeeping::presence;
 use holdfast_service::{Meter, Service};
-use holdfast_storage_etcd::alike::{self, OptionComparison};
 use holdfast_storage_etcd::claims::Allocations;
 use holdfast_storage_etcd::client::Etcd;
 use holdfast_storage_etcd::compaction::{Compactor, Round};
 use holdfast_storage_etcd::first;
 use holdfast_storage_etcd::health::{self, Probe, ProbeTurn};
 use holdfast_storage_etcd::measured::Measured;
+use holdfast_storage_etcd::option_comparison::{self, OptionComparison};
 use holdfast_storage_etcd::servers::Servers;
 use holdfast_storage_etcd::strays::Strays;
 use holdfast_transport_http::HealthCheck;
@@ -146,7 +146,7 @@ impl Upkeep {
         }
         if let Some(alike) = self.alike.clone() {
             let began = self.began;
-            tasks.spawn(each(alike::RENEWED_EACH, move || match alike.renew(began.elapsed()) {
+            tasks.spawn(each(option_comparison::RENEWED_EACH, move || match alike.renew(began.elapsed()) {
                 Ok(news) => news.iter().for_each(|difference| {
                     tracing::error!("{difference}. Restart one of the servers with options that fit");
                 }),

@@ -7,8 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use holdfast_chronicle::fork::certificates;
 use holdfast_component::files::{self, Readers, WriteMode};
 use holdfast_storage_rocks::folder::{check_entries, close, make_private};
+use holdfast_tls::generated::{CERTIFICATE_DAYS, alternatives, params};
 use holdfast_tls::keys;
-use holdfast_tls::made::{CERTIFICATE_DAYS, alternatives, params};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PublicKeyData,

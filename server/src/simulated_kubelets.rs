@@ -10,7 +10,7 @@ use holdfast_kubelet::{Cluster, Server};
 use holdfast_nodes::{ACCOUNT, Template};
 use holdfast_outbound::kubelets::Simulated;
 use holdfast_tls::front_proxy::RequestHeaders;
-use holdfast_tls::made::{self, CERTIFICATE_DAYS, alternatives, params};
+use holdfast_tls::generated::{self, CERTIFICATE_DAYS, alternatives, params};
 use holdfast_tls::peer::authenticated;
 use holdfast_tls::server::{LiveTls, Pem, TlsOptions};
 use holdfast_transport_http::{Transport, memory};
@@ -63,7 +63,7 @@ impl Listening {
 
     /// Listens on an address that other machines reach, with a self-signed certificate.
     pub fn at(address: IpAddr, port: u16) -> Result<Listening> {
-        let made = made::self_signed("simulated-nodes", &["localhost".to_owned()], &[address])?;
+        let made = generated::self_signed("simulated-nodes", &["localhost".to_owned()], &[address])?;
         let listener = listen(address, port, false)?;
         Ok(Listening { listener, certificate: made.certificate, key: made.key, clients: None })
     }

@@ -2,7 +2,7 @@
 
 use crate::flags::Args;
 use anyhow::{Result, anyhow};
-use holdfast_tls::made;
+use holdfast_tls::generated;
 use holdfast_tls::server::{LiveTls, Pem, Tls, TlsOptions};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub fn faults(args: &Args) -> Option<String> {
     let (certificate, key) = match args.tls.pair() {
         Some((certificate, key)) => (file(certificate), file(key)),
         None => {
-            let made = made::self_signed("kube-apiserver", &[], &[]).ok()?;
+            let made = generated::self_signed("kube-apiserver", &[], &[]).ok()?;
             (Pem::Text(made.certificate), Pem::Text(made.key))
         }
     };

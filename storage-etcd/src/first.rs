@@ -1,7 +1,7 @@
 //! Values that the first server of a cluster writes and all other servers read, such as the secret that they share.
 
 use crate::client::{Compare, Etcd, Expected, Fault, KeyRange, Operation, Range, Transactions, Txn};
-use crate::places::{Kinds, Places};
+use crate::key_space::{KeySpace, Kinds};
 use bytes::Bytes;
 
 /// The maximum number of attempts to write a value or to read the value of another server.
@@ -16,7 +16,7 @@ pub struct Cluster<'e> {
 impl<'e> Cluster<'e> {
     /// `prefix` is `--etcd-prefix`.
     pub fn new(etcd: &'e dyn Etcd, prefix: &str) -> Cluster<'e> {
-        Cluster { etcd, key: Places::new(prefix, Kinds::All, Transactions::Full).cluster() }
+        Cluster { etcd, key: KeySpace::new(prefix, Kinds::All, Transactions::Full).cluster() }
     }
 
     pub fn key(&self) -> &str {

@@ -7,8 +7,8 @@ use crate::client::{
 };
 use crate::first;
 use crate::follow::Follower;
+use crate::key_space::{KeySpace, Kinds};
 use crate::local::Local;
-use crate::places::{Kinds, Places};
 use crate::planted::{Bug, planted};
 use crate::restored::{self, Standing};
 use crate::shared::{Shared, Storing, fault, went_back, wrong_cluster};
@@ -71,7 +71,7 @@ impl EtcdLog {
     pub fn open(parts: Parts) -> Result<EtcdLog, Fault> {
         let Parts { etcd, local, prefix, kinds, storing, transactions, claims, keys, tells_progress, accepts_restored } =
             parts;
-        let places = Places::new(&prefix, kinds, transactions);
+        let places = KeySpace::new(&prefix, kinds, transactions);
         let mut source = local.source()?;
         let root = places.keys.root();
         if source.prefix.is_empty() && local.last()? > Offset::ZERO {

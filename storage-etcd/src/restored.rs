@@ -5,8 +5,8 @@
 //! not decrease, no two events share a version, and other servers receive the restored objects as ordinary events.
 
 use crate::client::{self, Compare, Etcd, Expected, KeyRange, KeyValue, Operation, Range, Txn};
+use crate::key_space::KeySpace;
 use crate::local::{Local, Source};
-use crate::places::Places;
 use crate::planted::{Bug, planted};
 use crate::raise::{RAISE_MAX, raise};
 use crate::shared::{Placed, Shared, fault, now_ms, wrong_cluster};
@@ -34,7 +34,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    pub fn of(etcd: &dyn Etcd, places: &Places) -> Result<Standing, client::Fault> {
+    pub fn of(etcd: &dyn Etcd, places: &KeySpace) -> Result<Standing, client::Fault> {
         let answer = etcd.range(&Range::of(KeyRange::one(places.epoch())).limit(1))?;
         let found = answer.found.first();
         Ok(Standing {

@@ -2,10 +2,10 @@
 
 use crate::claims::{Allocations, Share};
 use crate::client::{self, Etcd, Header, Transactions};
+use crate::key_space::{KeyMeaning, KeySpace};
 use crate::leases::Leases;
 use crate::local::Local;
-use crate::places::{KeyMeaning, Places};
-use crate::sent::PendingWrites;
+use crate::pending_writes::PendingWrites;
 use crate::strays::{Stray, Strays};
 use crate::unread::Unread;
 use bytes::Bytes;
@@ -42,7 +42,7 @@ pub struct Shared {
     pub keys: Arc<Live>,
     pub unread: Unread,
     pub strays: Arc<Strays>,
-    pub places: Places,
+    pub places: KeySpace,
     pub storing: Storing,
     pub transactions: Transactions,
     pub sent: PendingWrites,
@@ -108,7 +108,7 @@ impl Shared {
         etcd: Arc<dyn Etcd>,
         local: Arc<dyn Local>,
         keys: Arc<Live>,
-        places: Places,
+        places: KeySpace,
         (storing, transactions, claims): (Storing, Transactions, Option<Arc<Allocations>>),
         (server, cluster): (String, u64),
         tells_progress: bool,

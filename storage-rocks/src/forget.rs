@@ -24,14 +24,14 @@ const GARBAGE_PART: u64 = 4;
 
 /// The events and bytes forgotten since the log was opened.
 #[derive(Default)]
-pub struct LetGo {
+pub struct Forgotten {
     events: AtomicU64,
     bytes: AtomicU64,
     /// The lock of a pass. Passes go through the log in order, one at a time.
     at_work: Mutex<()>,
 }
 
-impl LetGo {
+impl Forgotten {
     /// Waits until no other pass runs. No pass begins while the guard exists.
     pub fn alone(&self) -> MutexGuard<'_, ()> {
         self.at_work.lock().unwrap_or_else(PoisonError::into_inner)
@@ -78,7 +78,7 @@ impl ForgetProgress {
 }
 
 /// Reads and forgets the next events up to `through`. Returns whether there may be more.
-pub fn piece(db: &DB, folder: &Path, through: Offset, let_go: &LetGo) -> Result<bool, Fault> {
+pub fn piece(db: &DB, folder: &Path, through: Offset, let_go: &Forgotten) -> Result<bool, Fault> {
     let mut progress = ForgetProgress::read(db)?;
     if progress.at >= through {
         return Ok(false);
@@ -135,9 +135,10 @@ pub fn piece(db: &DB, folder: &Path, through: Offset, let_go: &LetGo) -> Result<
 
 /// The size of the log on the disk without the bytes that wait for compaction, and the number of forgotten events and
 /// bytes.
-pub fn size(db: &DB, let_go: Option<&LetGo>) -> Result<Size, Fault> {
+pub fn size(db: &DB, let_go: Option<&Forgotten>) -> Result<Size, Fault> {
     let garbage = ForgetProgress::read(db)?.garbage;
-    let counted = |count: fn(&LetGo) -> &AtomicU64| let_go.map_or(0, |let_go| count(let_go).load(Ordering::Relaxed));
+    let counted =
+        |count: fn(&Forgotten) -> &AtomicU64| let_go.map_or(0, |let_go| count(let_go).load(Ordering::Relaxed));
     Ok(Size {
         bytes: tables(db)?.saturating_sub(garbage),
         let_go_events: counted(|let_go| &let_go.events),

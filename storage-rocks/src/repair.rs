@@ -82,7 +82,7 @@ pub fn repair(folder: &Path, time_ms: i64, values: &dyn Values) -> Result<Vec<Re
     let _ = std::fs::remove_dir_all(&fresh);
     make_private(&fresh)?;
     let mut repairs =
-        found.rebuild(&old, folder, &fresh, &|intact, end| again(intact, end, time_ms, values), !opens)?;
+        found.rebuild(&old, folder, &fresh, &|intact, end| restored_event(intact, end, time_ms, values), !opens)?;
     drop(old);
     let kept = (1..).map(|nth| folder.join(format!("log.damaged-{nth}"))).find(|path| !path.exists());
     let kept = kept.unwrap_or_else(|| folder.join("log.damaged"));
@@ -226,7 +226,7 @@ fn is_of_newer_release(bytes: &[u8]) -> bool {
 }
 
 /// A new event with the content of an intact version.
-fn again(intact: &Record, offset: Offset, time_ms: i64, values: &dyn Values) -> Result<Record, Fault> {
+fn restored_event(intact: &Record, offset: Offset, time_ms: i64, values: &dyn Values) -> Result<Record, Fault> {
     let intact = values.open(intact.clone())?;
     let entry =
         Entry::new(intact.object.clone(), 1, intact.offset(), intact.time_ms, Index::default()).at_version(offset);

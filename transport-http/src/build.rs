@@ -17,7 +17,7 @@ use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::kinds::offered::NEWEST;
 use holdfast_engine::{Engine, Fault, Outside};
-use holdfast_outbound::conversion::{Speakers, Webhooks};
+use holdfast_outbound::conversion::{WebhookCredentials, Webhooks};
 use holdfast_service::{Authorities, Limits, Meter, Options, Service};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ pub struct Builder {
     /// Reviews images; `None` if the admission plug-in is off.
     pub images: Option<Arc<dyn Images>>,
     /// The credentials for calls to admission webhooks.
-    pub speakers: Speakers,
+    pub speakers: WebhookCredentials,
     /// Records requests; `None` if they are not audited.
     pub auditor: Option<Arc<Auditor>>,
     pub manners: Manners,
@@ -92,7 +92,7 @@ impl Builder {
             forks_max: 0,
             components: None,
             images: None,
-            speakers: Speakers::default(),
+            speakers: WebhookCredentials::default(),
             auditor: None,
             manners: Manners::default(),
             releases: (NEWEST, NEWEST - 1),
@@ -229,7 +229,7 @@ impl Transport {
 struct OutsideParts {
     authorities: Option<Arc<dyn Authorities>>,
     images: Option<Arc<dyn Images>>,
-    speakers: Speakers,
+    speakers: WebhookCredentials,
 }
 
 /// Reads the APIServices, and gives the engine the implementation of its outside effects.

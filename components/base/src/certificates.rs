@@ -4,7 +4,7 @@ use crate::files::{Readers, WriteMode};
 use anyhow::{Result, bail};
 use holdfast_files::check;
 use holdfast_files::folder::make_private;
-use holdfast_tls::made;
+use holdfast_tls::generated;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ pub fn kept_pair(
     match (certificate.exists(), key.exists()) {
         (true, true) => {}
         (false, false) => {
-            let made = made::self_signed(common_name, names, addresses)?;
+            let made = generated::self_signed(common_name, names, addresses)?;
             WriteMode::Synced.file(&key, &made.key, Readers::Owner)?;
             WriteMode::Synced.file(&certificate, &made.certificate, Readers::Everybody)?;
         }

@@ -14,7 +14,7 @@ use crate::serving::{self, Guard, SocketHandler};
 use crate::throttle::Rate;
 use anyhow::{Context, Result, anyhow};
 use holdfast_tls::bounds::Bounds;
-use holdfast_tls::made;
+use holdfast_tls::generated;
 use holdfast_tls::server::{LiveTls, Pem, TlsOptions};
 use holdfast_value::Value;
 use std::net::{IpAddr, Ipv4Addr};
@@ -223,7 +223,7 @@ impl Component {
         let names = ["localhost".to_owned()];
         match folder.filter(|folder| !folder.as_os_str().is_empty()) {
             None => {
-                let made = made::self_signed(self.kind.name, &names, &addresses)?;
+                let made = generated::self_signed(self.kind.name, &names, &addresses)?;
                 Ok((Pem::Text(made.certificate), Pem::Text(made.key)))
             }
             Some(folder) => {

@@ -1,7 +1,7 @@
 //! Creates ResourceClaims from the templates that pods name, and releases claims that no pod uses any more.
 
-use crate::answers::{GetAnswers, NeedsGet, PlanInput};
 use crate::claim::{self, names_kind};
+use crate::get_answers::{GetAnswers, NeedsGet, PlanInput};
 use crate::subject::{Subject, part};
 use holdfast_value::{Value, json};
 use holdfast_world::views::device::Consumer;

@@ -2,7 +2,7 @@
 //!
 //! An API server exists as long as its lease exists. The world may lack a lease that exists, so the server is asked.
 
-use crate::answers::{GetAnswers, NeedsGet};
+use crate::get_answers::{GetAnswers, NeedsGet};
 use crate::subject::Subject;
 use holdfast_value::{Map, Value, json};
 use holdfast_world::views::{Lease, StorageVersion};

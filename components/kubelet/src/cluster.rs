@@ -2,7 +2,7 @@
 
 use holdfast_component::api::{Api, ApiError};
 use holdfast_nodes::Template;
-use holdfast_nodes::inside::{Sources, audiences, sources};
+use holdfast_nodes::environment::{Sources, audiences, sources};
 use holdfast_value::{Value, json};
 use http::{Request, header};
 use kube::client::Body;

@@ -7,7 +7,7 @@
 use crate::cluster::{Cluster, TOKENS_PERIOD, now_ms};
 use crate::journal::{Journal, Recent};
 use holdfast_nodes::course::{message, post_start, runnable};
-use holdfast_nodes::inside::{self, Sources, Volumes};
+use holdfast_nodes::environment::{self, Sources, Volumes};
 use holdfast_shell::{MAIN, Machine, OutputStream, Pid, RunResult};
 use holdfast_value::{Value, json};
 use holdfast_world::Time;
@@ -124,15 +124,15 @@ impl RunKey {
 
 /// The volumes that the containers of a pod may write to, empty.
 fn of_all(pod: &Value) -> Volumes {
-    let all: Vec<&Value> = inside::containers(pod).map(|(_, container)| container).collect();
-    inside::volumes(pod, &all)
+    let all: Vec<&Value> = environment::containers(pod).map(|(_, container)| container).collect();
+    environment::volumes(pod, &all)
 }
 
 /// The containers that run and share volumes with this one.
 fn sharing<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = &'p Value> {
-    let own = inside::volumes(pod, &[spec]);
-    let others = inside::containers(pod).map(|(_, other)| other).filter(move |other| {
-        let shares = other["name"] != spec["name"] && !inside::shared_paths(&own, spec, other).is_empty();
+    let own = environment::volumes(pod, &[spec]);
+    let others = environment::containers(pod).map(|(_, other)| other).filter(move |other| {
+        let shares = other["name"] != spec["name"] && !environment::shared_paths(&own, spec, other).is_empty();
         shares && status(pod, text(&other["name"]))["state"]["running"].is_object()
     });
     others.take(SHARING_MAX)
@@ -140,7 +140,7 @@ fn sharing<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = &'p Valu
 
 /// The init containers that have ended and may have left files for later ones, with their start and end times.
 fn earlier_ones<'p>(pod: &'p Value, spec: &'p Value) -> impl Iterator<Item = (&'p Value, i64, i64)> {
-    let first = inside::containers(pod).filter(|(list, _)| *list == "initContainers").map(|(_, first)| first);
+    let first = environment::containers(pod).filter(|(list, _)| *list == "initContainers").map(|(_, first)| first);
     let before = first.take_while(|first| first["name"] != spec["name"]);
     let ended = before.filter(|first| first["volumeMounts"].is_array()).filter_map(|first| {
         let ended = &status(pod, text(&first["name"]))["state"]["terminated"];
@@ -350,7 +350,7 @@ impl Containers {
         let now_ms = now_ms();
         let volumes = &container.volumes;
         state.machine.with_files(|files| {
-            inside::mount(&pod, &container.spec, &sources, volumes, &json!({}), files, now_ms);
+            environment::mount(&pod, &container.spec, &sources, volumes, &json!({}), files, now_ms);
         });
         state.sources = sources;
         true
@@ -404,8 +404,8 @@ impl Container {
         begin_ms: i64,
         end_ms: Option<i64>,
     ) -> Container {
-        let setup = inside::setup(&pod, &spec, &sources, &volumes, &json!({}), begin_ms);
-        let words = runnable(&spec, inside::words(&spec, &setup.environment));
+        let setup = environment::setup(&pod, &spec, &sources, &volumes, &json!({}), begin_ms);
+        let words = runnable(&spec, environment::words(&spec, &setup.environment));
         let mut machine = Machine::new(setup, begin_ms);
         let runs = words.is_some();
         let (with_input, is_terminal) = (spec["stdin"] == true, spec["tty"] == true);

@@ -4,7 +4,7 @@ use crate::answers::{KubeletResponse, fault, plain};
 use crate::remote::{Sessions, full, refused, switched};
 use crate::request::Query;
 use holdfast_nodes::course::REFUSED;
-use holdfast_nodes::{Behaviour, BehaviourSettings, inside};
+use holdfast_nodes::{Behaviour, BehaviourSettings, environment};
 use holdfast_streams::forward::{Forward, Forwards, PORTS_MAX};
 use holdfast_streams::{ConnectionLimits, upgrade};
 use holdfast_value::Value;
@@ -53,7 +53,7 @@ impl Ports {
     fn of(pod: &Value, told: &BehaviourSettings) -> Ports {
         let own = BehaviourSettings::of(pod);
         let mut named = Vec::new();
-        for (_, container) in inside::containers(pod) {
+        for (_, container) in environment::containers(pod) {
             let answer = PortAnswer::of(Behaviour::of(container["name"].as_str().unwrap_or_default(), told, &own));
             for port in container["ports"].as_array().into_iter().flatten() {
                 named.extend(

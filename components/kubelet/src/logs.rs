@@ -6,7 +6,7 @@ use crate::containers::{ContainerUse, Containers, status, time_ms};
 use crate::journal::LogLine;
 use crate::request::{ContainerTarget, Query};
 use bytes::Bytes;
-use holdfast_nodes::inside;
+use holdfast_nodes::environment;
 use holdfast_nodes::{Behaviour, BehaviourSettings, Span};
 use holdfast_value::Value;
 use holdfast_world::Time;
@@ -209,7 +209,7 @@ pub async fn answer(
     options: LogOptions,
 ) -> KubeletResponse {
     let name = &target.container;
-    let Some(spec) = inside::container(pod, name) else {
+    let Some(spec) = environment::container(pod, name) else {
         let why = format!("container {name:?} not found in pod {:?}", target.pod);
         return fault(StatusCode::NOT_FOUND, &why);
     };

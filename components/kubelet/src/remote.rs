@@ -3,7 +3,7 @@
 use crate::answers::{KubeletResponse, fault, plain, whole};
 use crate::containers::{Container, ContainerUse, Containers, Executed};
 use crate::request::{ContainerTarget, Query};
-use holdfast_nodes::inside;
+use holdfast_nodes::environment;
 use holdfast_shell::{MAIN, OutputStream, Pid};
 use holdfast_streams::remote::{CommandOutcome, CommandStreams, Resizes, Session};
 use holdfast_streams::{ConnectionLimits, upgrade};
@@ -72,7 +72,7 @@ fn text(value: &Value) -> &str {
 
 /// The container of a request, if it runs.
 async fn find(containers: &Containers, pod: &Value, target: &ContainerTarget) -> Result<ContainerUse, KubeletResponse> {
-    let Some(spec) = inside::container(pod, &target.container) else {
+    let Some(spec) = environment::container(pod, &target.container) else {
         let why = format!("container not found ({:?})", target.container);
         return Err(fault(StatusCode::INTERNAL_SERVER_ERROR, &why));
     };

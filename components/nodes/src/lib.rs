@@ -32,7 +32,7 @@ mod behaviour;
 mod budget;
 mod command;
 pub mod course;
-pub mod inside;
+pub mod environment;
 mod jq;
 pub mod kubelet;
 pub mod metrics;

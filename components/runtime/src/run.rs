@@ -1,11 +1,11 @@
-//! The loop that runs controllers: carry_out_action task owns the world and makes plans; other tasks carry plans out.
+//! The loop that runs controllers: one task owns the world and makes plans; other tasks carry plans out.
 
 use crate::cloud::NoCloud;
 use crate::metrics::{Metrics, QueueMetrics};
 use crate::rates::Rates;
 use crate::slots::Slots;
 use crate::writer::EventWriter;
-use crate::{Act, Cloud, Feed, News, heavy, own_thread};
+use crate::{Act, Cloud, Feed, News, heavy, run_on_own_thread};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use holdfast_value::Value;
@@ -22,13 +22,13 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
 
-/// How much work of planning is done before news is read again: some two hundred small plans, or carry_out_action larger plan.
+/// How much work of planning is done before news is read again: some two hundred small plans, or one larger plan.
 const WORK_AT_ONCE: u64 = 4096;
 /// How many results of plans are handled before more plans are made.
 const ANSWERS_AT_ONCE: usize = 1024;
 /// The maximum number of actions at the same time, for all controllers.
 const ACTIONS_MAX: usize = 512;
-/// The minimum interval between log lines about forbidden writes of carry_out_action controller to carry_out_action resource.
+/// The minimum interval between log lines about forbidden writes of one controller to one resource.
 const FORBIDDEN_MS: i64 = 60_000;
 /// The longest sleep. A changed system clock is noticed after it.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
@@ -59,7 +59,7 @@ pub struct Runtime {
     metrics: Arc<Metrics>,
     pace: Pace,
     /// The runtime that carries out actions, if plans are made on another thread.
-    apart: Option<Handle>,
+    action_runtime: Option<Handle>,
     /// When a forbidden write was last logged, by controller and resource.
     forbidden: HashMap<(usize, Resource), Time>,
 }
@@ -105,8 +105,8 @@ struct CarriedOut {
     key: Key,
     written: Vec<ActionResult>,
     refused: Vec<Refused>,
-    told: Vec<PlannedEvent>,
-    again: Option<Time>,
+    events: Vec<PlannedEvent>,
+    requeue_at: Option<Time>,
     since: Instant,
     /// The answers to the plan's GETs.
     answers: Vec<(String, Result<Value, Refusal>)>,
@@ -123,7 +123,7 @@ impl Runtime {
         let pace = Pace { slots: Slots::new(ACTIONS_MAX, rates.clone()), rates, metrics: metrics.clone() };
         let (driver, controllers, forbidden) = (Driver::new(), Vec::new(), HashMap::new());
         let cloud = Arc::new(NoCloud);
-        Runtime { driver, controllers, act, cloud, clock, metrics, pace, apart: None, forbidden }
+        Runtime { driver, controllers, act, cloud, clock, metrics, pace, action_runtime: None, forbidden }
     }
 
     /// Lets controllers call this cloud.
@@ -161,15 +161,15 @@ impl Runtime {
     /// As [`Runtime::run`], with planning on a thread of its own, so that long plans do not delay other tasks of the
     /// caller's thread. The feed must not use sockets.
     pub async fn run_on_own_thread(mut self, feed: impl Feed) {
-        self.apart = Some(Handle::current());
-        apart("controllers", move || self.run_until(feed, std::future::pending())).await;
+        self.action_runtime = Some(Handle::current());
+        run_on_own_thread("controllers", move || self.run_until(feed, std::future::pending())).await;
     }
 
     /// Runs until `end`. Then the running actions are finished, and no new plans are made.
     pub async fn run_until(mut self, mut feed: impl Feed, end: impl Future<Output = ()>) {
         let mut end = std::pin::pin!(end);
         let mut ending = false;
-        let io_runtime = self.apart.clone().unwrap_or_else(Handle::current);
+        let io_runtime = self.action_runtime.clone().unwrap_or_else(Handle::current);
         let mut running = RunningTasks {
             carrying: JoinSet::new(),
             task_keys: HashMap::new(),
@@ -183,8 +183,8 @@ impl Runtime {
             if !ending {
                 self.plan_some(&mut running);
             }
-            for (member, controllers) in self.controllers.iter_mut().enumerate() {
-                controllers.counted.report(self.driver.queue(member));
+            for (member, controller) in self.controllers.iter_mut().enumerate() {
+                controller.counted.report(self.driver.queue(member));
             }
             let now = self.now();
             let ready = !ending && self.driver.has_next(running.background_slots(), now);
@@ -197,7 +197,7 @@ impl Runtime {
                 () = tokio::time::sleep(sleep) => {}
             }
             // All results and news that have arrived are handled before the next plan, so that a controller with few
-            // keys does not wait for carry_out_action plan of another controller per result.
+            // keys does not wait for one plan of another controller per result.
             for _ in 0..ANSWERS_AT_ONCE {
                 let Some(carried) = running.carrying.try_join_next_with_id() else { break };
                 self.finish(carried, &mut running);
@@ -234,7 +234,7 @@ impl Runtime {
         let back = match back {
             Ok(back) => back,
             // Panics in plans are caught, so such a task ends early only when the process ends.
-            Err(fault) => return tracing::error!(%fault, "a controller is task_keys"),
+            Err(fault) => return tracing::error!(%fault, "a controller is lost"),
         };
         let task = self.driver.finish_background(back, self.now());
         if let Some(task) = task {
@@ -255,8 +255,8 @@ impl Runtime {
         }
         running.events.write_all(actor, component, &task.plan.events, self.now());
         if task.plan.is_idle() {
-            let Plan { requeue_at: again, unready, .. } = task.plan;
-            let outcome = TaskOutcome { failed: unready, requeue_at: again, ..TaskOutcome::default() };
+            let Plan { requeue_at, unready, .. } = task.plan;
+            let outcome = TaskOutcome { failed: unready, requeue_at, ..TaskOutcome::default() };
             return self.driver.finish(member, key, outcome, self.now());
         }
         self.carry_out(running, (member, key), task.plan, None);
@@ -300,8 +300,8 @@ impl Runtime {
             key: key.clone(),
             written: Vec::new(),
             refused: Vec::new(),
-            told: Vec::new(),
-            again: None,
+            events: Vec::new(),
+            requeue_at: None,
             answers: Vec::new(),
             reviews: Vec::new(),
             calls: Vec::new(),
@@ -309,8 +309,8 @@ impl Runtime {
             since: Instant::now(),
             is_last,
         });
-        let again = carried.again.into_iter().chain(plan.requeue_at).min();
-        let carried = CarriedOut { again, is_last, ..carried };
+        let requeue_at = carried.requeue_at.into_iter().chain(plan.requeue_at).min();
+        let carried = CarriedOut { requeue_at, is_last, ..carried };
         let (act, cloud) = (self.act.clone(), self.cloud.clone());
         let (actor, pace) = (self.controllers[member].actor.clone(), self.pace.clone());
         let work = carry_out((act, cloud), actor, pace, plan, carried);
@@ -340,7 +340,7 @@ impl Runtime {
         let now = self.now();
         let (member, key) = (carried.member, carried.key.clone());
         let ControllerIdentity { name, queue, component, actor, .. } = &self.controllers[member];
-        running.events.write_all(actor, component, &std::mem::take(&mut carried.told), now);
+        running.events.write_all(actor, component, &std::mem::take(&mut carried.events), now);
         if carried.has_new_refusals() {
             for Refused { action, refusal } in &carried.refused {
                 tracing::debug!(controller = name, %key, ?action.resource, action = %action.key, refusal = %refusal.message,
@@ -355,7 +355,7 @@ impl Runtime {
             return self.carry_out(running, (member, key), after, Some(carried));
         }
         self.metrics.worked(queue, carried.since.elapsed());
-        let CarriedOut { written, refused, answers, reviews, calls, unready, mut again, .. } = carried;
+        let CarriedOut { written, refused, answers, reviews, calls, unready, requeue_at: mut again, .. } = carried;
         let asked = !answers.is_empty() || !reviews.is_empty() || !calls.is_empty();
         for (call, answer) in calls {
             self.driver.called(member, &key, &call, answer, now);
@@ -424,7 +424,7 @@ fn log_forbidden(
     }
 }
 
-/// Carries out steps carry_out_action after the other, up to the first with a refused action.
+/// Carries out steps one after the other, up to the first with a refused action.
 async fn carry_out(
     (act, cloud): (Arc<dyn Act>, Arc<dyn Cloud>),
     actor: Actor,
@@ -451,7 +451,7 @@ async fn carry_out(
             match done {
                 Ok(done) => {
                     let Action { resource, key, event: told, .. } = action;
-                    carried.told.extend(told.map(|planned| planned.with_object_name(&done.name)));
+                    carried.events.extend(told.map(|planned| planned.with_object_name(&done.name)));
                     let key = Key { namespace: key.namespace, name: done.name.as_str().into() };
                     carried.written.push(ActionResult { resource, key, result: done.result });
                 }

@@ -2,10 +2,10 @@
 
 use crate::Resolver;
 use crate::egress::Dialer;
+use crate::error_texts::DialError;
 use crate::identity::Identity;
 use crate::trust::TlsTrust;
 use crate::wire::{ServerTls, Wire, either, shown};
-use crate::words::DialError;
 use holdfast_engine::Engine;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
@@ -98,7 +98,7 @@ impl Connector {
             return Ok(Link::Plain(stream));
         }
         let tls = if http2 { self.tls.speaking(&[b"h2", b"http/1.1"]) } else { self.tls.speaking(&[b"http/1.1"]) };
-        tls.speak(stream).await.map(|stream| Link::Tls(Box::new(stream)))
+        tls.handshake(stream).await.map(|stream| Link::Tls(Box::new(stream)))
     }
 }
 

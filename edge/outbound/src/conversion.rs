@@ -21,7 +21,7 @@ const PORT: u16 = 443;
 
 /// The credentials for mutating and for validating webhooks; `None` without a kubeconfig.
 #[derive(Clone, Default)]
-pub struct Speakers {
+pub struct WebhookCredentials {
     pub mutating: Option<Arc<Users>>,
     pub validating: Option<Arc<Users>>,
 }
@@ -30,11 +30,11 @@ pub struct Speakers {
 pub struct Webhooks {
     engine: Weak<Engine>,
     outbound: Weak<Outbound>,
-    speakers: Speakers,
+    speakers: WebhookCredentials,
 }
 
 impl Webhooks {
-    pub fn new(engine: &Arc<Engine>, outbound: &Arc<Outbound>, speakers: Speakers) -> Webhooks {
+    pub fn new(engine: &Arc<Engine>, outbound: &Arc<Outbound>, speakers: WebhookCredentials) -> Webhooks {
         Webhooks { engine: Arc::downgrade(engine), outbound: Arc::downgrade(outbound), speakers }
     }
 

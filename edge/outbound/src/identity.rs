@@ -86,7 +86,7 @@ impl Identity {
     }
 
     /// Reads the files if they have changed. If they cannot be read, the old certificate stays.
-    pub fn look(&self) {
+    pub fn reload_if_changed(&self) {
         let Some(files) = &self.files else { return };
         let mut stamps = files.stamps.lock().unwrap_or_else(PoisonError::into_inner);
         let now = files.stamps_now();
@@ -128,7 +128,7 @@ struct Looking(Arc<Identity>);
 
 impl ResolvesClientCert for Looking {
     fn resolve(&self, hints: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        self.0.look();
+        self.0.reload_if_changed();
         self.0.shown.resolve(hints, schemes)
     }
 
@@ -157,7 +157,7 @@ fn certified(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_tls::made::self_signed;
+    use holdfast_tls::generated::self_signed;
 
     #[test]
     fn the_certificate_follows_its_files_and_broken_ones_change_nothing() {
@@ -173,14 +173,14 @@ mod tests {
         write("first");
         let identity = Identity::of_files(&certificate, &key).expect("it is read");
         let first = shown(&identity);
-        identity.look();
+        identity.reload_if_changed();
         assert!(Arc::ptr_eq(&first, &shown(&identity)) && identity.generation() == 0, "nothing has changed");
         write("second.example.com");
-        identity.look();
+        identity.reload_if_changed();
         let second = shown(&identity);
         assert!(first.cert != second.cert && identity.generation() == 1);
         std::fs::write(&certificate, "nonsense").expect("it is written");
-        identity.look();
+        identity.reload_if_changed();
         assert!(Arc::ptr_eq(&second, &shown(&identity)) && identity.generation() == 1);
         std::fs::remove_dir_all(&folder).expect("it is removed");
     }

@@ -9,6 +9,7 @@ pub mod conversion;
 mod credentials;
 pub mod deadline;
 mod egress;
+mod error_texts;
 mod fetch;
 mod identity;
 mod konnectivity;
@@ -18,7 +19,6 @@ pub mod reviews;
 pub mod trace;
 pub mod trust;
 mod wire;
-mod words;
 
 use bytes::Bytes;
 use connect::Connector;
@@ -167,12 +167,12 @@ pub struct Outbound {
     resolver: Arc<Resolver>,
     identity: Option<Arc<Identity>>,
     clients: Mutex<HashMap<Profile, Client<Connector, OutBody>>>,
-    inside: Insiders,
+    inside: InProcessServices,
     egress: Egress,
 }
 
 /// The Services for which this process answers itself, by namespace and name. They need no Service objects.
-pub type Insiders = HashMap<(String, String), Inside>;
+pub type InProcessServices = HashMap<(String, String), Inside>;
 
 /// Finds the addresses of Services.
 pub(crate) struct Resolver {
@@ -210,7 +210,7 @@ impl Outbound {
         slices: Arc<RwLock<Slices>>,
         routing: Routing,
         identity: Option<Arc<Identity>>,
-        inside: Insiders,
+        inside: InProcessServices,
     ) -> Outbound {
         let resolver = Arc::new(Resolver { engine, slices, routing });
         Outbound { resolver, identity, clients: Mutex::default(), inside, egress: Egress::default() }
@@ -270,7 +270,7 @@ impl Outbound {
                 .client(target, target.shares_connections(), service, identity)?
                 .request(request)
                 .await
-                .map_err(words::of_client)?;
+                .map_err(error_texts::of_client)?;
             followed(&mut calling, response.status());
             // The trace span ends when the whole answer is read.
             Ok((response.into_parts(), calling))
@@ -278,8 +278,8 @@ impl Outbound {
         let begun = tokio::time::timeout_at(deadline, call).await;
         let ((parts, body), _calling) = begun.unwrap_or(Err(OutboundError::TimedOut)).map_err(said)?;
         let body = tokio::time::timeout_at(deadline, collect(body, ANSWER_BYTES_MAX)).await;
-        let body = body.unwrap_or(Err(OutboundError::TimedOut)).map_err(words::of_body)?;
-        words::of_answer(&parts, body)
+        let body = body.unwrap_or(Err(OutboundError::TimedOut)).map_err(error_texts::of_body)?;
+        error_texts::of_answer(&parts, body)
     }
 
     /// Gets a whole document. The target's path and the headers identify it. Redirects are returned like other answers.
@@ -307,7 +307,7 @@ impl Outbound {
     ) -> Result<Response<Incoming>, OutboundError> {
         *request.uri_mut() = self.located(target)?;
         let mut calling = Calling::begin(&mut request);
-        let response = self.client(target, true, None, None)?.request(request).await.map_err(words::of_client)?;
+        let response = self.client(target, true, None, None)?.request(request).await.map_err(error_texts::of_client)?;
         followed(&mut calling, response.status());
         Ok(response)
     }
@@ -332,7 +332,7 @@ impl Outbound {
         if let Ok(host) = HeaderValue::from_str(&host) {
             request.headers_mut().insert(http::header::HOST, host);
         }
-        let failed = |error: hyper::Error| OutboundError::Unanswered(words::of_hyper(&error));
+        let failed = |error: hyper::Error| OutboundError::Unanswered(error_texts::of_hyper(&error));
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
         tokio::spawn(async move {
@@ -434,7 +434,7 @@ fn followed(calling: &mut Option<Calling>, status: StatusCode) {
 async fn collect(body: Incoming, bytes_max: usize) -> Result<Bytes, OutboundError> {
     let collected = Limited::new(body, bytes_max).collect().await;
     collected.map(|body| body.to_bytes()).map_err(|error| {
-        OutboundError::Unanswered(error.downcast_ref().map_or_else(|| error.to_string(), words::of_hyper))
+        OutboundError::Unanswered(error.downcast_ref().map_or_else(|| error.to_string(), error_texts::of_hyper))
     })
 }
 

@@ -196,7 +196,7 @@ impl LiveTls {
     }
 
     /// Checks whether a file has changed, and applies the new content.
-    pub fn look(&self) {
+    pub fn reload_if_changed(&self) {
         let mut made_of = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((options, stamps)) = made_of.as_mut() else { return };
         let now = options.stamps();
@@ -425,7 +425,7 @@ fn names_in(certificate: &CertificateDer) -> Result<Vec<String>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::made::self_signed;
+    use crate::generated::self_signed;
 
     fn options(folder: &Path) -> TlsOptions {
         TlsOptions {
@@ -455,14 +455,14 @@ mod tests {
         write(folder.path(), "first");
         let live = LiveTls::new(options(folder.path())).expect("it is made");
         let first = live.current();
-        live.look();
+        live.reload_if_changed();
         assert!(Arc::ptr_eq(&first, &live.current()), "nothing has changed");
         write(folder.path(), "second.example.com");
-        live.look();
+        live.reload_if_changed();
         let second = live.current();
         assert!(!Arc::ptr_eq(&first, &second));
         std::fs::write(folder.path().join("tls.crt"), "nonsense").expect("it is written");
-        live.look();
+        live.reload_if_changed();
         assert!(Arc::ptr_eq(&second, &live.current()), "what cannot be read changes nothing");
     }
 

@@ -3,8 +3,8 @@
 //! A file that is written whole is first made under a random name in the same folder, private to its owner, and then
 //! renamed over the previous file. A link of this user with that name is replaced, never followed.
 
-pub use crate::way::check;
-use crate::way::{check_around, check_found, check_place, find, refused};
+pub use crate::resolve::check;
+use crate::resolve::{check_around, check_found, check_place, find, refused};
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Error, ErrorKind, Result, Write};

@@ -2,7 +2,7 @@
 //!
 //! Their permissions must not depend on the umask of the process, nor on who made the folder first.
 
-use crate::way::{PathEnd, check, check_around, check_found, find, own_user};
+use crate::resolve::{PathEnd, check, check_around, check_found, find, own_user};
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 use std::fs::Permissions;

@@ -196,7 +196,7 @@ impl Site {
             }
             self.enter(step);
             let step = self.dice.weighted(&STEPS);
-            self.take(step)?;
+            self.run_step(step)?;
         }
         self.enter(plan.steps + 1);
         self.rest()
@@ -215,7 +215,7 @@ impl Site {
         }
     }
 
-    fn take(&mut self, step: Step) -> CheckResult {
+    fn run_step(&mut self, step: Step) -> CheckResult {
         match step {
             Step::Ask if self.pending.len() < self.clients => {
                 let order = self.order(WATCHED);

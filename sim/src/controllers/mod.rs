@@ -158,7 +158,7 @@ impl Site {
             self.step = step;
             self.dice = Dice::new(step_seed(self.seed, step as u64));
             let step = self.dice.weighted(&STEPS);
-            self.take(step)?;
+            self.run_step(step)?;
         }
         self.step = steps + 1;
         self.rest()
@@ -174,7 +174,7 @@ impl Site {
         Stamp { time: self.cluster.trial.now(), seed: self.cluster.commands }
     }
 
-    fn take(&mut self, step: Step) -> CheckResult {
+    fn run_step(&mut self, step: Step) -> CheckResult {
         if matches!(step, Step::Hear | Step::Turn | Step::CarryOut) && self.rival.is_some() && self.dice.chance(40) {
             self.change_places();
             let taken = self.take_alone(step);

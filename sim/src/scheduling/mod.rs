@@ -142,7 +142,7 @@ impl Site {
             self.step = step;
             self.dice = Dice::new(step_seed(self.seed, step as u64));
             let step = self.dice.weighted(&STEPS);
-            self.take(step)?;
+            self.run_step(step)?;
         }
         self.step = steps + 1;
         self.rest()
@@ -158,7 +158,7 @@ impl Site {
         self.trial.now().0.as_nanosecond()
     }
 
-    fn take(&mut self, step: Step) -> CheckResult {
+    fn run_step(&mut self, step: Step) -> CheckResult {
         let hand = self.dice.below(self.hands.len());
         match step {
             Step::Hear => _ = self.hear(hand),

@@ -68,7 +68,7 @@ impl World {
     }
 
     /// The server carries out a step of its own plans.
-    pub fn keep_house(&mut self, order: Order) {
+    pub fn run_housekeeping(&mut self, order: Order) {
         let call = Call::own(order.request.clone());
         self.ask_at_door(order, RequestRoute::OwnPlan, call);
     }
@@ -284,7 +284,7 @@ impl World {
     }
 
     /// A client of another server that appends to the same log: at once, or just before this server's next batch.
-    pub fn others(&mut self) -> CheckResult {
+    pub fn append_from_other_server(&mut self) -> CheckResult {
         let seen = self.server.engine.snapshot();
         let id = self.id("o");
         let order = workload::order(&mut self.dice, &seen, &self.twin, id.clone()).of_admin();

@@ -216,7 +216,7 @@ impl World {
         for step in steps {
             self.enter(step);
             let step = self.dice.weighted(&STEPS);
-            self.take(step)?;
+            self.run_step(step)?;
         }
         self.enter(self.plan.steps + 1);
         self.rest()
@@ -319,7 +319,7 @@ impl World {
         for step in steps.into_iter().skip(from).take(4) {
             let id = self.id("house");
             if let Some(order) = workload::house(&seen, step, id) {
-                self.keep_house(order);
+                self.run_housekeeping(order);
             }
         }
         count

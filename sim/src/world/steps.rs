@@ -10,7 +10,7 @@ use crate::reader::{self, Sight};
 use crate::{past, workload};
 
 impl World {
-    pub fn take(&mut self, step: Step) -> CheckResult {
+    pub fn run_step(&mut self, step: Step) -> CheckResult {
         match step {
             Step::Ask if self.pending.len() < self.plan.clients => self.ask_something(),
             Step::AskBehind if self.pending.len() < self.plan.clients => self.ask_something_behind(),
@@ -43,7 +43,7 @@ impl World {
                 self.tidy();
                 Ok(())
             }
-            Step::Others => self.others(),
+            Step::Others => self.append_from_other_server(),
             Step::Wait => self.let_time_pass(),
             Step::Fault => self.plan_fault(),
             Step::Forget => self.forget(),

@@ -1,20 +1,20 @@
 //! Copies etcd's events to the local log, in order and each event exactly once.
 
-mod again;
+mod retry;
 
 use crate::client::{self, Event, Operation, Range, Transactions, Txn, Watch, Watched};
+use crate::key_space::KeyMeaning;
 use crate::local::Source;
-use crate::places::KeyMeaning;
 use crate::planted::{Bug, planted};
 use crate::restored::{self, Standing, known_through};
 use crate::shared::{Placed, Seen, Shared, fault, now_ms, went_back, wrong_cluster};
 use crate::transaction::plain;
-use again::Retry;
 use bytes::Bytes;
 use holdfast_core::etcd::{nothing_but, renumbered};
 use holdfast_core::event::{self, Offset, Record};
 use holdfast_core::kinds::registry;
 use holdfast_engine::{Fault, LogRead};
+use retry::Retry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -196,7 +196,7 @@ impl Follower {
             _ => self.silent = None,
         }
         match next {
-            Ok(Some(watched)) => self.take(watched),
+            Ok(Some(watched)) => self.apply(watched),
             Ok(None) if self.silent.is_some_and(|since| since.elapsed() > SILENCE_MAX) => {
                 self.silent = None;
                 Err(self.cut(client::Fault::Unreachable("the watch receives nothing".into())))
@@ -223,7 +223,7 @@ impl Follower {
         fault(why)
     }
 
-    fn take(&mut self, watched: Watched) -> Result<(), Fault> {
+    fn apply(&mut self, watched: Watched) -> Result<(), Fault> {
         let shared = self.shared.clone();
         if watched.header.cluster != shared.cluster {
             return Err(Fault::Unreachable { why: wrong_cluster(watched.header.cluster, shared.cluster) });
@@ -238,7 +238,7 @@ impl Follower {
                 self.number(events, &mut records);
             }
         }
-        if let Err(fault) = self.shared.unread.check().and_then(|()| self.keep(&records)) {
+        if let Err(fault) = self.shared.unread.check().and_then(|()| self.append(&records)) {
             // The watch will deliver these events again.
             self.waiting = waited;
             return Err(fault);
@@ -252,7 +252,7 @@ impl Follower {
         Ok(())
     }
 
-    fn keep(&mut self, records: &[Record]) -> Result<(), Fault> {
+    fn append(&mut self, records: &[Record]) -> Result<(), Fault> {
         if !self.waiting.is_empty() && !self.source.is_partial {
             // If the process ends before these events have offsets, the next start compares all objects.
             self.keep_partial(true)?;

@@ -56,17 +56,17 @@ struct Members {
 
 /// The time limits of a call: for each member, and for the last member that can be tried.
 #[derive(Clone, Copy)]
-struct Patience {
+struct CallTimeouts {
     each: Duration,
     last: Duration,
 }
 
-const FULL: Patience = Patience { each: CALL_MAX, last: CALL_MAX };
+const FULL: CallTimeouts = CallTimeouts { each: CALL_MAX, last: CALL_MAX };
 /// Time limits for reads of one key. The last member has more time, because a slow answer is better than none.
-const SMALL_READ: Patience = Patience { each: SMALL_CALL_MAX, last: CALL_MAX };
+const SMALL_READ: CallTimeouts = CallTimeouts { each: SMALL_CALL_MAX, last: CALL_MAX };
 /// Time limits for transactions with a comparison. If an answer is missing, a read shows whether a transaction was
 /// applied.
-const SMALL_WRITE: Patience = Patience { each: SMALL_CALL_MAX, last: SMALL_CALL_MAX };
+const SMALL_WRITE: CallTimeouts = CallTimeouts { each: SMALL_CALL_MAX, last: SMALL_CALL_MAX };
 
 struct Member {
     address: Address,
@@ -163,7 +163,7 @@ impl Members {
         &self,
         path: &'static str,
         asked: Q,
-        patience: Patience,
+        patience: CallTimeouts,
         fault: fn(&tonic::Status) -> Fault,
     ) -> Result<A, Fault>
     where

@@ -2,7 +2,7 @@
 
 use super::{Meaning, Movable, Source, SourceObject, Stopped, StoredPair, Unmovable};
 use crate::client::{self, Etcd, Fault, KeyRange, KeyValue, Range, RangeContent, Transactions};
-use crate::places::{Kinds, Places};
+use crate::key_space::{KeySpace, Kinds};
 use crate::shared::fault;
 use holdfast_core::etcd::Place;
 use holdfast_core::kinds::records::{PEERS, SERVERS};
@@ -23,7 +23,7 @@ const KEYS_PAGE: u64 = 5000;
 /// The objects below a prefix of an etcd, as a source.
 pub struct FromEtcd {
     etcd: Arc<dyn Etcd>,
-    places: Places,
+    places: KeySpace,
     id: String,
     revision: u64,
     /// The keys that decrypt values. `None`: values are moved without decryption.
@@ -32,7 +32,7 @@ pub struct FromEtcd {
 
 impl FromEtcd {
     pub fn open(etcd: Arc<dyn Etcd>, prefix: &str, keyring: Option<Arc<Keyring>>) -> Result<FromEtcd, Stopped> {
-        let places = Places::new(prefix, Kinds::All, Transactions::Full);
+        let places = KeySpace::new(prefix, Kinds::All, Transactions::Full);
         let header =
             etcd.range(&Range::of(KeyRange::one(places.secret())).only(RangeContent::Count)).map_err(fault)?.header;
         let id = format!("the keys below {} in the etcd cluster {:x}", places.keys.root(), header.cluster);
@@ -158,7 +158,7 @@ impl Source for FromEtcd {
         )))
     }
 
-    fn go_back(&mut self, version: u64) -> Result<(), Stopped> {
+    fn read_at(&mut self, version: u64) -> Result<(), Stopped> {
         self.revision = version;
         Ok(())
     }

@@ -48,7 +48,7 @@ impl Source for FromFolder {
         Ok(())
     }
 
-    fn go_back(&mut self, version: u64) -> Result<(), Stopped> {
+    fn read_at(&mut self, version: u64) -> Result<(), Stopped> {
         if version == self.version {
             return Ok(());
         }

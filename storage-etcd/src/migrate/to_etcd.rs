@@ -4,8 +4,8 @@ use super::{Destination, Meaning, Movable, Note, Prepared, Stopped, StoredPair, 
 use crate::client::{
     self, Compare, Etcd, Expected, Fault, KeyRange, KeyValue, Operation, Range, RangeContent, Transactions, Txn,
 };
+use crate::key_space::{KeySpace, Kinds};
 use crate::leases::Leases;
-use crate::places::{Kinds, Places};
 use crate::raise::raise;
 use crate::shared::{FULL, fault};
 use bytes::Bytes;
@@ -40,7 +40,7 @@ pub struct Storage {
 pub struct ToEtcd {
     etcd: Arc<dyn Etcd>,
     name: String,
-    places: Places,
+    places: KeySpace,
     storage: Storage,
     /// The keys that encrypt values.
     keyring: Option<Arc<Keyring>>,
@@ -72,7 +72,7 @@ impl ToEtcd {
         ToEtcd {
             etcd,
             name: format!("{name}, below {prefix},"),
-            places: Places::new(prefix, Kinds::All, Transactions::Full),
+            places: KeySpace::new(prefix, Kinds::All, Transactions::Full),
             storage,
             keyring,
             leases: Mutex::new(Leases::new(Duration::from_secs(60))),
@@ -206,7 +206,7 @@ impl Destination for ToEtcd {
         self.name.clone()
     }
 
-    fn look(&mut self) -> Result<Option<Note>, Stopped> {
+    fn read_note(&mut self) -> Result<Option<Note>, Stopped> {
         let key = self.places.migration();
         if let Some(found) = self.etcd.range(&Range::of(KeyRange::one(key.clone()))).map_err(fault)?.found.first() {
             let unreadable = |_| {

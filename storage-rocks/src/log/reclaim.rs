@@ -32,7 +32,7 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
         // Files of other programs may have used the room that this flush needs.
         log.room().take_now(log.in_memory_bytes());
         log.with(flush)?;
-        log.room().tell();
+        log.room().wake_waiters();
     }
     // Rewritten events stay in the newest level until the old tables are dropped. A compaction in between could move
     // these events into a table that is then dropped.
@@ -46,11 +46,11 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
     // The writes that forget an event are made durable before the table of the event is dropped.
     log.with(|db, _| db.flush_wal(true).map_err(|error| fault("sync the log", error)))?;
     while log.with(|db, _| drop_empty(db))? {}
-    log.room().tell();
+    log.room().wake_waiters();
     for eighths in LEFT_EIGHTHS {
         let mut looked_at = Vec::new();
         while log.room().is_short() && log.with(|db, _| write_again(db, log, eighths, &mut looked_at))? {
-            log.room().tell();
+            log.room().wake_waiters();
         }
     }
     compact_piecewise(log)
@@ -74,7 +74,7 @@ fn compact_piecewise(log: &RocksLog) -> Result<(), Fault> {
             crate::forget::compact_events(db, &from, &to)?;
             discount(db, before.saturating_sub(taken(db)?))
         })?;
-        log.room().tell();
+        log.room().wake_waiters();
         from = to;
         if !log.room().is_short() {
             break;

@@ -86,7 +86,7 @@ pub fn run(args: Args, named: Option<PathBuf>, cluster: impl Cluster) -> Result<
         fork::of_folder(from, at.as_deref(), &folder.path).context("fork")?;
     }
     let code = cluster.serve(&folder.path, keep, async |access| {
-        if let Some(signal) = caught.so_far() {
+        if let Some(signal) = caught.received() {
             return Ok(128 + signal.as_raw() as u8);
         }
         if for_parent {
@@ -266,7 +266,7 @@ impl Caught {
     }
 
     /// A signal that has already been received.
-    fn so_far(&mut self) -> Option<Signal> {
+    fn received(&mut self) -> Option<Signal> {
         self.next().now_or_never()
     }
 }

@@ -18,7 +18,7 @@ use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_engine::{Engine, WatchStart};
-use holdfast_outbound::conversion::Speakers;
+use holdfast_outbound::conversion::WebhookCredentials;
 use holdfast_outbound::kubelets::Kubelets;
 use holdfast_service::Service;
 use holdfast_service::housekeeping::{self, registrar};
@@ -49,7 +49,7 @@ pub struct Transport {
     pub(crate) forker: Option<Arc<dyn Forker>>,
     pub(crate) components: Option<Components>,
     pub(crate) images: Option<Arc<dyn Images>>,
-    pub(crate) speakers: Speakers,
+    pub(crate) speakers: WebhookCredentials,
     pub(crate) checks: Arc<[Arc<dyn HealthCheck>]>,
     /// The forks in memory, of this server and of its forks.
     pub(crate) live: Arc<live::Live>,

@@ -6,7 +6,7 @@
 use super::LoggingArgs;
 use super::choices::Severity;
 use holdfast_files::file::{open_growing, open_private};
-use holdfast_files::way::is_shared;
+use holdfast_files::resolve::is_shared;
 use jiff::Zoned;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};

@@ -42,7 +42,7 @@ pub async fn follow(tls: Weak<LiveTls>) {
         tokio::time::sleep(FILES_PERIOD).await;
         let Some(tls) = tls.upgrade() else { return };
         // The files may be on a disk that does not answer.
-        _ = tokio::task::spawn_blocking(move || tls.look()).await;
+        _ = tokio::task::spawn_blocking(move || tls.reload_if_changed()).await;
     }
 }
 

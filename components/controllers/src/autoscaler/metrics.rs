@@ -2,8 +2,8 @@
 
 use super::calculation::{PodUsage, Proposal, Sample, Samples, by_ratio, milli, per_pod, quantity_text};
 use super::limits::Tolerance;
-use crate::answers::{NeedsGet, PlanInput, escape};
 use crate::disruption::selector_text;
+use crate::get_answers::{NeedsGet, PlanInput, escape};
 use crate::settings::AutoscalingSettings;
 use holdfast_core::schema::duration_nanos;
 use holdfast_value::{Value, json};

@@ -11,7 +11,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-use crate::answers::{self, GetAnswers, NeedsGet};
+use crate::get_answers::{self, GetAnswers, NeedsGet};
 use crate::settings::{AutoscalingSettings, Settings};
 use crate::subject::Subject;
 use holdfast_value::Value;
@@ -69,7 +69,7 @@ impl Controller for Autoscalers {
 
     fn indexes(&self, world: &mut World) {
         world.index_labels::<Pod>();
-        answers::index(world);
+        get_answers::index(world);
     }
 
     fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {

@@ -3,7 +3,7 @@
 use super::AutoscalerState;
 use super::limits::{Tolerance, limit};
 use super::metrics::{Fault, MetricInputs, evaluate};
-use crate::answers::{NeedsGet, PlanInput, scale_path};
+use crate::get_answers::{NeedsGet, PlanInput, scale_path};
 use crate::planted::{Bug, planted};
 use crate::settings::AutoscalingSettings;
 use crate::subject::{Subject, count};

@@ -1,7 +1,7 @@
 //! The number of pods that should exist for a budget.
 
-use crate::answers::{NeedsGet, PlanInput, scale_path};
 use crate::claim::names_kind;
+use crate::get_answers::{NeedsGet, PlanInput, scale_path};
 use holdfast_value::Value;
 use holdfast_world::views::workloads::IntOrPercent;
 use holdfast_world::views::{Deployment, Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet};

@@ -5,7 +5,7 @@ mod expected;
 #[cfg(test)]
 mod tests;
 
-use crate::answers::{self, GetAnswers, NeedsGet};
+use crate::get_answers::{self, GetAnswers, NeedsGet};
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
 use expected::Expected;
@@ -65,7 +65,7 @@ impl Controller for Disruption {
 
     fn indexes(&self, world: &mut World) {
         world.index_labels::<Pod>();
-        answers::index(world);
+        get_answers::index(world);
         world.index::<PodDisruptionBudget>(SELECTORS, |object| match object.view::<PodDisruptionBudget>() {
             Some(budget) => selected_places(&object.meta.namespace, &budget.spec.selector),
             None => Vec::new(),

@@ -6,7 +6,7 @@
 //! the next plan. Counting must not rely on pods that are older than the Job's status: see [`proof`].
 
 mod indexes;
-mod members;
+mod job_pods;
 mod plan;
 mod policy;
 mod proof;
@@ -16,8 +16,8 @@ mod tracking;
 #[cfg(test)]
 mod tests;
 
-use crate::answers::{GetAnswers, NeedsGet};
 use crate::claim::{self, Managing};
+use crate::get_answers::{GetAnswers, NeedsGet};
 use crate::pods;
 use crate::subject::Subject;
 use holdfast_value::Value;
@@ -26,7 +26,7 @@ use holdfast_world::{
     BackOff, Change, Controller, Key, Keys, OwnerReference, Plan, Refusal, Refused, Resource, Selector, Stamp, Verb,
     View, Viewed, World,
 };
-use members::{TRACKING, untrack};
+use job_pods::{TRACKING, untrack};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The value of `spec.managedBy` that means this controller. A Job without a value belongs to this controller, too.

@@ -1,11 +1,11 @@
 //! The plan for one Job.
 
-use super::members::{JobPod, TRACKING};
+use super::job_pods::{JobPod, TRACKING};
 use super::proof;
 use super::sync::{Manage, Sync};
 use super::tracking::Tracking;
-use crate::answers::{NeedsGet, PlanInput};
 use crate::claim::{self, Claims};
+use crate::get_answers::{NeedsGet, PlanInput};
 use crate::subject::Subject;
 use holdfast_value::json;
 use holdfast_world::views::{Job, Pod};

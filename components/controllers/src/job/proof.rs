@@ -6,8 +6,8 @@
 //! world's pods are older than the Job, the server is asked. Its answer may be used only for a status that replaces
 //! this version of the Job's status.
 
-use super::members::{JobPod, TRACKING};
-use crate::answers::{NeedsGet, PlanInput, pods_path};
+use super::job_pods::{JobPod, TRACKING};
+use crate::get_answers::{NeedsGet, PlanInput, pods_path};
 use crate::planted::{Bug, planted};
 use holdfast_value::Value;
 use holdfast_world::views::{Job, Pod};
@@ -28,7 +28,7 @@ pub fn with_finalizer<'r>(
     let version = job.meta().resource_version.parse().unwrap_or(u64::MAX);
     if !is_counting || world.version(Pod::resource()) >= version || planted(Bug::OldNewsCounted) {
         let held = members.iter().filter(|member| member.is_tracked);
-        return Ok(Ok(with_finalizer.map(|member| member.uid().to_owned()).collect()));
+        return Ok(Ok(held.map(|member| member.uid().to_owned()).collect()));
     }
     let path = pods_path(&job.meta().namespace, &job.view.spec.selector.to_string());
     let list = match read.get(&path)? {
@@ -36,10 +36,10 @@ pub fn with_finalizer<'r>(
         Err(refusal) => return Ok(Err(refusal)),
     };
     let items = list["items"].as_array().into_iter().flatten();
-    let held = items.map(|pod| &pod["metadata"]).filter(|meta| is_held(meta));
-    let held: BTreeSet<String> = with_finalizer.filter_map(|meta| Some(meta["uid"].as_str()?.to_owned())).collect();
-    members.iter_mut().for_each(|member| member.is_tracked &= with_finalizer.contains(member.uid()));
-    Ok(Ok(with_finalizer))
+    let tracked = items.map(|pod| &pod["metadata"]).filter(|meta| is_held(meta));
+    let held: BTreeSet<String> = tracked.filter_map(|meta| Some(meta["uid"].as_str()?.to_owned())).collect();
+    members.iter_mut().for_each(|member| member.is_tracked &= held.contains(member.uid()));
+    Ok(Ok(held))
 }
 
 fn is_held(meta: &Value) -> bool {

@@ -1,7 +1,7 @@
 //! Decides for one Job how many pods it needs, and whether it has ended.
 
 use super::indexes::Indexes;
-use super::members::{self, JobPod, PodSource, untrack};
+use super::job_pods::{self, JobPod, PodSource, untrack};
 use super::policy::{self, FailureAction};
 use crate::planted::{Bug, planted};
 use crate::pods;
@@ -152,7 +152,7 @@ impl<'w> Sync<'w> {
             let known = job.view.status.failed_indexes.as_deref().unwrap_or_default();
             let new = tracked().filter(|member| member.fails_index(&job, limit)).filter_map(|member| member.index);
             let failed = Indexes::parse(known, completions).with(new);
-            self.to_replace = members::to_replace(&job, &self.members, &succeeded.and(&failed));
+            self.to_replace = job_pods::to_replace(&job, &self.members, &succeeded.and(&failed));
             self.failed_indexes = Some(failed);
         }
         self.succeeded = succeeded.count();
@@ -276,7 +276,7 @@ impl<'w> Sync<'w> {
         };
         let completions = self.is_indexed().then(|| self.completions());
         let too_many = usize::try_from(self.active - wanted).unwrap_or(0);
-        let mut going = members::surplus(&active, too_many, completions);
+        let mut going = job_pods::surplus(&active, too_many, completions);
         going.truncate(PODS_MAX);
         if !going.is_empty() {
             // A pod that is released before its deletion does not count as failed.
@@ -286,7 +286,7 @@ impl<'w> Sync<'w> {
             self.delete(&going);
             return;
         }
-        let leaving = if members::replaces_only_failed(&self.job) { self.terminating } else { 0 };
+        let leaving = if job_pods::replaces_only_failed(&self.job) { self.terminating } else { 0 };
         let missing = usize::try_from(wanted - self.active - leaving).unwrap_or(0).min(PODS_MAX);
         if missing > 0 && !spec.suspend {
             self.create(missing);
@@ -306,12 +306,12 @@ impl<'w> Sync<'w> {
         let mut bodies: Vec<Value> = Vec::new();
         let mould = PodSource::of(self.owner);
         if self.job.spec.backoff_limit_per_index.is_none() {
-            wait = members::backoff_end(&self.members).filter(|end| *end > self.now);
+            wait = job_pods::backoff_end(&self.members).filter(|end| *end > self.now);
         }
         if wait.is_none() && self.is_indexed() {
             for index in self.missing_indexes(missing) {
                 let failed = self.to_replace.get(&index);
-                match failed.map(members::index_backoff_end).filter(|end| *end > self.now) {
+                match failed.map(job_pods::index_backoff_end).filter(|end| *end > self.now) {
                     Some(end) => wait = Some(wait.map_or(end, |known: Time| known.min(end))),
                     None => bodies.push(mould.pod_at(&self.job, index, failed)),
                 }
@@ -334,7 +334,7 @@ impl<'w> Sync<'w> {
 
     fn missing_indexes(&self, count: usize) -> Vec<i64> {
         let waits = |member: &&JobPod<'_>| {
-            member.is_active || member.is_terminating() && members::replaces_only_failed(&self.job)
+            member.is_active || member.is_terminating() && job_pods::replaces_only_failed(&self.job)
         };
         let taken = self.members.iter().filter(waits).filter_map(|member| member.index);
         let mut taken = self.succeeded_indexes.with(taken);

@@ -1,7 +1,7 @@
 //! Counts pods: writes the status, and removes the finalizers of counted pods.
 
 use super::indexes::Indexes;
-use super::members::{JobPod, untrack};
+use super::job_pods::{JobPod, untrack};
 use super::sync::{JobEnd, Sync};
 use crate::planted::{Bug, planted};
 use crate::subject::count;

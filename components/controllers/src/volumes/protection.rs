@@ -5,7 +5,7 @@
 //! longer in use.
 
 use super::{claims_of, index_pods, pods_of};
-use crate::answers::{GetAnswers, NeedsGet};
+use crate::get_answers::{GetAnswers, NeedsGet};
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
 use holdfast_value::{Value, json};

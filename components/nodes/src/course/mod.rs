@@ -6,7 +6,7 @@ mod shares;
 mod stops;
 
 use crate::behaviour::{Behaviour, ContainerEvent};
-use crate::inside::{self, Sources};
+use crate::environment::{self, Sources};
 pub use probes::{ADDRESS, REFUSED};
 pub use stops::{Stop, stops};
 
@@ -97,8 +97,8 @@ impl Courses {
         let none = Sources::default();
         let mut environment = Default::default();
         let words = has_words.then(|| {
-            environment = inside::environment(pod, container, &none, allocatable);
-            runnable(container, inside::words(container, &environment))
+            environment = environment::environment(pod, container, &none, allocatable);
+            runnable(container, environment::words(container, &environment))
         });
         let words = words.flatten();
         let probes = probes::of(container, behaviour, words.is_some());
@@ -146,7 +146,7 @@ impl Courses {
         }
         let volumes = shares.volumes(pod, container);
         let is_filled = shares.fill(pod, &volumes, allocatable, begin_ms);
-        let setup = inside::setup(pod, container, &none, &volumes, allocatable, begin_ms);
+        let setup = environment::setup(pod, container, &none, &volumes, allocatable, begin_ms);
         let grace_ms = grace.as_i64().unwrap_or(GRACE_SECONDS).saturating_mul(1000);
         let mut found =
             RunningContainer { container, words: &words, begin_ms, grace_ms, is_known }.run_container(setup, probes);
@@ -159,7 +159,7 @@ impl Courses {
             missing.extend(&shares.before);
         }
         let hangs = missing.iter().any(|path| words.iter().any(|word| word.contains(path)));
-        if is_known && fails && (hangs || inside::mentions_sources(pod, container, &words)) {
+        if is_known && fails && (hangs || environment::mentions_sources(pod, container, &words)) {
             found = UNKNOWN;
         }
         if !is_known && found.course == Course::Lasts {
@@ -335,7 +335,7 @@ pub fn post_start(container: &Value) -> Option<Vec<String>> {
 
 /// The termination message of a container: from its file, or from the end of its log.
 pub fn message(container: &Value, machine: &mut Machine, code: i64, log: &[u8]) -> String {
-    let told = machine.with_files(|files| files.read(inside::termination_path(container)));
+    let told = machine.with_files(|files| files.read(environment::termination_path(container)));
     let told = told.map(|told| told[..told.len().min(MESSAGE_BYTES_MAX)].to_vec()).unwrap_or_default();
     if !told.is_empty() || code == 0 || container["terminationMessagePolicy"] != "FallbackToLogsOnError" {
         return String::from_utf8_lossy(&told).into_owned();

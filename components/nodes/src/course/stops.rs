@@ -1,7 +1,7 @@
 //! Computes how a container stops: after its `preStop` hook, by its own trap.
 
 use super::{Ending, STEPS_MAX, message, runnable};
-use crate::inside::{self, Sources};
+use crate::environment::{self, Sources};
 use holdfast_shell::{MAIN, Machine, OutputStream, RunResult, Signal};
 use holdfast_value::Value;
 
@@ -21,13 +21,13 @@ pub fn stops(
     grace_ms: i64,
 ) -> Option<Stop> {
     let none = Sources::default();
-    let environment = inside::environment(pod, container, &none, allocatable);
-    let words = runnable(container, inside::words(container, &environment));
+    let environment = environment::environment(pod, container, &none, allocatable);
+    let words = runnable(container, environment::words(container, &environment));
     if !has_hook(container) && !words.as_deref().is_some_and(traps) {
         return None;
     }
     let mut machine = Machine::new(
-        inside::setup(pod, container, &none, &inside::volumes(pod, &[container]), allocatable, begin_ms),
+        environment::setup(pod, container, &none, &environment::volumes(pod, &[container]), allocatable, begin_ms),
         begin_ms,
     );
     let resting = || vec!["sleep".to_owned(), "infinity".to_owned()];

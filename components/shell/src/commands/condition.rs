@@ -70,12 +70,12 @@ impl TestExpression<'_> {
         if self.depth > DEPTH_MAX {
             return Err("too many operators".into());
         }
-        let holds = if self.takes("!") { !self.not()? } else { self.one()? };
+        let holds = if self.takes("!") { !self.not()? } else { self.primary()? };
         self.depth -= 1;
         Ok(holds)
     }
 
-    fn one(&mut self) -> Result<bool, String> {
+    fn primary(&mut self) -> Result<bool, String> {
         let rest = &self.words[self.at.min(self.words.len())..];
         match rest {
             [left, sign, right, ..] if is_sign(sign) => {

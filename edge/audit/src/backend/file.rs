@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use holdfast_core::visible;
 use holdfast_files::file::{open_growing, open_private};
 use holdfast_files::folder::make_missing;
-use holdfast_files::way::own_user;
+use holdfast_files::resolve::own_user;
 use jiff::Timestamp;
 use std::fs;
 use std::io::{self, Write};

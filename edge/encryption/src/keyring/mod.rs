@@ -328,9 +328,9 @@ impl Values for Keyring {
 
 /// A keyring for rewriting a log offline, not for serving. It may block for a key, and it accepts plain values, because
 /// the rewrite encrypts them.
-pub struct Patient(pub Arc<Keyring>);
+pub struct OfflineKeyring(pub Arc<Keyring>);
 
-impl Values for Patient {
+impl Values for OfflineKeyring {
     fn open(&self, record: Record) -> Result<Record, Fault> {
         if Keyring::is_sealed(&record) { self.0.open(record) } else { Ok(record) }
     }

@@ -78,7 +78,7 @@ fn open(args: &Args) -> Result<Box<dyn Followed>> {
     if args.plain || source.data_dir.is_none() {
         let log = source.open()?;
         ensure!(
-            args.plain || !log.tells_in_plain(),
+            args.plain || !log.returns_decrypted(),
             "the server stores values encrypted, but returns them decrypted: give --plain to export them decrypted, or \
              export the server's data folder (--data-dir) to keep them encrypted"
         );

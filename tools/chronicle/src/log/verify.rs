@@ -134,7 +134,7 @@ impl VerifyReport {
     fn to_text(&self) -> String {
         let VerifyReport { fold, last, objects, digest, served, .. } = self;
         let rate = fold.events as f64 / self.folded_in.as_secs_f64().max(1e-9);
-        let mut text = fold.told();
+        let mut text = fold.remarks();
         text.push_str(&format!(
             "{} events up to {last} give {objects} objects ({rate:.0} events a second)\nfolded {digest}\nserved \
              {served}\n",
@@ -202,7 +202,7 @@ impl Fold {
     }
 
     /// Remarks for people.
-    fn told(&self) -> String {
+    fn remarks(&self) -> String {
         let mut text = String::new();
         if self.oldest > Offset::ZERO {
             text.push_str(&format!(

@@ -223,7 +223,7 @@ impl LogRead for RemoteLog {
 }
 
 impl Readable for RemoteLog {
-    fn tells_in_plain(&self) -> bool {
+    fn returns_decrypted(&self) -> bool {
         self.about().is_ok_and(|about| about["encrypted"] == true)
     }
 

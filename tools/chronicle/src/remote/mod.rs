@@ -59,7 +59,7 @@ pub trait Readable: LogRead {
     }
 
     /// Whether the log returns encrypted values decrypted.
-    fn tells_in_plain(&self) -> bool {
+    fn returns_decrypted(&self) -> bool {
         false
     }
 
@@ -184,7 +184,7 @@ impl Readable for SealedLog<LogReader> {
         self.inner().named(text, now)
     }
 
-    fn tells_in_plain(&self) -> bool {
+    fn returns_decrypted(&self) -> bool {
         self.encrypts()
     }
 }

@@ -24,11 +24,11 @@ pub struct EventReplay {
     pub document: Value,
     /// The uid of the object in the recorded cluster.
     pub uid: String,
-    pub deed: Deed,
+    pub deed: ReplayVerb,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Deed {
+pub enum ReplayVerb {
     Create,
     /// The parts that changed.
     Change {
@@ -92,8 +92,8 @@ impl ReplayPlan {
         }
         let deed = match before {
             before if record.is_delete() => match before {
-                Some(before) if before.is_deleting => Deed::Finish,
-                _ => Deed::Delete { grace_seconds: Some(0), propagation: None },
+                Some(before) if before.is_deleting => ReplayVerb::Finish,
+                _ => ReplayVerb::Delete { grace_seconds: Some(0), propagation: None },
             },
             Some(before) if is_deleting && !before.is_deleting => {
                 let propagation = match (has_finalizer("foregroundDeletion"), has_finalizer("orphan")) {
@@ -101,19 +101,19 @@ impl ReplayPlan {
                     (_, true) => Some("Orphan"),
                     _ => None,
                 };
-                Deed::Delete { grace_seconds: grace_seconds.filter(|seconds| *seconds > 0), propagation }
+                ReplayVerb::Delete { grace_seconds: grace_seconds.filter(|seconds| *seconds > 0), propagation }
             }
-            _ if record.replaces == 0 => Deed::Create,
+            _ if record.replaces == 0 => ReplayVerb::Create,
             Some(before) => {
                 let bind = is_bound && !before.is_bound;
                 let (main, status) = (before.main != digest(&rest), before.status != status);
                 if !main && !status {
                     return Ok(Planned::Nothing);
                 }
-                Deed::Change { main: main && !bind, status, bind }
+                ReplayVerb::Change { main: main && !bind, status, bind }
             }
             // The object's state before the first event of the replay is unknown.
-            None => Deed::Change { main: true, status: true, bind: false },
+            None => ReplayVerb::Change { main: true, status: true, bind: false },
         };
         let object = format!("{}/{}", record.resource, record.key);
         let work = EventReplay { offset: record.offset, time_ms: record.time_ms, object, document, uid, deed };
@@ -141,7 +141,7 @@ impl EventReplay {
     /// Whether the work must run alone, because later events depend on it. This holds for creations and deletions of
     /// cluster-scoped objects (namespaces, definitions, roles) and of ServiceAccounts.
     pub fn stands_alone(&self) -> bool {
-        let comes_or_goes = !matches!(self.deed, Deed::Change { .. });
+        let comes_or_goes = !matches!(self.deed, ReplayVerb::Change { .. });
         comes_or_goes && (self.namespace().is_none() || self.kind() == known::SERVICE_ACCOUNT.kind)
     }
 }

@@ -1,6 +1,6 @@
 //! The server that a log is replayed against: any Kubernetes API with discovery.
 
-use super::plan::{Deed, EventReplay};
+use super::plan::{EventReplay, ReplayVerb};
 use crate::remote::Server;
 use crate::remote::client::{self, RequestFailure, escaped};
 use anyhow::{Context, Result, anyhow, bail};
@@ -133,7 +133,7 @@ impl Target {
     /// Records that an object will be created, so that other work can wait for it. The caller does this before it
     /// passes the work to a worker.
     pub fn begin(&self, work: &EventReplay) {
-        if work.deed == Deed::Create {
+        if work.deed == ReplayVerb::Create {
             self.known().uids.insert(work.uid.clone(), None);
         }
     }
@@ -163,7 +163,7 @@ impl Target {
         let resource = self.resource(work, sent).await?;
         let document = self.with_owners(work).await;
         match &work.deed {
-            Deed::Create => {
+            ReplayVerb::Create => {
                 self.create(&resource, work, &document, sent).await?;
                 if work.kind() == known::CUSTOM_RESOURCE_DEFINITION.kind {
                     let group = document["spec"]["group"].as_str().unwrap_or_default().to_owned();
@@ -174,7 +174,7 @@ impl Target {
                 }
                 Ok(true)
             }
-            Deed::Change { main, status, bind } => {
+            ReplayVerb::Change { main, status, bind } => {
                 if *bind {
                     self.bind(&resource, work, &document, sent).await?;
                 }
@@ -186,7 +186,7 @@ impl Target {
                 }
                 Ok(true)
             }
-            Deed::Delete { grace_seconds, propagation } => {
+            ReplayVerb::Delete { grace_seconds, propagation } => {
                 let mut options = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
                 if let Some(seconds) = grace_seconds {
                     options["gracePeriodSeconds"] = (*seconds).into();
@@ -196,7 +196,7 @@ impl Target {
                 }
                 self.delete(&resource, work, &options, sent).await
             }
-            Deed::Finish => self.finish(&resource, work, sent).await,
+            ReplayVerb::Finish => self.finish(&resource, work, sent).await,
         }
     }
 
@@ -212,7 +212,7 @@ impl Target {
             let refused =
                 match self.send("create", Method::POST, &resource.collection(work), Some(document), sent).await {
                     Ok(answer) => {
-                        self.stands_for(work, &answer);
+                        self.record_owner(work, &answer);
                         return Ok(());
                     }
                     Err(RequestFailure::Refused(refused)) if refused.code == 409 => refused,
@@ -248,7 +248,7 @@ impl Target {
             Err(RequestFailure::Refused(refused)) if refused.code == 404 => {
                 let path = resource.collection(work);
                 let answer = self.send("create", Method::POST, &path, Some(document), sent).await?;
-                self.stands_for(work, &answer);
+                self.record_owner(work, &answer);
                 if resource.has_status && has_content(&document["status"]) {
                     self.update_existing(resource, work, "/status", document, sent).await?;
                 }
@@ -277,7 +277,7 @@ impl Target {
             }
             match self.send("update", Method::PUT, &path, Some(&document), sent).await {
                 Ok(answer) => {
-                    self.stands_for(work, &answer);
+                    self.record_owner(work, &answer);
                     return Ok(());
                 }
                 Err(RequestFailure::Refused(refused))
@@ -361,7 +361,7 @@ impl Target {
             }
             let path = if group.is_empty() { format!("/api/{}", id.0) } else { format!("/apis/{}", id.0) };
             match self.send("get", Method::GET, &path, None, sent).await {
-                Ok(list) => self.learn(&path, &id.0, &list),
+                Ok(list) => self.record_kinds(&path, &id.0, &list),
                 Err(failure) if matches!(failure.code(), Some(404 | 503)) => {}
                 Err(failure) => return Err(failure),
             }
@@ -394,7 +394,7 @@ impl Target {
         known.defined.contains(group)
     }
 
-    fn learn(&self, path: &str, api_version: &str, list: &Value) {
+    fn record_kinds(&self, path: &str, api_version: &str, list: &Value) {
         let resources = list["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
         let text = |resource: &Value, field: &str| resource[field].as_str().unwrap_or_default().to_owned();
         let names: HashSet<String> = resources.iter().map(|resource| text(resource, "name")).collect();
@@ -418,7 +418,7 @@ impl Target {
         let Some(owners) = document["metadata"]["ownerReferences"].as_array_mut() else { return document };
         let mut left = Vec::new();
         for mut owner in std::mem::take(owners) {
-            if let Some(uid) = self.stand_in(owner["uid"].as_str().unwrap_or_default()).await {
+            if let Some(uid) = self.wait_for_owner(owner["uid"].as_str().unwrap_or_default()).await {
                 owner["uid"] = uid.into();
                 left.push(owner);
             }
@@ -429,7 +429,7 @@ impl Target {
 
     /// Waits for an owner that is being created. The event of the owner came earlier, so its work never waits for this
     /// work.
-    async fn stand_in(&self, uid: &str) -> Option<String> {
+    async fn wait_for_owner(&self, uid: &str) -> Option<String> {
         loop {
             let finished = self.finished.notified();
             tokio::pin!(finished);
@@ -441,7 +441,7 @@ impl Target {
         }
     }
 
-    fn stands_for(&self, work: &EventReplay, answer: &Value) {
+    fn record_owner(&self, work: &EventReplay, answer: &Value) {
         if let Some(uid) = answer["metadata"]["uid"].as_str() {
             self.known().uids.insert(work.uid.clone(), Some(uid.to_owned()));
         }

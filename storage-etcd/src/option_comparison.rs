@@ -3,8 +3,8 @@
 //! running server has different ones.
 
 use crate::client::{self, Etcd, Fault, Operation, Range, Transactions};
+use crate::key_space::{KeySpace, Kinds};
 use crate::leases::Leases;
-use crate::places::{Kinds, Places};
 use crate::transaction::plain;
 use bytes::Bytes;
 use holdfast_encryption::Live;
@@ -43,7 +43,7 @@ impl OptionComparison {
         options: BTreeMap<&'static str, String>,
         keys: Arc<Live>,
     ) -> OptionComparison {
-        let places = Places::new(prefix, Kinds::All, transactions);
+        let places = KeySpace::new(prefix, Kinds::All, transactions);
         OptionComparison {
             etcd,
             key: places.options(server),
@@ -222,7 +222,7 @@ mod tests {
         let one = alike(&model, "1", "a");
         for (server, value) in [("2", "garbage"), ("3", "{}"), ("4", r#"{"options":{"--other":"x"}}"#)] {
             let put = Operation::Put {
-                key: Places::new("/registry", Kinds::All, Transactions::Full).options(server),
+                key: KeySpace::new("/registry", Kinds::All, Transactions::Full).options(server),
                 value: value.into(),
                 lease: 0,
             };

@@ -38,7 +38,7 @@ impl Display for Kinds {
 }
 
 /// The keys of a cluster.
-pub struct Places {
+pub struct KeySpace {
     pub keys: Keys,
     pub kinds: Kinds,
     /// `/registry.holdfast/`: API servers do not list this prefix. In byte order it is next to `/registry/`, so one
@@ -60,15 +60,15 @@ pub enum KeyMeaning<'k> {
     Stray(Stray),
 }
 
-impl Places {
-    pub fn new(prefix: &str, kinds: Kinds, transactions: Transactions) -> Places {
+impl KeySpace {
+    pub fn new(prefix: &str, kinds: Kinds, transactions: Transactions) -> KeySpace {
         let keys = Keys::new(prefix);
         let is_within = transactions == Transactions::Plain;
         let own = match is_within {
             true => format!("{}holdfast/", keys.root()),
             false => format!("{}.holdfast/", keys.root().trim_end_matches('/')),
         };
-        Places { keys, kinds, own, is_within }
+        KeySpace { keys, kinds, own, is_within }
     }
 
     /// The range of all watched keys.
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use holdfast_core::kinds::registry;
 
-    fn told(places: &Places, key: &str) -> String {
+    fn told(places: &KeySpace, key: &str) -> String {
         match places.find(registry(), key.as_bytes()) {
             Ok(KeyMeaning::Object { kind, resource, key }) => format!("{resource} {key} {}", kind.is_some()),
             Ok(KeyMeaning::Who) => "who".into(),
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn keys_are_told_from_each_other() {
-        let places = Places::new("/registry", Kinds::All, Transactions::Full);
+        let places = KeySpace::new("/registry", Kinds::All, Transactions::Full);
         for (key, expected) in [
             ("/registry/pods/a/b", "pods a/b true"),
             ("/registry/services/specs/a/b", "services/specs a/b true"),
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn in_a_store_for_kubernetes_alone_all_keys_have_one_prefix() {
-        let places = Places::new("/registry", Kinds::All, Transactions::Plain);
+        let places = KeySpace::new("/registry", Kinds::All, Transactions::Plain);
         assert_eq!(places.watched(), client::KeyRange::between("/registry/", "/registry0"));
         for own in [places.secret(), places.tick("x")] {
             assert!(places.watched().contains(&own));
@@ -237,7 +237,7 @@ mod tests {
                 (Kinds::Only(events.clone()), of_events),
             ] {
                 assert_eq!(
-                    told(&Places::new("/registry", kinds.clone(), Transactions::Full), key),
+                    told(&KeySpace::new("/registry", kinds.clone(), Transactions::Full), key),
                     expected,
                     "{kinds:?} {key}"
                 );
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn one_range_has_the_objects_and_what_is_told_of_them_and_nothing_else() {
         for prefix in ["/registry", "/", "a/b"] {
-            let places = Places::new(prefix, Kinds::All, Transactions::Full);
+            let places = KeySpace::new(prefix, Kinds::All, Transactions::Full);
             let (watched, objects) = (places.watched(), places.objects());
             let pod = places.keys.at("pods", "a/b");
             assert!(watched.contains(pod.as_bytes()) && objects.contains(pod.as_bytes()), "{prefix}");
@@ -256,7 +256,7 @@ mod tests {
                 assert!(watched.contains(&own) && !objects.contains(&own), "{prefix}");
             }
         }
-        let watched = Places::new("/registry", Kinds::All, Transactions::Full).watched();
+        let watched = KeySpace::new("/registry", Kinds::All, Transactions::Full).watched();
         for other in ["/registry-b/pods/a/b", "/registry", "/registry0", "compact_rev_key", "/registryx/pods/a/b"] {
             assert!(!watched.contains(other.as_bytes()), "{other}");
         }
