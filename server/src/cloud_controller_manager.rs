@@ -251,7 +251,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
         let (work, server) = (control(server.clone(), &beside, choice), server.clone());
         async move {
             let RemoteServer { component, kubeconfig, rate } = server;
-            component.work(&settings, kubeconfig.as_deref(), rate, Duration::ZERO, work).await.map(drop)
+            component.run_while_leading(&settings, kubeconfig.as_deref(), rate, Duration::ZERO, work).await.map(drop)
         }
     };
     let Some(migration) = migration else { return lead(settings, choice).await };

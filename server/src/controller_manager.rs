@@ -68,7 +68,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     let server = RemoteServer::new(&component, &client);
     let (kubeconfig, rate) = (server.kubeconfig.clone(), server.rate);
     let work = control(server, chosen, own_credentials);
-    component.work(&settings, kubeconfig.as_deref(), rate, patience, work).await.map(drop)
+    component.run_while_leading(&settings, kubeconfig.as_deref(), rate, patience, work).await.map(drop)
 }
 
 /// Runs the controllers.

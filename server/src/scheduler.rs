@@ -138,7 +138,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     let api = component.api_as(kubeconfig.as_deref(), AGENT, None, rate).await?;
     let news = component.api_to_watch(kubeconfig.as_deref(), "/shared-informers", rate).await?;
     let work = work(configuration, &component, api.client().clone(), news.client().clone(), dump);
-    component.work(&settings, kubeconfig.as_deref(), rate, Duration::ZERO, work).await.map(drop)
+    component.run_while_leading(&settings, kubeconfig.as_deref(), rate, Duration::ZERO, work).await.map(drop)
 }
 
 /// Notified by each SIGUSR2, which asks for a dump of the scheduler's state.

@@ -286,7 +286,7 @@ impl Component {
     /// Runs `work` until the process [receives a signal to end](Self::told_to_end); if leader election is on, only
     /// while this process leads. After the signal the work has `patience` to end by itself. An error means that the
     /// process must end at once.
-    pub async fn work<T>(
+    pub async fn run_while_leading<T>(
         &self,
         settings: &ElectionSettings,
         kubeconfig: Option<&Path>,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::{Arc, RwLock};
 
 /// Returns why something is not healthy.
-pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+pub type HealthCheckFn = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// The paths of health checks.
 pub const PATHS: [&str; 3] = ["healthz", "livez", "readyz"];
@@ -18,7 +18,7 @@ struct NamedCheck {
     name: &'static str,
     /// The paths to which the check belongs: some of [`PATHS`].
     paths: &'static [&'static str],
-    check: Check,
+    check: HealthCheckFn,
 }
 
 /// A result: whether all checks passed, and the text of the response.
@@ -41,10 +41,10 @@ impl Health {
     }
 
     /// The checks of a path; without any, `ping`, which always passes.
-    fn of(&self, path: &str) -> Vec<(&'static str, Check)> {
+    fn of(&self, path: &str) -> Vec<(&'static str, HealthCheckFn)> {
         let checks = self.checks.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let own = checks.iter().filter(|named| named.paths.contains(&path));
-        let own: Vec<(&str, Check)> = own.map(|named| (named.name, named.check.clone())).collect();
+        let own: Vec<(&str, HealthCheckFn)> = own.map(|named| (named.name, named.check.clone())).collect();
         if own.is_empty() { vec![("ping", Arc::new(|| Ok(())))] } else { own }
     }
 

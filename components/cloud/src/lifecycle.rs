@@ -32,7 +32,7 @@ struct InstanceAnswer {
     /// How many times in a row the instance was not found.
     missed: u32,
     /// The message of the last Event about the cloud.
-    told: Option<String>,
+    last_event: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,9 +111,9 @@ impl Controller for Lifecycle {
             InstanceState::Unknown(fault) => {
                 let message =
                     format!("Error asking cloud provider {} for its instance: {fault}", self.settings.provider);
-                if known.told.as_ref() != Some(&message) {
+                if known.last_event.as_ref() != Some(&message) {
                     plan.events.push(Subject::from(node).warning("CloudProviderFailed", message.clone()));
-                    known.told = Some(message);
+                    known.last_event = Some(message);
                 }
             }
             _ => {}
@@ -134,8 +134,9 @@ impl Controller for Lifecycle {
         let before = self.known.remove(key).filter(|before| before.provider_id == node.provider_id);
         let missed = before.as_ref().map_or(0, |before| before.missed);
         let missed = if state == InstanceState::Gone { missed.saturating_add(1) } else { 0 };
-        let told = before.and_then(|before| before.told);
-        let known = InstanceAnswer { provider_id: node.provider_id.clone(), asked: now, state, missed, told };
+        let told = before.and_then(|before| before.last_event);
+        let known =
+            InstanceAnswer { provider_id: node.provider_id.clone(), asked: now, state, missed, last_event: told };
         self.known.insert(key.clone(), known);
     }
 

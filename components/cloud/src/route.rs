@@ -18,7 +18,7 @@ use holdfast_world::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The maximum number of calls and patches in progress at once.
-const AT_ONCE: usize = 200;
+const CALLS_MAX: usize = 200;
 /// How long the plan waits for further changes after a change of a node.
 const NODES_MILLIS: i64 = 100;
 const CONDITION: &str = "NetworkUnavailable";
@@ -157,7 +157,7 @@ impl Controller for Routes {
             true => Vec::new(),
             false => unwanted
                 .map(|route| CloudCall::DeleteRoute { cluster: cluster.clone(), route: route.clone() })
-                .take(AT_ONCE)
+                .take(CALLS_MAX)
                 .collect(),
         };
         if !delete.is_empty() {
@@ -169,10 +169,10 @@ impl Controller for Routes {
             let name = want.node.object.meta.name.as_str();
             want.lacks.is_none() && !there.contains(&(name, want.text)) && !failed(name, want.text)
         });
-        plan.calls = missing.map(|want| creation(&cluster, want, stamp)).take(AT_ONCE).collect();
+        plan.calls = missing.map(|want| creation(&cluster, want, stamp)).take(CALLS_MAX).collect();
         if plan.calls.is_empty() {
             let patches = conditions(world, &wanted, &there, stamp.time);
-            patches.chunks(AT_ONCE).for_each(|patches| plan.together(patches.to_vec()));
+            patches.chunks(CALLS_MAX).for_each(|patches| plan.together(patches.to_vec()));
             plan.events.extend(self.failures(&wanted));
         }
         plan

@@ -20,7 +20,7 @@ pub fn index_orphans<V: View>(world: &mut World) {
 }
 
 /// Indexes owners, so that the objects that they select find them.
-pub fn index_selectors<K: Managing>(world: &mut World) {
+pub fn index_selectors<K: ControllerRefManager>(world: &mut World) {
     world.index::<K>(SELECTORS, |object| match object.view::<K>() {
         Some(manager) => selected_places(&object.meta.namespace, manager.selector()),
         None => Vec::new(),
@@ -28,7 +28,7 @@ pub fn index_selectors<K: Managing>(world: &mut World) {
 }
 
 /// A kind whose objects own the objects that their selector selects.
-pub trait Managing: View {
+pub trait ControllerRefManager: View {
     fn selector(&self) -> &Selector;
 }
 
@@ -105,7 +105,7 @@ pub fn names_kind<V: View>(owner: &OwnerReference) -> bool {
 
 /// The owners of kind `V` that a change of an object concerns: the controllers before and after, and, if the object has
 /// none, all owners that select it now.
-pub fn concerned<V: Managing>(world: &World, change: &Change, keys: &mut Keys) {
+pub fn concerned<V: ControllerRefManager>(world: &World, change: &Change, keys: &mut Keys) {
     let metas = [&change.before, &change.after].map(|object| object.as_ref().map(|object| &object.meta));
     for owner in metas.into_iter().flatten().filter_map(Meta::controller).filter(|owner| names_kind::<V>(owner)) {
         keys.add(Key::new(&change.key.namespace, &owner.name));

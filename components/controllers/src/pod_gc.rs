@@ -27,12 +27,12 @@ pub struct PodCollector {
     threshold: i64,
     ended: i64,
     /// Missing nodes that pods are bound to, and since when each is missing.
-    away: BTreeMap<String, Time>,
+    missing_nodes: BTreeMap<String, Time>,
 }
 
 impl PodCollector {
     pub fn new(settings: &Settings) -> PodCollector {
-        PodCollector { threshold: settings.terminated_pod_threshold, ended: 0, away: BTreeMap::new() }
+        PodCollector { threshold: settings.terminated_pod_threshold, ended: 0, missing_nodes: BTreeMap::new() }
     }
 }
 
@@ -60,7 +60,7 @@ impl Controller for PodCollector {
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<Node>() {
             if change.after.is_some() {
-                self.away.remove(&*change.key.name);
+                self.missing_nodes.remove(&*change.key.name);
             }
             // A node that exists and is in service loses no pods.
             if change.after::<Node>().is_none_or(is_out_of_service) {
@@ -76,8 +76,8 @@ impl Controller for PodCollector {
         }
         if let (Some(gone), None) = (before, after) {
             let node = &gone.spec.node_name;
-            if self.away.contains_key(node) && pods_on(world, node).next().is_none() {
-                self.away.remove(node);
+            if self.missing_nodes.contains_key(node) && pods_on(world, node).next().is_none() {
+                self.missing_nodes.remove(node);
             }
         }
         if after.is_some_and(|pod| pod.meta().is_deleting() || is_bound_to_nothing(world, &pod)) {
@@ -144,7 +144,7 @@ impl PodCollector {
             None => {
                 // A pod that was created for a node that was already gone waits as long, because its owner would
                 // replace it at once.
-                let away = *self.away.entry(node.clone()).or_insert(stamp.time);
+                let away = *self.missing_nodes.entry(node.clone()).or_insert(stamp.time);
                 let since = meta.creation_timestamp.map_or(away, |made| made.max(away));
                 let until = since.plus_seconds(QUARANTINE_SECONDS);
                 if stamp.time < until || planted(Bug::LostPodsStay) {
@@ -293,7 +293,10 @@ mod tests {
             let change = world.apply(Pod::resource(), key.clone(), body, version, now);
             collector.concerns(&world, &change, &mut Keys::default());
             let plan = collector.plan(&world, &key, Stamp { time: now, seed: 1 });
-            assert_eq!((collector.away.len(), plan.requeue_at.is_some()), (usize::from(version == 1), version == 1));
+            assert_eq!(
+                (collector.missing_nodes.len(), plan.requeue_at.is_some()),
+                (usize::from(version == 1), version == 1)
+            );
         }
     }
 

@@ -13,7 +13,7 @@ pub fn template(app: &str, image: &str) -> Value {
 }
 
 /// Deletes pods as soon as they are created, all at the same time of the clock; returns their number.
-pub fn take_away(trial: &mut Trial) -> usize {
+pub fn delete_new_pods(trial: &mut Trial) -> usize {
     let mut made = 0;
     for _ in 0..100 {
         trial.run();
@@ -50,7 +50,7 @@ pub fn allow(trial: &mut Trial, what: &str, number: i64) {
 }
 
 /// Terminates the namespace of all objects, so that nothing more can be created in it.
-pub fn end_namespace(trial: &mut Trial) {
+pub fn terminate_namespace(trial: &mut Trial) {
     admit_with(trial, &[]);
     trial.delete("namespaces", "default");
     admit_with(trial, &["NamespaceLifecycle"]);

@@ -155,7 +155,7 @@ pub fn cadvisor(pods: &[Value], told: &BehaviourSettings) -> String {
 }
 
 /// The page `/metrics`, with only a few counts.
-pub fn own(pods: &[Value], told: &BehaviourSettings) -> String {
+pub fn process_metrics(pods: &[Value], told: &BehaviourSettings) -> String {
     let containers = running(pods, told).len();
     let pods = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
     format!(
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(used["pods"].as_array().map(Vec::len), Some(1));
         assert!(cadvisor(&pods, &BehaviourSettings::default()).contains("container_cpu_usage_seconds_total{"));
         assert!(
-            own(&pods, &BehaviourSettings::default())
+            process_metrics(&pods, &BehaviourSettings::default())
                 .contains("kubelet_running_containers{container_state=\"running\"} 1")
         );
     }

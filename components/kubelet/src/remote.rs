@@ -189,16 +189,16 @@ async fn run(
         let word = "simulated by Holdfast: no container runs here; this is a shell of its own, see `docs/NODES.md`\r\n";
         _ = output.write_all(word.as_bytes()).await;
     }
-    let code = pass(session, container, executed.pid, Some(&executed)).await;
+    let code = pump_streams(session, container, executed.pid, Some(&executed)).await;
     CommandOutcome::exit(code, &format!("error executing command [{}], exit code {code}", words.join(" ")))
 }
 
 async fn attached(session: &mut Session, container: &Container) {
-    pass(session, container, MAIN, None).await;
+    pump_streams(session, container, MAIN, None).await;
 }
 
 /// Passes input and output between the client and the command until the command ends.
-async fn pass(session: &mut Session, container: &Container, pid: Pid, executed: Option<&Executed<'_>>) -> i32 {
+async fn pump_streams(session: &mut Session, container: &Container, pid: Pid, executed: Option<&Executed<'_>>) -> i32 {
     let mut happened = container.follow();
     let mut seen = container.lock().recent.next();
     let (mut stdout, mut stderr) = (session.stdout.take(), session.stderr.take());

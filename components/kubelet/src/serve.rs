@@ -218,7 +218,7 @@ impl Server {
             NodePage::Metrics(what) => match what.as_str() {
                 "resource" => exposition(metrics::resource(&pods, told)),
                 "cadvisor" => exposition(metrics::cadvisor(&pods, told)),
-                "" => exposition(metrics::own(&pods, told)),
+                "" => exposition(metrics::process_metrics(&pods, told)),
                 _ => exposition(String::new()),
             },
             NodePage::Stats => json(metrics::summary(&pods, told, node).to_string()),

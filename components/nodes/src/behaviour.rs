@@ -152,7 +152,7 @@ impl BehaviourSettings {
     }
 
     /// Settings from names and values; the last value of a name counts.
-    pub fn words<'a>(words: impl Iterator<Item = (&'a str, &'a str)>) -> BehaviourSettings {
+    pub fn parse<'a>(words: impl Iterator<Item = (&'a str, &'a str)>) -> BehaviourSettings {
         BehaviourSettings(words.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 

@@ -231,7 +231,7 @@ impl MeasuredPod {
         let annotations = &self.metadata.annotations;
         let kwok = KWOK_USAGE.iter().filter_map(|(name, word)| Some((*word, annotations.get(*name)?.as_str())));
         let own = annotations.iter().filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?, value.as_str())));
-        let told = BehaviourSettings::words(kwok.chain(own));
+        let told = BehaviourSettings::parse(kwok.chain(own));
         let sidecars = self.spec.init_containers.iter().filter(|container| container.restart_policy == "Always");
         let running = self.spec.containers.iter().chain(sidecars);
         running

@@ -29,7 +29,7 @@ pub struct Pods {
     script: Script,
     courses: Courses,
     /// The time up to which Events about failures of a pod's containers are written, by the pod's UID.
-    told: HashMap<Text, Time>,
+    events_until: HashMap<Text, Time>,
     /// When this process started, for templates.
     began: Option<Time>,
 }
@@ -76,7 +76,7 @@ impl Pods {
             addresses: RefCell::default(),
             script: Script::new(About::new("v1", "Pod")),
             courses: Courses::default(),
-            told: HashMap::new(),
+            events_until: HashMap::new(),
             began: None,
         }
     }
@@ -108,7 +108,7 @@ impl Pods {
             if gone {
                 self.addresses.get_mut().forget(&before.status.pod_ip, &before.meta().uid);
                 self.script.forget(&change.key);
-                self.told.remove(before.meta().uid.as_str());
+                self.events_until.remove(before.meta().uid.as_str());
                 let node: Text = before.spec.node_name.as_str().into();
                 if let Some(bound) = self.bound.get_mut(&node) {
                     bound.remove(&change.key);
@@ -171,7 +171,7 @@ impl Pods {
             courses: &self.courses,
             // An earlier process has reported the failures before this process began. Statuses have whole seconds, so a
             // container that this process starts may seem to have started up to a second before the process.
-            told_until: match (self.told.get(uid.as_str()), self.began) {
+            told_until: match (self.events_until.get(uid.as_str()), self.began) {
                 (Some(until), _) => *until,
                 (None, Some(began)) => began.plus_millis(-1000),
                 (None, None) => stamp.time,
@@ -265,7 +265,7 @@ impl Pods {
             Some(machine) => {
                 let plan = self.live(&document, machine, &seen, stamp);
                 if !plan.events.is_empty() {
-                    self.told.insert(seen.object.meta.uid.as_str().into(), stamp.time);
+                    self.events_until.insert(seen.object.meta.uid.as_str().into(), stamp.time);
                 }
                 plan
             }

@@ -281,7 +281,7 @@ fn settled_pods_are_told_from_others_without_being_read() {
     assert!(settled(&running, &nothing), "{running}");
     let mut resizing = running["status"]["conditions"].as_array().cloned().unwrap_or_default();
     resizing.push(json!({"type": "PodResizePending", "status": "True"}));
-    let told = crate::BehaviourSettings::words([("run-for", "30s")].into_iter());
+    let told = crate::BehaviourSettings::parse([("run-for", "30s")].into_iter());
     assert!(!settled(&running, &told), "its node's template tells how long it runs");
     for (pointer, value) in [
         ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),

@@ -141,7 +141,7 @@ impl Machine {
                     }
                 }
             }
-            system.begun.retain(|(begun, _)| !gone.contains(begun));
+            system.starting.retain(|(begun, _)| !gone.contains(begun));
             system.processes.retain(|known, _| !gone.contains(known));
         }
         self.lives.retain(|known, _| !gone.contains(known));
@@ -185,7 +185,7 @@ impl Machine {
             }
             self.round(steps_max - (before - begin));
             let system = self.shared.lock();
-            if system.steps == before && system.begun.is_empty() {
+            if system.steps == before && system.starting.is_empty() {
                 return RunResult::Idle { until_ms: system.wake_ms };
             }
         }
@@ -193,7 +193,7 @@ impl Machine {
 
     /// Gives each process a turn.
     fn round(&mut self, steps_max: u64) {
-        let begun = std::mem::take(&mut self.shared.lock().begun);
+        let begun = std::mem::take(&mut self.shared.lock().starting);
         self.lives.extend(begun);
         let mut context = Context::from_waker(Waker::noop());
         let mut ended = Vec::new();

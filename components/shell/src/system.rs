@@ -76,7 +76,7 @@ pub struct System {
     pub wake_ms: Option<i64>,
     pub files: FileSystem,
     pub processes: BTreeMap<Pid, Process>,
-    pub begun: Vec<(Pid, Life)>,
+    pub starting: Vec<(Pid, Life)>,
     next_pid: Pid,
     /// A program that the container's own command called and that is unknown.
     pub unknown: Option<String>,
@@ -107,7 +107,7 @@ impl SharedSystem {
             wake_ms: None,
             files,
             processes: BTreeMap::new(),
-            begun: Vec::new(),
+            starting: Vec::new(),
             next_pid: MAIN,
             unknown: None,
             log: None,
@@ -153,7 +153,7 @@ impl SharedSystem {
             pid
         };
         let life = life(pid);
-        self.lock().begun.push((pid, life));
+        self.lock().starting.push((pid, life));
         Some(pid)
     }
 

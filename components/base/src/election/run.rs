@@ -166,11 +166,15 @@ impl Candidate {
                 match tokio::time::timeout(patience.map_or(most, |patience| patience.min(most)), asked).await {
                     Ok(Ok(answer)) => answer,
                     Ok(Err(error)) => {
-                        tracing::error!(%error, lease = self.lease(), step = called(&call), "the lock did not answer as wished");
+                        tracing::error!(%error, lease = self.lease(), step = call_name(&call), "the lock did not answer as wished");
                         StepResult::Failed
                     }
                     Err(_) => {
-                        tracing::error!(lease = self.lease(), step = called(&call), "the lock did not answer in time");
+                        tracing::error!(
+                            lease = self.lease(),
+                            step = call_name(&call),
+                            "the lock did not answer in time"
+                        );
                         StepResult::Failed
                     }
                 }
@@ -271,7 +275,7 @@ impl Candidate {
     }
 }
 
-fn called(step: &ElectionStep) -> &'static str {
+fn call_name(step: &ElectionStep) -> &'static str {
     match step {
         ElectionStep::Read => "read",
         ElectionStep::Create(_) => "create",

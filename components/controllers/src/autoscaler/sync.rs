@@ -163,12 +163,12 @@ impl Sync<'_> {
         let selector = Selector::parse(text);
         if text.is_empty() {
             self.set(ACTIVE, false, "InvalidSelector", "the HPA target's scale is missing a selector");
-            return Ok(Err(self.tell("SelectorRequired", "selector is required".into())));
+            return Ok(Err(self.add_event("SelectorRequired", "selector is required".into())));
         }
         if let Some(fault) = selector.fault() {
             let why = format!("couldn't convert selector into a corresponding internal selector object: {fault}");
             self.set(ACTIVE, false, "InvalidSelector", &why);
-            return Ok(Err(self.tell("InvalidSelector", why)));
+            return Ok(Err(self.add_event("InvalidSelector", why)));
         }
         let pods = view.world.select::<Pod>(namespace, &selector);
         // Pods of one template share their labels, so neighbours need not be tested twice.
@@ -186,7 +186,7 @@ impl Sync<'_> {
             let all: Vec<String> = rivals.iter().map(|name| format!("{{{name} {namespace}}}")).collect();
             let why = format!("pods by selector {text} are controlled by multiple HPAs: [{}]", all.join(" "));
             self.set(ACTIVE, false, "AmbiguousSelector", &why);
-            return Ok(Err(self.tell("AmbiguousSelector", why)));
+            return Ok(Err(self.add_event("AmbiguousSelector", why)));
         }
         let scene = MetricInputs {
             namespace,
@@ -202,7 +202,7 @@ impl Sync<'_> {
         self.evaluate(&scene)
     }
 
-    fn tell(&mut self, reason: &'static str, why: String) -> String {
+    fn add_event(&mut self, reason: &'static str, why: String) -> String {
         self.notes.push(self.owner.warning(reason, why.clone()));
         why
     }

@@ -7,7 +7,7 @@ mod status;
 mod tests;
 
 use crate::back_off::BackOffs;
-use crate::claim::{self, Managing};
+use crate::claim::{self, ControllerRefManager};
 use crate::pods::{self, refusals};
 use crate::revisions::{self, POD_REVISION, Revisions};
 use crate::subject::{self, Subject};
@@ -42,7 +42,7 @@ impl Default for DaemonSets {
     }
 }
 
-impl Managing for DaemonSet {
+impl ControllerRefManager for DaemonSet {
     fn selector(&self) -> &Selector {
         &self.spec.selector
     }

@@ -315,7 +315,7 @@ fn the_status_follows_while_the_namespace_goes() {
     trial.create(set(json!({})));
     trial.run();
     assert_eq!(status(&trial)["currentNumberScheduled"], 2);
-    crate::testing::end_namespace(&mut trial);
+    crate::testing::terminate_namespace(&mut trial);
     for pod in trial.names("pods") {
         trial.delete("pods", &pod);
     }

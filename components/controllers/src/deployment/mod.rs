@@ -10,7 +10,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use crate::claim::{self, Managing};
+use crate::claim::{self, ControllerRefManager};
 use crate::conditions::Conditions;
 use crate::subject::{self, Subject};
 use holdfast_value::Value;
@@ -65,7 +65,7 @@ impl Compared {
     }
 }
 
-impl Managing for Deployment {
+impl ControllerRefManager for Deployment {
     fn selector(&self) -> &Selector {
         &self.spec.selector
     }

@@ -9,7 +9,7 @@ use holdfast_world::{Key, OwnerReference, View, Viewed, World};
 use std::collections::BTreeMap;
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Expected {
+pub enum ExpectedPods {
     Counted {
         expected: i64,
         desired: i64,
@@ -27,9 +27,9 @@ pub fn expected(
     budget: Viewed<'_, PodDisruptionBudget>,
     pods: &[Viewed<'_, Pod>],
     read: PlanInput<'_>,
-) -> Result<Expected, NeedsGet> {
+) -> Result<ExpectedPods, NeedsGet> {
     let spec = &budget.view.spec;
-    let counted = |expected, desired| Ok(Expected::Counted { expected, desired, unmanaged: false });
+    let counted = |expected, desired| Ok(ExpectedPods::Counted { expected, desired, unmanaged: false });
     match (spec.max_unavailable, spec.min_available) {
         // A budget without limits expects no pods, so it allows no disruption.
         (None, None) => return counted(0, 0),
@@ -38,13 +38,13 @@ pub fn expected(
     }
     let (expected, unmanaged) = match scales(world, pods, read)? {
         Ok((scales, unmanaged)) => (scales.values().copied().fold(0, i64::saturating_add), unmanaged),
-        Err(why) => return Ok(Expected::Unknown(why)),
+        Err(why) => return Ok(ExpectedPods::Unknown(why)),
     };
     let desired = match spec.max_unavailable {
         Some(unavailable) => expected.saturating_sub(unavailable.of(expected, true)).max(0),
         None => spec.min_available.map_or(0, |available| available.of(expected, true)),
     };
-    Ok(Expected::Counted { expected, desired, unmanaged })
+    Ok(ExpectedPods::Counted { expected, desired, unmanaged })
 }
 
 /// The scale of each controller of these pods, and whether there are pods without one.

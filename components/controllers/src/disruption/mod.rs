@@ -8,7 +8,7 @@ mod tests;
 use crate::get_answers::{self, GetAnswers, NeedsGet};
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
-use expected::Expected;
+use expected::ExpectedPods;
 pub(crate) use expected::selector_text;
 use holdfast_value::{Map, Value, json};
 use holdfast_world::selector::selected_places;
@@ -144,7 +144,7 @@ fn owners_changed(world: &World, change: &Change, keys: &mut Keys) {
 fn plan_budget(
     budget: Viewed<'_, PodDisruptionBudget>,
     pods: &[Viewed<'_, Pod>],
-    expected: Expected,
+    expected: ExpectedPods,
     now: Time,
 ) -> Plan {
     let mut plan = Plan::default();
@@ -153,13 +153,13 @@ fn plan_budget(
         plan.events.push(subject.normal("NoPods", "No matching pods found".into()));
     }
     let (expected, desired) = match expected {
-        Expected::Counted { expected, desired, unmanaged } => {
+        ExpectedPods::Counted { expected, desired, unmanaged } => {
             if unmanaged {
                 plan.events.push(subject.warning("UnmanagedPods", unmanaged_message(budget)));
             }
             (expected, desired)
         }
-        Expected::Unknown(why) => {
+        ExpectedPods::Unknown(why) => {
             let message = format!("Failed to calculate the number of expected pods: {why}");
             plan.events.push(subject.warning("CalculateExpectedPodCountFailed", message));
             plan.steps.extend(fail_safe(budget, &why, now).map(|action| vec![action]));

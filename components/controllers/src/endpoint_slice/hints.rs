@@ -88,7 +88,7 @@ pub fn apply(
             note = Some(Subject::from(service).warning("TopologyAwareHintsDisabled", message));
         }
         let preference = service.view.spec.traffic_distribution.as_deref();
-        endpoints.iter_mut().for_each(|endpoint| endpoint.hints = own(preference, endpoint));
+        endpoints.iter_mut().for_each(|endpoint| endpoint.hints = endpoint_hints(preference, endpoint));
     }
     let is_stale = |slice: &Slice<'_>| slice.known.is_some_and(|known| known.endpoints != slice.endpoints);
     let (stale, unchanged): (Vec<_>, Vec<_>) = std::mem::take(&mut packed.unchanged).into_iter().partition(is_stale);
@@ -102,7 +102,7 @@ fn named(name: &Option<String>) -> Vec<ZoneHint> {
 }
 
 /// The hints of an endpoint for a traffic distribution; `None`: the endpoint is not ready.
-fn own(preference: Option<&str>, endpoint: &Endpoint) -> Option<Hints> {
+fn endpoint_hints(preference: Option<&str>, endpoint: &Endpoint) -> Option<Hints> {
     let hints = match preference.filter(|_| endpoint.conditions.ready == Some(true))? {
         "PreferClose" | "PreferSameZone" => Hints { for_zones: named(&endpoint.zone), for_nodes: Vec::new() },
         "PreferSameNode" => Hints { for_zones: named(&endpoint.zone), for_nodes: named(&endpoint.node_name) },

@@ -24,7 +24,7 @@ pub struct Mirroring {
     batch_millis: i64,
     /// The version of each Endpoints for which an Event about addresses that are not mirrored was written, so that
     /// there is one Event per version.
-    told: BTreeMap<Key, String>,
+    reported: BTreeMap<Key, String>,
 }
 
 impl Mirroring {
@@ -33,7 +33,7 @@ impl Mirroring {
         Mirroring {
             max: settings.mirrored_per_subset,
             batch_millis: settings.mirrored_batch_millis,
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
         }
     }
 }
@@ -82,7 +82,7 @@ impl Controller for Mirroring {
         let Some(endpoints) = world.get::<Endpoints>(key).filter(|found| service.is_some() && is_mirrored(*found))
         else {
             plan.together(known.into_iter().map(|slice| Subject::from(slice).delete()).collect());
-            self.told.remove(key);
+            self.reported.remove(key);
             return plan;
         };
         let owner = Subject::from(endpoints);
@@ -114,7 +114,7 @@ impl Controller for Mirroring {
         plan.together(actions);
         let notes = notes(owner, mirrored.invalid, mirrored.surplus, self.max);
         let version = endpoints.meta().resource_version.to_string();
-        if !notes.is_empty() && self.told.insert(key.clone(), version.clone()) != Some(version) {
+        if !notes.is_empty() && self.reported.insert(key.clone(), version.clone()) != Some(version) {
             plan.events = notes;
         }
         plan

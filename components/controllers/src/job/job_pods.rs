@@ -33,7 +33,7 @@ pub struct JobPod<'w> {
     /// Whether it counts as failed in its present state.
     pub is_failed: bool,
     /// Whether the Job released it before deleting it, because there were too many pods.
-    pub is_let_go: bool,
+    pub is_released: bool,
 }
 
 impl<'w> JobPod<'w> {
@@ -48,7 +48,7 @@ impl<'w> JobPod<'w> {
             is_active: pod.is_active(meta),
             is_succeeded,
             is_failed: pod.status.phase == "Failed" || is_leaving,
-            is_let_go: false,
+            is_released: false,
         }
     }
 
@@ -174,7 +174,7 @@ fn total(member: &JobPod<'_>) -> i64 {
 /// each further failure doubles the delay, up to ten minutes.
 pub fn backoff_end(members: &[JobPod<'_>]) -> Option<Time> {
     let success = members.iter().filter(|member| member.is_succeeded).map(JobPod::finished).max();
-    let failures = members.iter().filter(|member| member.is_failed && !member.is_let_go).map(JobPod::finished);
+    let failures = members.iter().filter(|member| member.is_failed && !member.is_released).map(JobPod::finished);
     let failures: Vec<Time> = failures.filter(|failed| success.is_none_or(|success| *failed > success)).collect();
     Some(failures.iter().max()?.plus_seconds(backoff(failures.len() as i64)))
 }

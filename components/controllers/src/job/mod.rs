@@ -16,7 +16,7 @@ mod tracking;
 #[cfg(test)]
 mod tests;
 
-use crate::claim::{self, Managing};
+use crate::claim::{self, ControllerRefManager};
 use crate::get_answers::{GetAnswers, NeedsGet};
 use crate::pods;
 use crate::subject::Subject;
@@ -48,7 +48,7 @@ pub struct Jobs {
     refused: BTreeSet<Key>,
 }
 
-impl Managing for Job {
+impl ControllerRefManager for Job {
     fn selector(&self) -> &Selector {
         &self.spec.selector
     }

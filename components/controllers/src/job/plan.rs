@@ -37,8 +37,8 @@ pub fn plan(
         return Ok(plan);
     }
     let mut members: Vec<JobPod<'_>> = mine.into_iter().map(|pod| JobPod::of(&job, pod)).collect();
-    members.iter_mut().for_each(|member| member.is_let_go = let_go.contains(member.uid()));
-    *let_go = members.iter().filter(|member| member.is_let_go).map(|member| member.uid().to_owned()).collect();
+    members.iter_mut().for_each(|member| member.is_released = let_go.contains(member.uid()));
+    *let_go = members.iter().filter(|member| member.is_released).map(|member| member.uid().to_owned()).collect();
     let Ok(held) = proof::with_finalizer(world, job, &mut members, read)? else {
         return Ok(Plan { unready: true, ..Plan::default() });
     };

@@ -58,7 +58,7 @@ impl<'w> Tracking<'w> {
     fn note_ended(&mut self) {
         let (end, job) = (self.sync.end.clone(), self.sync.job);
         for member in self.sync.members.iter().filter(|member| member.is_tracked) {
-            if !self.may_release(member) {
+            if !self.can_release(member) {
                 continue;
             }
             self.released.push(*member);
@@ -82,7 +82,7 @@ impl<'w> Tracking<'w> {
         }
     }
 
-    fn may_release(&self, member: &JobPod<'_>) -> bool {
+    fn can_release(&self, member: &JobPod<'_>) -> bool {
         if self.sync.job.meta().is_deleting() || self.sync.end.is_some() || member.is_succeeded {
             return true;
         }

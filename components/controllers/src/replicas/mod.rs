@@ -4,7 +4,7 @@ mod rank;
 #[cfg(test)]
 mod tests;
 
-use crate::claim::{self, Managing};
+use crate::claim::{self, ControllerRefManager};
 use crate::conditions::Conditions;
 use crate::pace::Paces;
 use crate::planted::{Bug, planted};
@@ -32,7 +32,7 @@ const COUNTED_MILLIS: i64 = 2 * 60 * 60 * 1_000;
 pub const REPLICA_FAILURE: &str = "ReplicaFailure";
 
 /// A kind that keeps a number of pods.
-pub trait Replicated: Managing {
+pub trait Replicated: ControllerRefManager {
     const CONTROLLER: &'static str;
     const QUEUE: &'static str;
     const ACCOUNT: &'static str;
@@ -44,7 +44,7 @@ pub trait Replicated: Managing {
     fn status(&self) -> &ReplicasStatus;
 }
 
-impl Managing for ReplicaSet {
+impl ControllerRefManager for ReplicaSet {
     fn selector(&self) -> &Selector {
         &self.spec.selector
     }
@@ -66,7 +66,7 @@ impl Replicated for ReplicaSet {
     }
 }
 
-impl Managing for ReplicationController {
+impl ControllerRefManager for ReplicationController {
     fn selector(&self) -> &Selector {
         &self.spec.selector
     }
@@ -237,7 +237,7 @@ fn manage<K: Replicated>(
             0 => pods.active.split_off(have - surplus),
             _ => {
                 let related = related::<K>(world, set);
-                let mut ranked = rank::by_worth(std::mem::take(&mut pods.active), &related, now);
+                let mut ranked = rank::in_deletion_order(std::mem::take(&mut pods.active), &related, now);
                 if planted(Bug::KeepsTheWorst) {
                     ranked.reverse();
                 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{all, event_counts, make_ready, take_away, template};
+use crate::testing::{all, delete_new_pods, event_counts, make_ready, template};
 use holdfast_value::Value;
 use holdfast_world::Trial;
 
@@ -302,7 +302,7 @@ fn the_status_follows_while_the_namespace_goes() {
     for pod in trial.names("pods") {
         trial.patch("pods", &pod, json!({"metadata": {"finalizers": ["example.com/hold"]}}));
     }
-    crate::testing::end_namespace(&mut trial);
+    crate::testing::terminate_namespace(&mut trial);
     for pod in trial.names("pods") {
         trial.delete("pods", &pod);
     }
@@ -315,7 +315,7 @@ fn the_status_follows_while_the_namespace_goes() {
 fn pods_that_are_always_gone_again_are_made_ever_more_slowly() {
     let mut trial = trial();
     trial.create(set(1));
-    assert_eq!(take_away(&mut trial), 20);
+    assert_eq!(delete_new_pods(&mut trial), 20);
     trial.run_for(1);
     assert_eq!(trial.names("pods").len(), 1);
 }

@@ -9,7 +9,7 @@ mod tests;
 mod update;
 
 use crate::back_off::BackOffs;
-use crate::claim::{self, Managing};
+use crate::claim::{self, ControllerRefManager};
 use crate::pace::Paces;
 use crate::planted::{Bug, planted};
 use crate::revisions::{self, Revisions};
@@ -43,7 +43,7 @@ impl Default for StatefulSets {
     }
 }
 
-impl Managing for StatefulSet {
+impl ControllerRefManager for StatefulSet {
     fn selector(&self) -> &Selector {
         &self.spec.selector
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{all, allow, make_ready, take_away, template};
+use crate::testing::{all, allow, delete_new_pods, make_ready, template};
 use holdfast_value::json;
 use holdfast_world::Trial;
 
@@ -474,7 +474,7 @@ fn a_claim_of_somebody_elses_is_told_of_while_its_pod_is_pending() {
 fn pods_that_are_always_gone_again_are_made_ever_more_slowly() {
     let mut trial = trial();
     trial.create(set(1, json!({})));
-    assert_eq!(take_away(&mut trial), 20);
+    assert_eq!(delete_new_pods(&mut trial), 20);
     trial.run_for(1);
     assert_eq!(trial.names("pods").len(), 1);
 }

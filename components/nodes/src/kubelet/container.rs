@@ -82,7 +82,7 @@ pub struct LifeConditions {
     /// The earliest time at which the container could start.
     pub origin: Time,
     /// The earliest time of the next change.
-    pub again: Option<Time>,
+    pub next_change: Option<Time>,
 }
 
 impl LifeConditions {
@@ -92,7 +92,7 @@ impl LifeConditions {
         if !reached {
             // Plans work with whole seconds, so a time within a second is reached at the end of that second.
             let time = Time::from_second(time.plus_millis(999).seconds());
-            self.again = Some(self.again.map_or(time, |again| again.min(time)));
+            self.next_change = Some(self.next_change.map_or(time, |again| again.min(time)));
         }
         reached
     }
@@ -211,14 +211,14 @@ impl<'a> Container<'a> {
     pub fn advance(&mut self, clock: &mut LifeConditions, run_for: Span) {
         for _ in 0..CHANGES_MAX {
             let next = match &self.state {
-                ContainerState::Waiting { .. } => self.begin(clock),
+                ContainerState::Waiting { .. } => self.start_if_due(clock),
                 ContainerState::Running { since } => {
                     let since = *since;
                     if !clock.passed(since, run_for) {
                         return;
                     }
                     let millis = if let Span::Millis(millis) = run_for { millis } else { 0 };
-                    Some(ContainerState::Ended(self.own_end(since, since.plus_millis(millis))))
+                    Some(ContainerState::Ended(self.expected_end(since, since.plus_millis(millis))))
                 }
                 ContainerState::Ended(end) if self.restarts_after(end) => self.restart(end.clone(), clock),
                 ContainerState::Ended(_) => return,
@@ -229,10 +229,11 @@ impl<'a> Container<'a> {
             }
         }
         // The container ends as fast as it starts: further changes follow in the next plan.
-        clock.again = Some(clock.again.map_or(clock.now.plus_seconds(1), |again| again.min(clock.now.plus_seconds(1))));
+        clock.next_change =
+            Some(clock.next_change.map_or(clock.now.plus_seconds(1), |again| again.min(clock.now.plus_seconds(1))));
     }
 
-    fn own_end(&self, started: Time, finished: Time) -> ContainerEnd {
+    fn expected_end(&self, started: Time, finished: Time) -> ContainerEnd {
         let code = self.behaviour.exit_code.unwrap_or(0);
         let reason = match &self.behaviour.exit_reason {
             Some(reason) => reason.clone(),
@@ -248,7 +249,7 @@ impl<'a> Container<'a> {
     }
 
     /// A waiting container starts when its image is pulled, or when its back-off ends.
-    fn begin(&mut self, clock: &mut LifeConditions) -> Option<ContainerState> {
+    fn start_if_due(&mut self, clock: &mut LifeConditions) -> Option<ContainerState> {
         if let Some(last) = self.last.clone() {
             return self.restart(last, clock);
         }

@@ -119,7 +119,7 @@ impl<'a> Kubelet<'a> {
                 containers.push(Container::new(sort, spec, status, behaviour, pod));
             }
         }
-        let clock = LifeConditions { now, origin: started, again: None };
+        let clock = LifeConditions { now, origin: started, next_change: None };
         Kubelet { pod, place, containers, clock, started, failed: None, resize: None, notices: Vec::new() }
     }
 
@@ -133,7 +133,7 @@ impl<'a> Kubelet<'a> {
                     Some(("DeadlineExceeded", "Pod was active on the node longer than the specified deadline"));
                 return;
             }
-            self.clock.again = Some(deadline);
+            self.clock.next_change = Some(deadline);
         }
         self.resize = resize::apply_resize(self.pod, self.place.allocatable, &mut self.containers, self.clock.now);
         let initialized = self.initialize();
@@ -323,7 +323,7 @@ impl<'a> Kubelet<'a> {
         if status.is_some() {
             notices.extend(self.containers.iter().flat_map(|container| container.notices(all)));
         }
-        Life { status, gone: false, again: self.clock.again, notices }
+        Life { status, gone: false, again: self.clock.next_change, notices }
     }
 
     fn addresses(&self, status: &mut Map, address: &mut dyn FnMut() -> String) {

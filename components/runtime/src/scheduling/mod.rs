@@ -103,7 +103,7 @@ pub async fn run(work: SchedulerSetup, feed: impl Feed) {
         pod_resources: work.pod_resources,
     };
     loop {
-        runner.step().await;
+        runner.run_step().await;
     }
 }
 
@@ -138,7 +138,7 @@ struct ObjectChange {
 
 impl<F: Feed> Runner<F> {
     /// Applies changes, tries pods for a while, and waits if there is nothing to do.
-    async fn step(&mut self) {
+    async fn run_step(&mut self) {
         let applied = self.apply_changes();
         let more = self.schedule_pods();
         self.send_requests();

@@ -11,7 +11,7 @@ const ENTRIES_MAX: usize = 10_000;
 const NAME_BYTES_MAX: usize = 8192;
 
 #[derive(Default)]
-struct Order {
+struct ArchiveOptions {
     creates: bool,
     extracts: bool,
     lists: bool,
@@ -22,8 +22,8 @@ struct Order {
     strips: usize,
 }
 
-fn order(words: &[String]) -> Result<Order, String> {
-    let mut order = Order::default();
+fn order(words: &[String]) -> Result<ArchiveOptions, String> {
+    let mut order = ArchiveOptions::default();
     let mut words = words.iter();
     let mut is_first = true;
     while let Some(word) = words.next() {
@@ -97,7 +97,7 @@ pub async fn tar(shell: &mut Shell, words: &[String]) -> ShellResult<i32> {
     done
 }
 
-async fn create(shell: &mut Shell, order: &Order, archive: Option<String>) -> ShellResult<i32> {
+async fn create(shell: &mut Shell, order: &ArchiveOptions, archive: Option<String>) -> ShellResult<i32> {
     let number = match archive {
         None => 1,
         Some(path) => match shell.open_to_write(&path, false) {
@@ -225,7 +225,7 @@ impl Blocks {
     }
 }
 
-async fn extract(shell: &mut Shell, order: &Order, archive: Option<String>) -> ShellResult<i32> {
+async fn extract(shell: &mut Shell, order: &ArchiveOptions, archive: Option<String>) -> ShellResult<i32> {
     let from = match archive {
         None => shell.input(),
         Some(path) => match shell.open_to_read(&path) {

@@ -174,7 +174,7 @@ impl ParsedOptions {
 /// Parses the options of a command, or returns from it with a message about them.
 macro_rules! given {
     ($shell:expr, $name:expr, $words:expr, $known:expr, $with_value:expr) => {
-        match $crate::commands::Given::of($words, $known, $with_value) {
+        match $crate::commands::ParsedOptions::of($words, $known, $with_value) {
             Ok(given) => given,
             Err(why) => return $crate::commands::wrong($shell, $name, why).await,
         }
