@@ -17,7 +17,7 @@ use holdfast_controllers::names::Choice;
 use holdfast_core::authz::User;
 use holdfast_core::object::{decode, duration};
 use holdfast_runtime::remote::{RemoteAct, RemoteFeed};
-use holdfast_runtime::{Metrics, Runtime, SystemClock};
+use holdfast_runtime::{Metrics, Runtime, WallClock};
 use holdfast_transport_http::paths::API_VERSION;
 use holdfast_value::{Value, json};
 use holdfast_world::{Actor, Controller};
@@ -302,7 +302,7 @@ async fn control(server: RemoteServer, beside: &Beside, choice: Choice) -> Resul
         false => controllers.into_iter().map(|controller| vec![controller]).collect(),
     };
     let runs = groups.into_iter().zip(0u32..).map(|(group, number)| {
-        let mut runtime = Runtime::new(act.clone(), Arc::new(SystemClock), metrics.clone()).with_cloud(cloud.clone());
+        let mut runtime = Runtime::new(act.clone(), Arc::new(WallClock), metrics.clone()).with_cloud(cloud.clone());
         for controller in group {
             let (actor, workers) = (Actor::of(controller.as_ref()), args.workers(controller.name()));
             runtime.add(controller, actor, workers);

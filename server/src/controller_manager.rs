@@ -7,7 +7,7 @@ use anyhow::Result;
 use holdfast_component::component::{Component, ComponentKind};
 use holdfast_component::options::{ComponentArgs, ElectionSettings, joined};
 use holdfast_runtime::remote::{RemoteAct, RemoteFeed};
-use holdfast_runtime::{Metrics, Runtime, SystemClock};
+use holdfast_runtime::{Metrics, Runtime, WallClock};
 use holdfast_transport_http::paths::API_VERSION;
 use holdfast_world::Actor;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ async fn control(server: RemoteServer, chosen: Chosen, own_credentials: bool) ->
     // Watches and tokens have clients of their own, so they do not share a controller's rate limit.
     let (news, root) = (server.client_to_watch().await?, server.client_of("tokens-controller").await?);
     let act = Arc::new(RemoteAct::new(Arc::new(server), root, own_credentials));
-    let mut runtime = Runtime::new(act, Arc::new(SystemClock), metrics);
+    let mut runtime = Runtime::new(act, Arc::new(WallClock), metrics);
     let names: Vec<&'static str> = chosen.controllers.iter().map(|controller| controller.name()).collect();
     tracing::info!(?names, "controllers start");
     // Each controller has a health check of its own while it runs.

@@ -105,7 +105,7 @@ enum Command {
     Run(Box<run::Args>),
     /// Read, check, export, import and compact event logs.
     #[command(subcommand)]
-    Log(log::Command),
+    Log(log::LogCommand),
     /// Show the versions of an object: the time, the user and the changes of each.
     History(Box<history::versions::Args>),
     /// Show every field of an object with the version, time and actor that set it last.

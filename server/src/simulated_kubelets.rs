@@ -6,7 +6,7 @@ use holdfast_component::authentication::{Authenticator, NeededTrust, look_up};
 use holdfast_component::authorization::Authorizer;
 use holdfast_component::serving::{self, Guard};
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
-use holdfast_kubelet::{Cluster, Server};
+use holdfast_kubelet::{Cluster, NodeServer};
 use holdfast_nodes::{ACCOUNT, Template};
 use holdfast_outbound::kubelets::Simulated;
 use holdfast_tls::front_proxy::RequestHeaders;
@@ -39,7 +39,7 @@ pub struct Listening {
 
 /// A server of simulated nodes that does not serve yet.
 pub struct Ready {
-    server: Arc<Server>,
+    server: Arc<NodeServer>,
     listener: TcpListener,
     api: Arc<Api>,
     tls: Arc<LiveTls>,
@@ -95,7 +95,7 @@ impl Listening {
         let authenticator = Arc::new(Authenticator::new(Some(shared.clone()), TOKEN_TIME, headers));
         let authorizer = Authorizer::new(Some(shared.clone()), Vec::new(), ALLOWED_TIME, REFUSED_TIME);
         let guard = Guard { authenticator: authenticator.clone(), authorizer };
-        let server = Arc::new(Server::new(Cluster { api, template }, tls.clone(), guard));
+        let server = Arc::new(NodeServer::new(Cluster { api, template }, tls.clone(), guard));
         Ok(Ready { server, listener: self.listener, api: shared, tls, authenticator, knows_clients })
     }
 }
@@ -123,7 +123,7 @@ impl Ready {
             looked.map_err(|why| anyhow!(why))?;
         }
         tokio::spawn(serving::follow(Arc::downgrade(&tls)));
-        Server::clone(&server).serve(tokio::net::TcpListener::from_std(listener)?).await;
+        NodeServer::clone(&server).serve(tokio::net::TcpListener::from_std(listener)?).await;
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ use crate::planted::{Bug, planted};
 use crate::restored::{self, Standing};
 use crate::shared::{Shared, Storing, fault, went_back, wrong_cluster};
 use crate::strays::Strays;
-use crate::transaction::{Step, order};
+use crate::transaction::{ObjectWrite, order};
 use bytes::Bytes;
 use holdfast_core::event::{Actor, Offset, Record};
 use holdfast_encryption::{Keyring, Live, Locked};
@@ -175,7 +175,7 @@ impl EtcdLog {
         let Some(nth) = going.order.get(going.written.len()) else { return Ok(None) };
         let record = &records[*nth];
         let (who_wrote, fence) = self.author_and_fence(record);
-        let step = Step {
+        let step = ObjectWrite {
             record,
             replaces: going.revision_of(records, record.replaces),
             value: if record.is_delete() { None } else { Some(shared.value(record)?) },

@@ -48,14 +48,14 @@ struct RunKey {
 #[derive(Clone)]
 pub struct Containers {
     cluster: Cluster,
-    containers: Arc<Mutex<HashMap<RunKey, Arc<Container>>>>,
+    containers: Arc<Mutex<HashMap<RunKey, Arc<ContainerRun>>>>,
     /// The shared volumes of a pod, by its UID, while one of its machines exists.
     volumes: Arc<Mutex<HashMap<String, Weak<Volumes>>>>,
     /// Permits for replays: machines are replayed one at a time.
     replays: Arc<Semaphore>,
 }
 
-pub struct Container {
+pub struct ContainerRun {
     pub pod: Value,
     pub spec: Value,
     restarts: i64,
@@ -87,7 +87,7 @@ pub struct RunState {
 }
 
 /// A use of a container. The container is kept while this value exists.
-pub struct ContainerUse(pub Arc<Container>);
+pub struct ContainerUse(pub Arc<ContainerRun>);
 
 impl Drop for ContainerUse {
     fn drop(&mut self) {
@@ -156,7 +156,7 @@ impl Containers {
         Containers { cluster, containers: Arc::default(), volumes: Arc::default(), replays }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<RunKey, Arc<Container>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunKey, Arc<ContainerRun>>> {
         self.containers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -224,11 +224,17 @@ impl Containers {
     }
 
     /// The output of an ended run, made again by a replay.
-    pub async fn past(&self, pod: &Value, spec: &Value, begin_ms: i64, end_ms: i64) -> Result<Container, String> {
+    pub async fn past(&self, pod: &Value, spec: &Value, begin_ms: i64, end_ms: i64) -> Result<ContainerRun, String> {
         self.make(pod, spec, begin_ms, Some(end_ms)).await
     }
 
-    async fn make(&self, pod: &Value, spec: &Value, begin_ms: i64, end_ms: Option<i64>) -> Result<Container, String> {
+    async fn make(
+        &self,
+        pod: &Value,
+        spec: &Value,
+        begin_ms: i64,
+        end_ms: Option<i64>,
+    ) -> Result<ContainerRun, String> {
         let sources = self.cluster.sources(pod, spec, true).await;
         let _turn = self.replays.acquire().await.map_err(|error| error.to_string())?;
         let volumes = match end_ms {
@@ -246,9 +252,9 @@ impl Containers {
         let (pod, spec) = (pod.clone(), spec.clone());
         let making = tokio::task::spawn_blocking(move || {
             for (first, sources, begin_ms, end_ms) in earlier {
-                Container::replayed(pod.clone(), first, sources, volumes.clone(), begin_ms, Some(end_ms));
+                ContainerRun::replayed(pod.clone(), first, sources, volumes.clone(), begin_ms, Some(end_ms));
             }
-            Container::replayed(pod, spec, sources, volumes, begin_ms, end_ms)
+            ContainerRun::replayed(pod, spec, sources, volumes, begin_ms, end_ms)
         });
         making.await.map_err(|error| error.to_string())
     }
@@ -267,7 +273,7 @@ impl Containers {
     }
 
     /// Advances the time in a container until it is no longer used.
-    async fn advance(self, key: RunKey, container: Arc<Container>) {
+    async fn advance(self, key: RunKey, container: Arc<ContainerRun>) {
         let mut looked_at = tokio::time::Instant::now();
         let mut pod_at = looked_at + POD_PERIOD;
         let mut sources_at = looked_at + SOURCES_PERIOD;
@@ -326,7 +332,7 @@ impl Containers {
     }
 
     /// Whether the container still runs. With `refreshes` its mounted files are updated.
-    async fn is_there(&self, container: &Container, refreshes: bool, with_tokens: bool) -> bool {
+    async fn is_there(&self, container: &ContainerRun, refreshes: bool, with_tokens: bool) -> bool {
         let meta = &container.pod["metadata"];
         let pod = match self.cluster.pod(text(&meta["namespace"]), text(&meta["name"])).await {
             Ok(Some(pod)) => pod,
@@ -356,7 +362,7 @@ impl Containers {
         true
     }
 
-    async fn report_end(&self, container: &Container, code: i32) -> Result<(), String> {
+    async fn report_end(&self, container: &ContainerRun, code: i32) -> Result<(), String> {
         let name = text(&container.spec["name"]);
         let meta = &container.pod["metadata"];
         let found = self.cluster.pod(text(&meta["namespace"]), text(&meta["name"])).await;
@@ -395,7 +401,7 @@ impl Containers {
     }
 }
 
-impl Container {
+impl ContainerRun {
     fn replayed(
         pod: Value,
         spec: Value,
@@ -403,7 +409,7 @@ impl Container {
         volumes: Arc<Volumes>,
         begin_ms: i64,
         end_ms: Option<i64>,
-    ) -> Container {
+    ) -> ContainerRun {
         let setup = environment::setup(&pod, &spec, &sources, &volumes, &json!({}), begin_ms);
         let words = runnable(&spec, environment::words(&spec, &setup.environment));
         let mut machine = Machine::new(setup, begin_ms);
@@ -429,7 +435,7 @@ impl Container {
         if end_ms.is_some() {
             state.journal.end();
         }
-        Container {
+        ContainerRun {
             pod,
             spec,
             restarts,
@@ -511,7 +517,7 @@ impl Container {
 
 /// A command executed in a container. The command ends when this value is dropped.
 pub struct Executed<'a> {
-    container: &'a Container,
+    container: &'a ContainerRun,
     pub pid: Pid,
     /// The number of file changes before the command.
     changes: u64,

@@ -270,7 +270,7 @@ pub async fn answer(
 }
 
 /// A line that says that no program ran.
-fn note(container: &crate::containers::Container, unknown: Option<&str>, begin_ms: i64) -> LogLine {
+fn note(container: &crate::containers::ContainerRun, unknown: Option<&str>, begin_ms: i64) -> LogLine {
     let image = text(&container.spec["image"]);
     let what = match unknown {
         Some(program) => format!("the program {program:?} of image {image:?}"),
@@ -281,7 +281,7 @@ fn note(container: &crate::containers::Container, unknown: Option<&str>, begin_m
 }
 
 /// All lines, with the note if no program ran.
-fn all_lines(container: &crate::containers::Container, begin_ms: i64) -> Vec<LogLine> {
+fn all_lines(container: &crate::containers::ContainerRun, begin_ms: i64) -> Vec<LogLine> {
     let state = container.lock();
     let mut lines = state.journal.since(0).0;
     if !state.runs || state.unknown.is_some() {

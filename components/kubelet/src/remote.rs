@@ -1,7 +1,7 @@
 //! `/exec`, `/attach` and `/run`: commands in containers, and the live output of containers.
 
 use crate::answers::{KubeletResponse, fault, plain, whole};
-use crate::containers::{Container, ContainerUse, Containers, Executed};
+use crate::containers::{ContainerRun, ContainerUse, Containers, Executed};
 use crate::request::{ContainerTarget, Query};
 use holdfast_nodes::environment;
 use holdfast_shell::{MAIN, OutputStream, Pid};
@@ -138,7 +138,7 @@ pub async fn answer(
     switched(answer)
 }
 
-async fn talk(mut session: Session, container: &Container, command: Option<Vec<String>>, wanted: CommandStreams) {
+async fn talk(mut session: Session, container: &ContainerRun, command: Option<Vec<String>>, wanted: CommandStreams) {
     // Terminal sizes change nothing; they are read so that the client does not block.
     let resizes = session.resize.take().map(Resizes::new);
     let resizing = tokio::spawn(async move {
@@ -170,7 +170,7 @@ async fn talk(mut session: Session, container: &Container, command: Option<Vec<S
 
 async fn run(
     session: &mut Session,
-    container: &Container,
+    container: &ContainerRun,
     command: Option<Vec<String>>,
     wanted: CommandStreams,
 ) -> CommandOutcome {
@@ -193,12 +193,17 @@ async fn run(
     CommandOutcome::exit(code, &format!("error executing command [{}], exit code {code}", words.join(" ")))
 }
 
-async fn attached(session: &mut Session, container: &Container) {
+async fn attached(session: &mut Session, container: &ContainerRun) {
     pump_streams(session, container, MAIN, None).await;
 }
 
 /// Passes input and output between the client and the command until the command ends.
-async fn pump_streams(session: &mut Session, container: &Container, pid: Pid, executed: Option<&Executed<'_>>) -> i32 {
+async fn pump_streams(
+    session: &mut Session,
+    container: &ContainerRun,
+    pid: Pid,
+    executed: Option<&Executed<'_>>,
+) -> i32 {
     let mut happened = container.follow();
     let mut seen = container.lock().recent.next();
     let (mut stdout, mut stderr) = (session.stdout.take(), session.stderr.take());

@@ -33,7 +33,7 @@ const CONNECTIONS_MAX: usize = 4_000;
 
 /// The server of all simulated nodes in a process.
 #[derive(Clone)]
-pub struct Server {
+pub struct NodeServer {
     cluster: Cluster,
     containers: Containers,
     sessions: Sessions,
@@ -42,11 +42,11 @@ pub struct Server {
     bounds: Bounds,
 }
 
-impl Server {
-    pub fn new(cluster: Cluster, tls: Arc<LiveTls>, guard: Guard) -> Server {
+impl NodeServer {
+    pub fn new(cluster: Cluster, tls: Arc<LiveTls>, guard: Guard) -> NodeServer {
         let containers = Containers::new(cluster.clone());
         let bounds = Bounds::of_connections(CONNECTIONS_MAX);
-        Server { cluster, containers, sessions: Sessions::default(), tls, guard: Arc::new(guard), bounds }
+        NodeServer { cluster, containers, sessions: Sessions::default(), tls, guard: Arc::new(guard), bounds }
     }
 
     /// Serves connections; never ends.

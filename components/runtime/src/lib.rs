@@ -27,4 +27,4 @@ pub use holdfast_background::heavy;
 pub use metrics::Metrics;
 pub use own_thread::run_on_own_thread;
 pub use rates::Rates;
-pub use run::{Clock, Runtime, SystemClock};
+pub use run::{Clock, Runtime, WallClock};

@@ -11,8 +11,8 @@ use futures_util::future::join_all;
 use holdfast_value::Value;
 use holdfast_world::cloud::{CloudAnswer, CloudCall, Fault};
 use holdfast_world::{
-    Action, ActionResult, Actor, Controller, Driver, FinishedPlan, Key, NextPlan, Plan, PlannedEvent, Refusal, Refused,
-    Resource, Stamp, Step, Task, TaskOutcome, Time,
+    Action, ActionResult, Actor, Controller, Driver, FinishedPlan, Key, NextPlan, ParallelActions, Plan, PlannedEvent,
+    Refusal, Refused, Resource, Stamp, Task, TaskOutcome, Time,
 };
 use jiff::Timestamp;
 use std::collections::HashMap;
@@ -40,9 +40,9 @@ pub trait Clock: Send + Sync + 'static {
 
 /// The system's clock.
 #[derive(Debug, Default)]
-pub struct SystemClock;
+pub struct WallClock;
 
-impl Clock for SystemClock {
+impl Clock for WallClock {
     fn stamp(&self) -> Stamp {
         use std::hash::{BuildHasher, RandomState};
         Stamp { time: Time(Timestamp::now()), seed: RandomState::new().hash_one(0u8) }
@@ -469,7 +469,13 @@ async fn carry_out(
 type ActionOutcome = (Action, Result<crate::ActionDone, Refusal>);
 
 /// Carries out the actions of a step at the same time; the results are in the order of the actions.
-async fn carry_out_step(act: &Arc<dyn Act>, actor: &Actor, pace: &Pace, key: &Key, step: Step) -> Vec<ActionOutcome> {
+async fn carry_out_step(
+    act: &Arc<dyn Act>,
+    actor: &Actor,
+    pace: &Pace,
+    key: &Key,
+    step: ParallelActions,
+) -> Vec<ActionOutcome> {
     if let [action] = step.as_slice() {
         let done = carry_out_action(act, actor, pace, key, action).await;
         return step.into_iter().zip([done]).collect();

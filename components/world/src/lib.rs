@@ -29,7 +29,7 @@ pub use driver::{ActionResult, BackgroundPlan, Driver, FinishedPlan, NextPlan, T
 pub use fair_queue::FairQueue;
 pub use interned::{Interned, InternedList};
 pub use object::{Key, Meta, Object, OwnerReference, Text};
-pub use plan::{Action, Plan, PlannedEvent, Propagation, Refusal, Refused, StatusUpdate, Step, Verb};
+pub use plan::{Action, ParallelActions, Plan, PlannedEvent, Propagation, Refusal, Refused, StatusUpdate, Verb};
 pub use queue::{BackOff, WorkQueue};
 pub use request::Actor;
 pub use resource::Resource;

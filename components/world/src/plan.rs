@@ -8,7 +8,7 @@ use std::sync::Arc;
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Plan {
     /// The steps are carried out one after the other, up to the first with a refused action.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ParallelActions>,
     /// Events for people. They are written even if there are no actions.
     pub events: Vec<PlannedEvent>,
     /// When to plan this key again without a change.
@@ -30,7 +30,7 @@ pub struct Plan {
 }
 
 /// Actions that do not depend on each other: they are carried out at the same time.
-pub type Step = Vec<Action>;
+pub type ParallelActions = Vec<Action>;
 
 /// One request. It contains its preconditions: a version in the body or the patch, a uid or a version to delete.
 #[derive(Debug, Clone, PartialEq)]

@@ -46,7 +46,7 @@ pub struct Anonymous {
 
 /// The server's own settings. A configuration must be compatible with them.
 #[derive(Debug, Clone, Default)]
-pub struct Server {
+pub struct ServerAuthentication {
     /// The issuers of service account tokens, which must not be configured as issuers.
     pub own_issuers: Vec<String>,
     /// The dialers for issuers that name an egress; `None` if no issuer may name one.
@@ -55,7 +55,7 @@ pub struct Server {
 
 impl Configuration {
     /// Parses a document in YAML or JSON; all errors are returned at once.
-    pub fn read(text: &str, server: &Server) -> Result<Configuration, Vec<String>> {
+    pub fn read(text: &str, server: &ServerAuthentication) -> Result<Configuration, Vec<String>> {
         let document: Value = serde_yaml_ng::from_str(text).map_err(|error| vec![error.to_string()])?;
         let faults = Faults::default();
         let configuration = Reader::new(&document, "", &faults).map(|reader| read(&reader, server));
@@ -66,7 +66,7 @@ impl Configuration {
     }
 }
 
-fn read(reader: &Reader<'_>, server: &Server) -> Configuration {
+fn read(reader: &Reader<'_>, server: &ServerAuthentication) -> Configuration {
     let (kind, version) = (reader.text("kind").unwrap_or(""), reader.text("apiVersion").unwrap_or(""));
     let known = version.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix('/'));
     if kind != "AuthenticationConfiguration" || !known.is_some_and(|known| VERSIONS.contains(&known)) {
@@ -102,7 +102,7 @@ fn anonymous(reader: &Reader<'_>) -> Option<Anonymous> {
     Some(Anonymous { enabled, paths })
 }
 
-fn issuer(one: &Reader<'_>, server: &Server) -> Option<Settings> {
+fn issuer(one: &Reader<'_>, server: &ServerAuthentication) -> Option<Settings> {
     let Some(issuer) = one.child("issuer") else {
         one.required("issuer", "");
         return None;
@@ -138,7 +138,7 @@ fn issuer(one: &Reader<'_>, server: &Server) -> Option<Settings> {
 }
 
 /// The dialer for connections to the issuer.
-fn dialer(issuer: &Reader<'_>, server: &Server) -> Dialer {
+fn dialer(issuer: &Reader<'_>, server: &ServerAuthentication) -> Dialer {
     let egress = issuer.text("egressSelectorType").unwrap_or("");
     if egress.is_empty() {
         return Dialer::Direct;
@@ -419,7 +419,13 @@ impl Issuers {
     }
 
     /// Reads the configuration file again whenever it changes. `text` is the content that is in effect.
-    pub async fn follow(self: Arc<Self>, file: PathBuf, text: String, anonymous: Option<Anonymous>, server: Server) {
+    pub async fn follow(
+        self: Arc<Self>,
+        file: PathBuf,
+        text: String,
+        anonymous: Option<Anonymous>,
+        server: ServerAuthentication,
+    ) {
         let mut file = Followed::new("authentication configuration", file, text, PERIOD, self.metrics.reloads.clone());
         loop {
             let text = file.changed().await;
@@ -427,7 +433,12 @@ impl Issuers {
         }
     }
 
-    async fn take(&self, text: &str, anonymous: &Option<Anonymous>, server: &Server) -> Result<(), String> {
+    async fn take(
+        &self,
+        text: &str,
+        anonymous: &Option<Anonymous>,
+        server: &ServerAuthentication,
+    ) -> Result<(), String> {
         let configuration = Configuration::read(text, server).map_err(|faults| faults.join(", "))?;
         if configuration.anonymous != *anonymous {
             return Err("anonymous cannot change while the server runs".into());
@@ -470,7 +481,8 @@ mod tests {
 
     #[test]
     fn claims_become_a_user() {
-        let configuration = Configuration::read(&document(GOOD), &Server::default()).expect("it is right");
+        let configuration =
+            Configuration::read(&document(GOOD), &ServerAuthentication::default()).expect("it is right");
         let issuer = &configuration.issuers[0];
         let user = |claims: Value| issuer.mapping.user(&claims, &issuer.rules);
         let good = json!({"sub": "s", "team": "blue", "level": 3, "roles": ["r1", "r2"], "tenant": "acme", "jti": "j"});
@@ -507,7 +519,7 @@ mod tests {
     #[test]
     fn all_that_is_wrong_is_told_at_once() {
         let wrong = "- issuer: {url: http://i, audiences: [a, a], odd: 1}\n  claimMappings:\n    username: {claim: sub}\n    groups: {claim: g, expression: claims.g}\n    extra: [{key: k8s.io/x, valueExpression: 'claims.('}]\n- issuer: {url: https://own, discoveryURL: https://own/, audiences: []}\n  claimMappings: {username: {expression: claims.email}}\n  claimValidationRules: [{expression: '1'}]\n";
-        let own = Server { own_issuers: vec!["https://own".into()], egress: None };
+        let own = ServerAuthentication { own_issuers: vec!["https://own".into()], egress: None };
         let told = Configuration::read(&document(wrong), &own).expect_err("it is wrong");
         for part in [
             "jwt[0].issuer.url: Invalid value: \"http://i\": URL scheme must be https",
@@ -538,7 +550,7 @@ mod tests {
             "apiVersion: {GROUP}/v1\nkind: AuthenticationConfiguration\nanonymous: {{enabled: false, conditions: [{{path: /x}}]}}"
         );
         assert!(
-            Configuration::read(&anonymous, &Server::default()).expect_err("it is wrong")[0]
+            Configuration::read(&anonymous, &ServerAuthentication::default()).expect_err("it is wrong")[0]
                 .contains("enabled should be set to true")
         );
     }

@@ -7,7 +7,9 @@ use crate::files::{posting, read};
 use crate::flags::Args;
 use anyhow::{Context, Result, anyhow};
 use arc_swap::ArcSwap;
-use holdfast_authentication::configuration::{Anonymous as AnonymousUsers, Configuration, Issuers, Server};
+use holdfast_authentication::configuration::{
+    Anonymous as AnonymousUsers, Configuration, Issuers, ServerAuthentication,
+};
 use holdfast_authentication::oidc::Settings;
 use holdfast_authentication::webhook::Webhook;
 use holdfast_authentication::{Agnostic, Metrics, VerifierChain};
@@ -188,7 +190,7 @@ fn followed(
     issuers: Vec<Settings>,
     file: &Option<(PathBuf, String)>,
     anonymous: &Option<AnonymousUsers>,
-    own: Server,
+    own: ServerAuthentication,
     metrics: &Metrics,
 ) -> Option<Arc<Issuers>> {
     if issuers.is_empty() && file.is_none() {
@@ -210,10 +212,10 @@ pub fn api_audiences(args: &Args) -> Vec<String> {
 }
 
 /// The limits that this server sets to the configuration of other issuers.
-fn this_server(args: &Args) -> Server {
+fn this_server(args: &Args) -> ServerAuthentication {
     let is_on = args.api_gates().is_ok_and(|gates| gates.egress_of_issuers);
     let egress = aggregation::egress(args).unwrap_or_default();
-    Server { own_issuers: own_issuers(args), egress: is_on.then_some(egress) }
+    ServerAuthentication { own_issuers: own_issuers(args), egress: is_on.then_some(egress) }
 }
 
 fn own_issuers(args: &Args) -> Vec<String> {

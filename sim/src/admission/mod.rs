@@ -48,7 +48,7 @@ const QUEUE: usize = 64;
 const ROUNDS_MAX: usize = 200;
 
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum AdmissionStep {
     Ask,
     AskCalm,
     Poll,
@@ -61,17 +61,17 @@ enum Step {
     Restart,
 }
 
-const STEPS: [(usize, Step); 10] = [
-    (300, Step::Ask),
-    (80, Step::AskCalm),
-    (250, Step::Poll),
-    (200, Step::Commit),
-    (300, Step::Answer),
-    (50, Step::Register),
-    (25, Step::Policy),
-    (60, Step::Recount),
-    (15, Step::GoAway),
-    (4, Step::Restart),
+const STEPS: [(usize, AdmissionStep); 10] = [
+    (300, AdmissionStep::Ask),
+    (80, AdmissionStep::AskCalm),
+    (250, AdmissionStep::Poll),
+    (200, AdmissionStep::Commit),
+    (300, AdmissionStep::Answer),
+    (50, AdmissionStep::Register),
+    (25, AdmissionStep::Policy),
+    (60, AdmissionStep::Recount),
+    (15, AdmissionStep::GoAway),
+    (4, AdmissionStep::Restart),
 ];
 
 const TEMPERS: [(usize, Temper); 5] =
@@ -121,21 +121,21 @@ struct Pending {
     asked: PendingReply,
 }
 
-struct Server {
+struct AdmissionServer {
     engine: Arc<Engine>,
     writer: Writer,
     queue: Receiver<Input>,
 }
 
-impl Server {
-    fn start(log: &Arc<MemoryLog>, clock: &Arc<SimulatedClock>, hooks: &Arc<Hooks>) -> Result<Server, String> {
+impl AdmissionServer {
+    fn start(log: &Arc<MemoryLog>, clock: &Arc<SimulatedClock>, hooks: &Arc<Hooks>) -> Result<AdmissionServer, String> {
         let settings = Settings { admission: Admission::standard(), ..Settings::default() };
         let options = Options::new(settings, clock.clone());
         let built_in = Arc::new(registry().clone());
         let (engine, writer, queue) = Engine::assemble(log.clone(), built_in, options, Hub::default(), QUEUE)
             .map_err(|fault| format!("the server does not start: {fault}"))?;
         engine.set_outside(hooks.clone());
-        Ok(Server { engine, writer, queue })
+        Ok(AdmissionServer { engine, writer, queue })
     }
 }
 
@@ -145,7 +145,7 @@ struct Site {
     clock: Arc<SimulatedClock>,
     log: Arc<MemoryLog>,
     hooks: Arc<Hooks>,
-    server: Server,
+    server: AdmissionServer,
     pending: Vec<Pending>,
     past: Past,
     clients: usize,
@@ -160,7 +160,8 @@ impl Site {
     fn new(plan: &RunPlan) -> Site {
         let (clock, log) = (Arc::new(SimulatedClock::new(plan.seed)), Arc::new(MemoryLog::default()));
         let hooks: Arc<Hooks> = Arc::default();
-        let server = Server::start(&log, &clock, &hooks).unwrap_or_else(|why| panic!("an empty log opens: {why}"));
+        let server =
+            AdmissionServer::start(&log, &clock, &hooks).unwrap_or_else(|why| panic!("an empty log opens: {why}"));
         Site {
             seed: plan.seed,
             dice: Dice::new(plan.seed),
@@ -215,43 +216,43 @@ impl Site {
         }
     }
 
-    fn run_step(&mut self, step: Step) -> CheckResult {
+    fn run_step(&mut self, step: AdmissionStep) -> CheckResult {
         match step {
-            Step::Ask if self.pending.len() < self.clients => {
+            AdmissionStep::Ask if self.pending.len() < self.clients => {
                 let order = self.order(WATCHED);
                 self.ask(order);
                 self.poll(self.pending.len() - 1)
             }
-            Step::AskCalm => self.ask_in_calm(),
-            Step::Ask | Step::Poll => match self.pending.len() {
+            AdmissionStep::AskCalm => self.ask_in_calm(),
+            AdmissionStep::Ask | AdmissionStep::Poll => match self.pending.len() {
                 0 => Ok(()),
                 count => {
                     let at = self.dice.below(count);
                     self.poll(at)
                 }
             },
-            Step::Commit => {
+            AdmissionStep::Commit => {
                 let count = 1 + self.dice.below(4);
                 self.commit(count)
             }
-            Step::Answer => {
+            AdmissionStep::Answer => {
                 self.answer(false);
                 Ok(())
             }
-            Step::Register => self.register(),
-            Step::Policy => self.change_policy(),
-            Step::Recount => {
+            AdmissionStep::Register => self.register(),
+            AdmissionStep::Policy => self.change_policy(),
+            AdmissionStep::Recount => {
                 let namespace = self.dice.pick(&[WATCHED, CALM]);
                 self.recount(namespace)
             }
-            Step::GoAway if !self.pending.is_empty() => {
+            AdmissionStep::GoAway if !self.pending.is_empty() => {
                 let at = self.dice.below(self.pending.len());
                 let gone = self.pending.swap_remove(at);
                 self.note(|| format!("{} goes away", gone.order.id));
                 Ok(())
             }
-            Step::GoAway => Ok(()),
-            Step::Restart => self.restart(),
+            AdmissionStep::GoAway => Ok(()),
+            AdmissionStep::Restart => self.restart(),
         }
     }
 
@@ -497,7 +498,7 @@ impl Site {
         let waiting = self.hooks.waiting();
         ensure(waiting == 0, || format!("{waiting} calls wait for nobody"))?;
         self.log = Arc::new(self.log.survivor());
-        self.server = Server::start(&self.log, &self.clock, &self.hooks)?;
+        self.server = AdmissionServer::start(&self.log, &self.clock, &self.hooks)?;
         self.restarts += 1;
         let after = self.server.engine.snapshot();
         ensure(Digest::of(&before) == Digest::of(&after), || "the restart changed the state".into())?;

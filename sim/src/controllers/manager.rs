@@ -13,8 +13,8 @@ use holdfast_value::{Value, json};
 use holdfast_world::request::{resource_of, version_of};
 use holdfast_world::views::Node;
 use holdfast_world::{
-    Action, ActionResult, Actor, Driver, Key, Plan, Refusal, Refused, Resource, Stamp, Step, Task, TaskOutcome, Text,
-    Time, Verb, WriteResult,
+    Action, ActionResult, Actor, Driver, Key, ParallelActions, Plan, Refusal, Refused, Resource, Stamp, Task,
+    TaskOutcome, Text, Time, Verb, WriteResult,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -49,7 +49,7 @@ struct News {
 struct RunningPlan {
     member: usize,
     key: Key,
-    steps: VecDeque<Step>,
+    steps: VecDeque<ParallelActions>,
     written: Vec<ActionResult>,
     refused: Vec<Refused>,
     again: Option<Time>,

@@ -46,7 +46,7 @@ const REPLACED_SECONDS: i64 = 1200;
 const BUSY_MAX: usize = 20_000;
 
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum ControllersStep {
     Hear,
     Turn,
     CarryOut,
@@ -56,14 +56,14 @@ enum Step {
     Die,
 }
 
-const STEPS: [(usize, Step); 7] = [
-    (300, Step::Hear),
-    (300, Step::Turn),
-    (350, Step::CarryOut),
-    (300, Step::Run),
-    (50, Step::People),
-    (40, Step::Wait),
-    (4, Step::Die),
+const STEPS: [(usize, ControllersStep); 7] = [
+    (300, ControllersStep::Hear),
+    (300, ControllersStep::Turn),
+    (350, ControllersStep::CarryOut),
+    (300, ControllersStep::Run),
+    (50, ControllersStep::People),
+    (40, ControllersStep::Wait),
+    (4, ControllersStep::Die),
 ];
 
 /// Runs one simulation to its end, or to the first violation.
@@ -174,8 +174,11 @@ impl Site {
         Stamp { time: self.cluster.trial.now(), seed: self.cluster.commands }
     }
 
-    fn run_step(&mut self, step: Step) -> CheckResult {
-        if matches!(step, Step::Hear | Step::Turn | Step::CarryOut) && self.rival.is_some() && self.dice.chance(40) {
+    fn run_step(&mut self, step: ControllersStep) -> CheckResult {
+        if matches!(step, ControllersStep::Hear | ControllersStep::Turn | ControllersStep::CarryOut)
+            && self.rival.is_some()
+            && self.dice.chance(40)
+        {
             self.change_places();
             let taken = self.take_alone(step);
             self.change_places();
@@ -191,27 +194,27 @@ impl Site {
         }
     }
 
-    fn take_alone(&mut self, step: Step) -> CheckResult {
+    fn take_alone(&mut self, step: ControllersStep) -> CheckResult {
         match step {
-            Step::Hear => {
+            ControllersStep::Hear => {
                 for _ in 0..1 + self.dice.below(8) {
                     self.hear();
                 }
             }
-            Step::Turn => {
+            ControllersStep::Turn => {
                 for _ in 0..1 + self.dice.below(8) {
                     self.turn()?;
                 }
             }
-            Step::CarryOut if self.spaces && self.dice.chance(20) => return self.sweep().map(drop),
-            Step::CarryOut => {
+            ControllersStep::CarryOut if self.spaces && self.dice.chance(20) => return self.sweep().map(drop),
+            ControllersStep::CarryOut => {
                 for _ in 0..1 + self.dice.below(3) {
                     self.carry_out(true)?;
                 }
             }
-            Step::Run => return self.run_one(),
-            Step::People => return self.people(),
-            Step::Wait => {
+            ControllersStep::Run => return self.run_one(),
+            ControllersStep::People => return self.people(),
+            ControllersStep::Wait => {
                 let longest = if self.kubelets.speak() { 60_000 } else { 20_000 };
                 let millis = self.dice.pick(&[100, 1000, longest]);
                 let millis = self.dice.below(millis) as i64;
@@ -219,8 +222,8 @@ impl Site {
                 return self.kubelets_speak();
             }
             // Two managers at work may make too many pods, so a calm run never has two.
-            Step::Die if !self.calm && self.rival.is_none() && self.dice.chance(60) => self.depose(),
-            Step::Die => return self.die(),
+            ControllersStep::Die if !self.calm && self.rival.is_none() && self.dice.chance(60) => self.depose(),
+            ControllersStep::Die => return self.die(),
         }
         Ok(())
     }

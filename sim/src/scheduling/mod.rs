@@ -31,7 +31,7 @@ const PAUSES_MILLIS: [i64; 16] =
 const KINDS: [(Kind, &str); 2] = [(Kind::Node, "nodes"), (Kind::Pod, "pods")];
 
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum SchedulingStep {
     Hear,
     Turn,
     CarryOut,
@@ -45,18 +45,18 @@ enum Step {
     Die,
 }
 
-const STEPS: [(usize, Step); 11] = [
-    (400, Step::Hear),
-    (300, Step::Turn),
-    (300, Step::CarryOut),
-    (70, Step::NewPod),
-    (15, Step::PodGoes),
-    (40, Step::PodStops),
-    (25, Step::NewNode),
-    (8, Step::NodeGoes),
-    (15, Step::NodeChanges),
-    (40, Step::Wait),
-    (8, Step::Die),
+const STEPS: [(usize, SchedulingStep); 11] = [
+    (400, SchedulingStep::Hear),
+    (300, SchedulingStep::Turn),
+    (300, SchedulingStep::CarryOut),
+    (70, SchedulingStep::NewPod),
+    (15, SchedulingStep::PodGoes),
+    (40, SchedulingStep::PodStops),
+    (25, SchedulingStep::NewNode),
+    (8, SchedulingStep::NodeGoes),
+    (15, SchedulingStep::NodeChanges),
+    (40, SchedulingStep::Wait),
+    (8, SchedulingStep::Die),
 ];
 
 /// Runs one simulation to its end, or to the first violation.
@@ -158,23 +158,23 @@ impl Site {
         self.trial.now().0.as_nanosecond()
     }
 
-    fn run_step(&mut self, step: Step) -> CheckResult {
+    fn run_step(&mut self, step: SchedulingStep) -> CheckResult {
         let hand = self.dice.below(self.hands.len());
         match step {
-            Step::Hear => _ = self.hear(hand),
-            Step::Turn => _ = self.turn(hand),
-            Step::CarryOut => return self.carry_out(hand, true).map(|_| ()),
-            Step::NewPod => self.new_pod(),
-            Step::PodGoes => self.pod_goes(),
-            Step::PodStops => self.pods_stop(false),
-            Step::NewNode => self.new_node(),
-            Step::NodeGoes => self.node_goes(),
-            Step::NodeChanges => self.node_changes(),
-            Step::Wait => {
+            SchedulingStep::Hear => _ = self.hear(hand),
+            SchedulingStep::Turn => _ = self.turn(hand),
+            SchedulingStep::CarryOut => return self.carry_out(hand, true).map(|_| ()),
+            SchedulingStep::NewPod => self.new_pod(),
+            SchedulingStep::PodGoes => self.pod_goes(),
+            SchedulingStep::PodStops => self.pods_stop(false),
+            SchedulingStep::NewNode => self.new_node(),
+            SchedulingStep::NodeGoes => self.node_goes(),
+            SchedulingStep::NodeChanges => self.node_changes(),
+            SchedulingStep::Wait => {
                 let millis = self.dice.below(4000) as i64;
                 self.trial.pass_millis(millis);
             }
-            Step::Die => return self.die(hand),
+            SchedulingStep::Die => return self.die(hand),
         }
         self.publish()
     }

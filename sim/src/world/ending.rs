@@ -6,7 +6,7 @@ use crate::disk::{AppendPoint, Planned};
 use crate::fuse::Moment;
 use crate::oracle::{self, CheckResult, ensure};
 use crate::reader::Sight;
-use crate::server::Server;
+use crate::server::SimulatedServer;
 use holdfast_core::apply::replay;
 use holdfast_core::digest::Digest;
 use holdfast_core::event::Offset;
@@ -88,7 +88,7 @@ impl World {
         self.followers.iter_mut().for_each(|follower| follower.outlive());
         self.seen.clear();
         self.disk.crash(self.dice.number()).map_err(|fault| fault.to_string())?;
-        self.server = Server::start(&self.disk, &self.clock)?;
+        self.server = SimulatedServer::start(&self.disk, &self.clock)?;
         self.fuse.watch(&self.server.engine);
         self.waiting.clear();
         let after = self.server.engine.snapshot();

@@ -13,7 +13,7 @@ use crate::random::{Dice, step_seed};
 use crate::reader::{Lister, Sight};
 use crate::rights;
 use crate::run::{Report, RunPlan, Violation};
-use crate::server::Server;
+use crate::server::SimulatedServer;
 use crate::shape::Sort;
 use crate::twin::Twin;
 use crate::workload::{self, Order};
@@ -75,7 +75,7 @@ struct World {
     dice: Dice,
     clock: Arc<SimulatedClock>,
     disk: Arc<Disk>,
-    server: Server,
+    server: SimulatedServer,
     fuse: Arc<Fuse>,
     twin: Twin,
     /// Requests by id, including those without a known outcome.
@@ -115,7 +115,7 @@ struct WaitingReader {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum WorldStep {
     Ask,
     /// A decision on an older snapshot reaches the writer.
     AskBehind,
@@ -141,35 +141,35 @@ enum Step {
     Crash,
 }
 
-const STEPS: [(usize, Step); 21] = [
-    (220, Step::Ask),
-    (50, Step::AskBehind),
-    (20, Step::HandOver),
-    (140, Step::Poll),
-    (200, Step::Commit),
-    (440, Step::Get),
-    (110, Step::Read),
-    (25, Step::Bookmark),
-    (12, Step::NewFollower),
-    (12, Step::Cut),
-    (150, Step::List),
-    (15, Step::Await),
-    (2, Step::PastWhole),
-    (6, Step::PastWatch),
-    (6, Step::PastTime),
-    (30, Step::Janitor),
-    (20, Step::Others),
-    (10, Step::Wait),
-    (6, Step::Fault),
-    (3, Step::Forget),
-    (4, Step::Crash),
+const STEPS: [(usize, WorldStep); 21] = [
+    (220, WorldStep::Ask),
+    (50, WorldStep::AskBehind),
+    (20, WorldStep::HandOver),
+    (140, WorldStep::Poll),
+    (200, WorldStep::Commit),
+    (440, WorldStep::Get),
+    (110, WorldStep::Read),
+    (25, WorldStep::Bookmark),
+    (12, WorldStep::NewFollower),
+    (12, WorldStep::Cut),
+    (150, WorldStep::List),
+    (15, WorldStep::Await),
+    (2, WorldStep::PastWhole),
+    (6, WorldStep::PastWatch),
+    (6, WorldStep::PastTime),
+    (30, WorldStep::Janitor),
+    (20, WorldStep::Others),
+    (10, WorldStep::Wait),
+    (6, WorldStep::Fault),
+    (3, WorldStep::Forget),
+    (4, WorldStep::Crash),
 ];
 
 impl World {
     fn new(plan: RunPlan) -> World {
         let clock = Arc::new(SimulatedClock::new(plan.seed));
         let disk = Arc::new(Disk::new(plan.sabotage));
-        let server = Server::start(&disk, &clock).unwrap_or_else(|why| panic!("an empty log opens: {why}"));
+        let server = SimulatedServer::start(&disk, &clock).unwrap_or_else(|why| panic!("an empty log opens: {why}"));
         World {
             dice: Dice::new(plan.seed),
             plan,
@@ -379,7 +379,7 @@ impl World {
             self.waiting.push(WaitingReader { wanted, future });
         }
         // The request's timeout uses a clock that does not advance.
-        let _time = Server::timeless().enter();
+        let _time = SimulatedServer::timeless().enter();
         let shown = self.server.engine.snapshot().offset.0;
         let mut verdict = Ok(());
         self.waiting.retain_mut(|WaitingReader { wanted, future }| {

@@ -1,6 +1,6 @@
 //! The kinds of steps, one function each.
 
-use super::{Step, World};
+use super::{World, WorldStep};
 use crate::act::Act;
 use crate::coverage::{Mark, saw};
 use crate::disk::Planned;
@@ -10,44 +10,44 @@ use crate::reader::{self, Sight};
 use crate::{past, workload};
 
 impl World {
-    pub fn run_step(&mut self, step: Step) -> CheckResult {
+    pub fn run_step(&mut self, step: WorldStep) -> CheckResult {
         match step {
-            Step::Ask if self.pending.len() < self.plan.clients => self.ask_something(),
-            Step::AskBehind if self.pending.len() < self.plan.clients => self.ask_something_behind(),
-            Step::HandOver if self.pending.len() < self.plan.clients => self.hand_over(),
-            Step::Ask | Step::AskBehind | Step::HandOver | Step::Poll => self.poll_somebody(),
-            Step::Commit => self.commit_some(),
-            Step::Get => self.get(),
-            Step::Read => self.read_on(),
-            Step::Bookmark => self.bookmark(),
-            Step::NewFollower => self.replace_follower(),
-            Step::Cut => self.cut_or_resume(),
-            Step::List => self.list(),
-            Step::Await => self.wait_for_version(),
-            Step::PastWhole => {
+            WorldStep::Ask if self.pending.len() < self.plan.clients => self.ask_something(),
+            WorldStep::AskBehind if self.pending.len() < self.plan.clients => self.ask_something_behind(),
+            WorldStep::HandOver if self.pending.len() < self.plan.clients => self.hand_over(),
+            WorldStep::Ask | WorldStep::AskBehind | WorldStep::HandOver | WorldStep::Poll => self.poll_somebody(),
+            WorldStep::Commit => self.commit_some(),
+            WorldStep::Get => self.get(),
+            WorldStep::Read => self.read_on(),
+            WorldStep::Bookmark => self.bookmark(),
+            WorldStep::NewFollower => self.replace_follower(),
+            WorldStep::Cut => self.cut_or_resume(),
+            WorldStep::List => self.list(),
+            WorldStep::Await => self.wait_for_version(),
+            WorldStep::PastWhole => {
                 self.commands += 1;
                 self.note(|_| "somebody reads all of a past version".into());
                 past::check_whole(&mut self.dice, sight!(self))
             }
-            Step::PastWatch => {
+            WorldStep::PastWatch => {
                 self.commands += 1;
                 self.note(|_| "somebody watches the past".into());
                 past::check_watch(&mut self.dice, sight!(self))
             }
-            Step::PastTime => {
+            WorldStep::PastTime => {
                 self.commands += 1;
                 self.note(|_| "somebody asks for a time".into());
                 past::check_time(&mut self.dice, sight!(self))
             }
-            Step::Janitor => {
+            WorldStep::Janitor => {
                 self.tidy();
                 Ok(())
             }
-            Step::Others => self.append_from_other_server(),
-            Step::Wait => self.let_time_pass(),
-            Step::Fault => self.plan_fault(),
-            Step::Forget => self.forget(),
-            Step::Crash => self.crash_somewhere(),
+            WorldStep::Others => self.append_from_other_server(),
+            WorldStep::Wait => self.let_time_pass(),
+            WorldStep::Fault => self.plan_fault(),
+            WorldStep::Forget => self.forget(),
+            WorldStep::Crash => self.crash_somewhere(),
         }
     }
 

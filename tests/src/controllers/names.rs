@@ -4,7 +4,7 @@ use super::cluster::{Cluster, ObjectPath, SeenChange, name_of, place};
 use super::life::changes;
 use super::path::sorted;
 use super::reduce::reduce;
-use super::resources::Resource;
+use super::resources::ResourceInfo;
 use super::{Scenario, text};
 use regex::Regex;
 use serde_json::{Map, Value, json};
@@ -353,7 +353,7 @@ pub fn observed(scenario: &Scenario, cluster: &Cluster, namespace: &str) -> BTre
 }
 
 /// The object with its kind, which items of lists lack.
-fn typed(resource: Resource, object: &Value) -> Arc<Value> {
+fn typed(resource: ResourceInfo, object: &Value) -> Arc<Value> {
     let mut object = object.clone();
     for (field, value) in [("kind", resource.kind), ("apiVersion", resource.api_version)] {
         if object[field].is_null() {

@@ -119,7 +119,7 @@ impl CompletedOperations {
 }
 
 /// A step of the search: the completed operations, and the candidates for the next one.
-struct Step {
+struct SearchStep {
     done: CompletedOperations,
     state: RegisterState,
     next: Vec<usize>,
@@ -155,7 +155,7 @@ impl Search<'_> {
     }
 
     /// The candidates once `done` is completed; `None` if all answered operations are explained.
-    fn step(&self, done: CompletedOperations, state: RegisterState, by: Option<usize>) -> Option<Step> {
+    fn step(&self, done: CompletedOperations, state: RegisterState, by: Option<usize>) -> Option<SearchStep> {
         let mut next = Vec::new();
         let mut answered_first = u64::MAX;
         let mut is_left = false;
@@ -175,7 +175,7 @@ impl Search<'_> {
         next.retain(|at| self.operations[*at].called <= answered_first);
         // Tried from the end: the operation that was answered first is the likeliest to be next.
         next.sort_by_key(|at| std::cmp::Reverse(self.operations[*at].answered.unwrap_or(u64::MAX)));
-        is_left.then_some(Step { done, state, next, by })
+        is_left.then_some(SearchStep { done, state, next, by })
     }
 }
 

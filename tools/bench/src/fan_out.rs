@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::Interval;
 
 use crate::client::{Client, OperationFailure, Pool, next_chunk, text_field};
-use crate::ground::{Resource, json};
+use crate::ground::{ObjectKind, json};
 use crate::load::{self, LoadLimits, Operation, Tally};
 use crate::operation::{MERGE_PATCH, PROTOBUF, object};
 use crate::report::Row;
@@ -70,7 +70,7 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
         };
         let path = format!(
             "{}?watch=true&resourceVersion={version}&timeoutSeconds=3600{selector}",
-            Resource::ConfigMap.collection()
+            ObjectKind::ConfigMap.collection()
         );
         let client = pool.pick(watcher as usize);
         let framing = if audience == Audience::AllInProtobuf { Framing::Lengths } else { Framing::Lines };
@@ -128,8 +128,8 @@ struct Make(Client);
 
 impl Operation for Make {
     async fn run(&mut self, ticket: u64) -> Result<u64, OperationFailure> {
-        let body = object(Resource::ConfigMap, &object_name(ticket));
-        match self.0.send(Method::POST, Resource::ConfigMap.collection(), json(body)).await {
+        let body = object(ObjectKind::ConfigMap, &object_name(ticket));
+        match self.0.send(Method::POST, ObjectKind::ConfigMap.collection(), json(body)).await {
             Ok(answer) => Ok(answer.body_bytes),
             // An earlier watch mode has already created the object.
             Err(OperationFailure::Refused { code: 409, .. }) => Ok(0),
@@ -139,7 +139,7 @@ impl Operation for Make {
 }
 
 async fn newest_version(client: &Client) -> anyhow::Result<String> {
-    let answer = client.send(Method::GET, &format!("{}?limit=1", Resource::ConfigMap.collection()), None).await?;
+    let answer = client.send(Method::GET, &format!("{}?limit=1", ObjectKind::ConfigMap.collection()), None).await?;
     let version = answer.metadata_text("resourceVersion");
     Ok(version.ok_or_else(|| anyhow::anyhow!("the list has no resourceVersion"))?.to_owned())
 }
@@ -210,7 +210,7 @@ impl Write {
         if let Some(pace) = &self.hall.pace {
             pace.lock().await.tick().await;
         }
-        let path = format!("{}/{}", Resource::ConfigMap.collection(), object_name(ticket % self.objects));
+        let path = format!("{}/{}", ObjectKind::ConfigMap.collection(), object_name(ticket % self.objects));
         let stamp = self.hall.opened.elapsed().as_micros();
         let patch = Bytes::from(format!(r#"{{"data":{{"stamp":"{stamp}"}}}}"#));
         let answer = self.client.send(Method::PATCH, &path, Some((MERGE_PATCH, patch))).await?;

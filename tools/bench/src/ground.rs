@@ -27,29 +27,29 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub struct Ground {
     pool: Pool,
     objects: u64,
-    resource: Resource,
+    resource: ObjectKind,
 }
 
 /// The kind of the objects that a run creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Resource {
+pub enum ObjectKind {
     ConfigMap,
     /// Custom objects with the same shape and size as a ConfigMap.
     Custom,
 }
 
-impl Resource {
+impl ObjectKind {
     pub fn collection(self) -> &'static str {
         match self {
-            Resource::ConfigMap => CONFIG_MAPS,
-            Resource::Custom => ITEMS,
+            ObjectKind::ConfigMap => CONFIG_MAPS,
+            ObjectKind::Custom => ITEMS,
         }
     }
 
     pub fn kind(self) -> (&'static str, &'static str) {
         match self {
-            Resource::ConfigMap => ("v1", "ConfigMap"),
-            Resource::Custom => ("bench.holdfast.example/v1", "Item"),
+            ObjectKind::ConfigMap => ("v1", "ConfigMap"),
+            ObjectKind::Custom => ("bench.holdfast.example/v1", "Item"),
         }
     }
 }
@@ -74,7 +74,7 @@ pub fn definition(group: &str, kind: &str) -> String {
 #[derive(Debug, Clone, Copy)]
 pub struct Names {
     pub existing: u64,
-    pub resource: Resource,
+    pub resource: ObjectKind,
 }
 
 impl Names {
@@ -89,9 +89,9 @@ impl Names {
 
 impl Ground {
     /// Creates the namespace; objects that an earlier run has left there are deleted first.
-    pub async fn prepare(pool: Pool, resource: Resource) -> anyhow::Result<Self> {
+    pub async fn prepare(pool: Pool, resource: ObjectKind) -> anyhow::Result<Self> {
         let ground = Self { pool, objects: 0, resource };
-        if resource == Resource::Custom {
+        if resource == ObjectKind::Custom {
             let body = definition("bench.holdfast.example", "Item");
             match ground.client().send(Method::POST, DEFINITIONS, json(body)).await {
                 Ok(_) | Err(OperationFailure::Refused { code: 409, .. }) => {}
@@ -135,7 +135,7 @@ impl Ground {
         Ok(())
     }
 
-    pub fn resource(&self) -> Resource {
+    pub fn resource(&self) -> ObjectKind {
         self.resource
     }
 

@@ -27,7 +27,7 @@ use holdfast_core::object::duration;
 
 use crate::access::Access;
 use crate::client::Pool;
-use crate::ground::{Ground, Resource};
+use crate::ground::{Ground, ObjectKind};
 use crate::load::{LoadLimits, Tally};
 use crate::process::Processes;
 use crate::report::{Report, Row};
@@ -161,7 +161,7 @@ async fn measure(args: &Args) -> anyhow::Result<Report> {
     let access = Arc::new(Access::from_args(args)?);
     let processes = Processes::open(&args.pid)?;
     let pool = Pool::connect(&access, args.connections).await?;
-    let resource = if args.custom { Resource::Custom } else { Resource::ConfigMap };
+    let resource = if args.custom { ObjectKind::Custom } else { ObjectKind::ConfigMap };
     let mut ground = Ground::prepare(pool.clone(), resource).await?;
     let bench = Bench { args, access, processes, pool };
     let measured = tokio::select! {

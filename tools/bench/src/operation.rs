@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::Method;
 
 use crate::client::{Client, OperationFailure};
-use crate::ground::{DEFINITIONS, Names, PODS, Resource, definition, json};
+use crate::ground::{DEFINITIONS, Names, ObjectKind, PODS, definition, json};
 use crate::load::Operation;
 
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -59,7 +59,7 @@ fn exactly(separator: &str, version: &str) -> String {
 }
 
 /// The newest version of the collection.
-pub async fn version(client: &Client, resource: Resource) -> Result<String, OperationFailure> {
+pub async fn version(client: &Client, resource: ObjectKind) -> Result<String, OperationFailure> {
     let answer = client.send(Method::GET, &format!("{}?limit=1", resource.collection()), None).await?;
     Ok(answer.metadata_text("resourceVersion").unwrap_or_default().to_owned())
 }
@@ -102,7 +102,7 @@ impl Apply {
         Self { client, targets: Targets::new(names, worker) }
     }
 
-    pub async fn once(client: &Client, resource: Resource, name: &str) -> Result<u64, OperationFailure> {
+    pub async fn once(client: &Client, resource: ObjectKind, name: &str) -> Result<u64, OperationFailure> {
         let path = format!("{}/{name}?fieldManager=holdfast-bench-apply", resource.collection());
         let config = Bytes::from(object(resource, name));
         client.send(Method::PATCH, &path, Some((APPLY_PATCH, config))).await.map(|answer| answer.body_bytes)
@@ -116,7 +116,7 @@ impl Operation for Apply {
 }
 
 /// Applies for the first time, which makes the applier the manager of every field.
-pub struct FirstApply(pub Client, pub Resource);
+pub struct FirstApply(pub Client, pub ObjectKind);
 
 impl Operation for FirstApply {
     async fn run(&mut self, ticket: u64) -> Result<u64, OperationFailure> {
@@ -165,11 +165,11 @@ impl Operation for Define {
 
 pub struct List {
     client: Client,
-    resource: Resource,
+    resource: ObjectKind,
 }
 
 impl List {
-    pub fn new(client: Client, resource: Resource) -> Self {
+    pub fn new(client: Client, resource: ObjectKind) -> Self {
         Self { client, resource }
     }
 }
@@ -182,7 +182,7 @@ impl Operation for List {
 
 pub struct Page {
     client: Client,
-    resource: Resource,
+    resource: ObjectKind,
     /// The start of the next page; empty for the first page.
     continue_token: String,
     /// The query parameters of the first page that select a past version.
@@ -190,7 +190,7 @@ pub struct Page {
 }
 
 impl Page {
-    pub fn new(client: Client, resource: Resource, at: &str) -> Self {
+    pub fn new(client: Client, resource: ObjectKind, at: &str) -> Self {
         Self { client, resource, continue_token: String::new(), past: exactly("&", at) }
     }
 }
@@ -240,7 +240,7 @@ fn pod(name: &str) -> String {
 }
 
 /// An object with typical data, padded to [`OBJECT_BYTES`].
-pub fn object(resource: Resource, name: &str) -> String {
+pub fn object(resource: ObjectKind, name: &str) -> String {
     let (api_version, kind) = resource.kind();
     let head = format!(
         r#"{{"apiVersion":"{api_version}","kind":"{kind}","metadata":{{"name":"{name}","labels":{{"app":"bench","tier":"data"}}}},"data":{{"LOG_LEVEL":"info","config":""#
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn objects_have_the_promised_size() {
-        for resource in [Resource::ConfigMap, Resource::Custom] {
+        for resource in [ObjectKind::ConfigMap, ObjectKind::Custom] {
             let text = object(resource, &Names::name(7));
             assert_eq!(text.len(), OBJECT_BYTES);
             let value: holdfast_value::Value = serde_json::from_str(&text).unwrap();
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn targets_stay_in_range_and_spread() {
-        let mut targets = Targets::new(Names { existing: 100, resource: Resource::ConfigMap }, 3);
+        let mut targets = Targets::new(Names { existing: 100, resource: ObjectKind::ConfigMap }, 3);
         let seen: std::collections::BTreeSet<u64> = (0..1000).map(|_| targets.next()).collect();
         assert!(seen.iter().all(|target| *target < 100));
         assert!(seen.len() > 90, "{}", seen.len());

@@ -27,11 +27,11 @@ pub struct Pipeline {
     pub variables: Vec<String>,
     /// Whether the variables exist already (`=`, not `:=`).
     pub assigns: bool,
-    pub commands: Vec<Command>,
+    pub commands: Vec<PipelineCommand>,
 }
 
 #[derive(Debug, Clone)]
-pub enum Command {
+pub enum PipelineCommand {
     Value(Operand),
     Call(Function, Vec<Operand>),
 }
@@ -250,7 +250,7 @@ impl ActionTokens {
             }
             self.next += 1;
         }
-        if commands.iter().skip(1).any(|command| matches!(command, Command::Value(_))) {
+        if commands.iter().skip(1).any(|command| matches!(command, PipelineCommand::Value(_))) {
             return Err("what stands after | must be a function".into());
         }
         self.depth -= 1;
@@ -271,7 +271,7 @@ impl ActionTokens {
         (variables, assigns)
     }
 
-    fn command(&mut self) -> Result<Command, String> {
+    fn command(&mut self) -> Result<PipelineCommand, String> {
         if let Some(Token::Word(word)) = self.peek()
             && let Some(function) = functions::find(word)
         {
@@ -280,11 +280,11 @@ impl ActionTokens {
             while !matches!(self.peek(), None | Some(Token::Bar | Token::Close)) {
                 operands.push(self.operand()?);
             }
-            return Ok(Command::Call(function, operands));
+            return Ok(PipelineCommand::Call(function, operands));
         }
         let operand = self.operand()?;
         match self.peek() {
-            None | Some(Token::Bar | Token::Close) => Ok(Command::Value(operand)),
+            None | Some(Token::Bar | Token::Close) => Ok(PipelineCommand::Value(operand)),
             Some(_) => Err("what is not a function has arguments".into()),
         }
     }

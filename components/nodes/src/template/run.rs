@@ -2,7 +2,7 @@
 
 use super::Template;
 use super::functions::{self, Function, Surroundings, TEXT_MAX};
-use super::parse::{Command, Node, Operand, Pipeline};
+use super::parse::{Node, Operand, Pipeline, PipelineCommand};
 use crate::budget::{Budget, Spent};
 use holdfast_value::Value;
 
@@ -244,8 +244,8 @@ impl Run<'_> {
         for command in &pipeline.commands {
             self.step()?;
             value = Some(match command {
-                Command::Value(operand) => self.operand(operand, scope)?,
-                Command::Call(function, operands) => self.call(*function, operands, value, scope)?,
+                PipelineCommand::Value(operand) => self.operand(operand, scope)?,
+                PipelineCommand::Call(function, operands) => self.call(*function, operands, value, scope)?,
             });
         }
         Ok(value.unwrap_or_default())

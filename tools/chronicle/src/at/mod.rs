@@ -4,7 +4,7 @@ pub mod kubeconfig;
 
 use crate::history::LogView;
 use crate::out;
-use crate::remote::Server;
+use crate::remote::RemoteServer;
 use crate::remote::client::{Client, RequestFailure};
 use crate::remote::log::RemoteLog;
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(allow_hyphen_values = true, value_name = "VERSION|TIME")]
     moment: String,
     #[command(flatten)]
-    server: Server,
+    server: RemoteServer,
     /// File to which the context and its user are added [default: the file that has the original context]; - writes a
     /// separate kubeconfig to standard output.
     #[arg(short, long, value_name = "FILE", conflicts_with = "command")]
@@ -84,7 +84,7 @@ pub struct Base {
 }
 
 impl Base {
-    pub fn find(server: &Server) -> Result<Base> {
+    pub fn find(server: &RemoteServer) -> Result<Base> {
         let context = Context::find(server)?;
         let (_, path) = context.server.split_once("://").unwrap_or(("", &context.server));
         if path.contains("/at/") {

@@ -1,6 +1,6 @@
 //! A client of a server's API for commands that send one request at a time: every call waits for its answer.
 
-use super::Server;
+use super::RemoteServer;
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use holdfast_value::Value;
@@ -64,7 +64,7 @@ impl RequestFailure {
 }
 
 impl Client {
-    pub fn connect(server: &Server) -> Result<Client> {
+    pub fn connect(server: &RemoteServer) -> Result<Client> {
         let runtime = crate::runtime()?;
         let (client, server) = runtime.block_on(connect(server))?;
         Ok(Client { client, runtime, server })
@@ -110,7 +110,7 @@ impl Client {
 }
 
 /// A client of the server in a kubeconfig, and the address of the server.
-pub async fn connect(server: &Server) -> Result<(kube::Client, String)> {
+pub async fn connect(server: &RemoteServer) -> Result<(kube::Client, String)> {
     let kubeconfig = match &server.kubeconfig {
         Some(file) => Kubeconfig::read_from(file).with_context(|| format!("the kubeconfig {}", file.display()))?,
         None => Kubeconfig::read().context("the kubeconfig")?,

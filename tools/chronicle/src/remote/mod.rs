@@ -34,12 +34,12 @@ pub struct Source {
     #[command(flatten)]
     pub encryption: EncryptionArgs,
     #[command(flatten)]
-    pub server: Server,
+    pub server: RemoteServer,
 }
 
 /// A running server.
 #[derive(clap::Args, Clone, Default)]
-pub struct Server {
+pub struct RemoteServer {
     /// Kubeconfig of a running server [default: $KUBECONFIG, or ~/.kube/config].
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
@@ -130,7 +130,7 @@ pub fn open_folder(folder: &Path, encryption: &EncryptionArgs) -> Result<SealedL
     Ok(SealedLog::new(Arc::new(LogReader::open(folder)?), live))
 }
 
-impl Server {
+impl RemoteServer {
     pub fn connect(&self) -> Result<Client> {
         self.is_named()?;
         Client::connect(self)

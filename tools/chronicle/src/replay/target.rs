@@ -1,7 +1,7 @@
 //! The server that a log is replayed against: any Kubernetes API with discovery.
 
 use super::plan::{EventReplay, ReplayVerb};
-use crate::remote::Server;
+use crate::remote::RemoteServer;
 use crate::remote::client::{self, RequestFailure, escaped};
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_core::kinds::known;
@@ -93,7 +93,7 @@ impl Target {
             let url = against.trim_end_matches('/');
             let uri = url.parse().with_context(|| format!("--against {against}"))?;
             match context_of(url) {
-                Some(context) => client::connect(&Server { kubeconfig: None, context: Some(context) }).await?,
+                Some(context) => client::connect(&RemoteServer { kubeconfig: None, context: Some(context) }).await?,
                 None => {
                     let mut config = kube::Config::new(uri);
                     config.default_retry = false;
@@ -105,7 +105,7 @@ impl Target {
             if !file.exists() {
                 bail!("--against {against}: this is neither an existing kubeconfig nor a URL (https://HOST:PORT)");
             }
-            let server = Server { kubeconfig: Some(file), context: context.map(str::to_owned) };
+            let server = RemoteServer { kubeconfig: Some(file), context: context.map(str::to_owned) };
             client::connect(&server).await?
         };
         let target = Target { client, server, known: Mutex::default(), finished: Notify::new() };

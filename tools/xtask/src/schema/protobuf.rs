@@ -16,7 +16,7 @@ pub struct Message {
     pub rust: String,
     pub comment: Vec<String>,
     pub fields: Vec<Field>,
-    pub resource: Option<Resource>,
+    pub resource: Option<ServedMessage>,
 }
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub enum FieldShape {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Resource {
+pub struct ServedMessage {
     pub group: String,
     pub version: String,
     pub kind: String,
@@ -153,12 +153,12 @@ fn field(module: &str, field: &syn::Field) -> anyhow::Result<Field> {
     })
 }
 
-fn resource(module: &str, item: &syn::ItemImpl) -> anyhow::Result<Option<(String, Resource)>> {
+fn resource(module: &str, item: &syn::ItemImpl) -> anyhow::Result<Option<(String, ServedMessage)>> {
     let Some((_, path, _)) = &item.trait_ else { return Ok(None) };
     if path.segments.last().is_none_or(|segment| segment.ident != "Resource") {
         return Ok(None);
     }
-    let mut resource = Resource::default();
+    let mut resource = ServedMessage::default();
     for item in &item.items {
         match item {
             ImplItem::Const(constant) => {

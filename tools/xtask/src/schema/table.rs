@@ -18,7 +18,7 @@ pub struct Message {
     /// Whether JSON shows `apiVersion` and `kind`; Protobuf carries them in the envelope.
     pub typed: bool,
     pub atomic: bool,
-    pub resource: Option<protobuf::Resource>,
+    pub resource: Option<protobuf::ServedMessage>,
     /// The fields by JSON name.
     pub fields: BTreeMap<String, Field>,
 }
@@ -142,7 +142,7 @@ impl Alias {
             message.resource = message
                 .resource
                 .zip(self.version)
-                .map(|(resource, version)| protobuf::Resource { version: version.to_string(), ..resource });
+                .map(|(resource, version)| protobuf::ServedMessage { version: version.to_string(), ..resource });
             table.insert(format!("{}{rest}", self.to), message);
         }
     }
