@@ -1,6 +1,6 @@
 //! `holdfast sim`: runs simulations by seed, and prints how to run a failed one again.
 
-use crate::run::{Report, RunPlan, SimulatedPart, Violation};
+use crate::run::{Report, RunPlan, SimulatedPart, SimulationFailure};
 use crate::shrink::shrink;
 use crate::simulate::simulate;
 use anyhow::{Context, Result, bail, ensure};
@@ -220,8 +220,8 @@ impl Runner {
 }
 
 /// Describes a failure, with the steps that it needs if `shrinks` is set, and the command that runs it again.
-pub fn account(plan: &RunPlan, failure: &Violation, shrinks: bool) -> String {
-    let Violation { step, why } = failure;
+pub fn account(plan: &RunPlan, failure: &SimulationFailure, shrinks: bool) -> String {
+    let SimulationFailure { step, why } = failure;
     let mut told = format!("seed {} fails at step {step}: {why}\n", plan.seed);
     let (what, clients) = match plan.scene {
         SimulatedPart::Scheduling => (" scheduling", String::new()),

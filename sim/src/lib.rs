@@ -41,6 +41,6 @@ mod world;
 pub use command::{SimulationArgs, account, run};
 pub use coverage::{Coverage, Mark};
 pub use disk::Sabotage;
-pub use run::{Report, RunPlan, SimulatedPart, Violation};
+pub use run::{Report, RunPlan, SimulatedPart, SimulationFailure};
 pub use shrink::shrink;
 pub use simulate::simulate;

@@ -56,11 +56,11 @@ pub struct Report {
     pub crashes: u64,
     pub coverage: Coverage,
     /// The violation that an oracle found, and the step.
-    pub failure: Option<Violation>,
+    pub failure: Option<SimulationFailure>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
+pub struct SimulationFailure {
     pub step: usize,
     pub why: String,
 }

@@ -83,7 +83,7 @@ pub struct Range {
     pub revision: u64,
     /// The maximum number of keys; zero for no limit.
     pub limit: u64,
-    pub what: RangeContent,
+    pub content: RangeContent,
 }
 
 /// The parts of the keys that a read returns.
@@ -99,7 +99,7 @@ pub enum RangeContent {
 impl Range {
     /// All keys of a range, at the newest revision.
     pub fn of(keys: KeyRange) -> Range {
-        Range { keys, revision: 0, limit: 0, what: RangeContent::Everything }
+        Range { keys, revision: 0, limit: 0, content: RangeContent::Everything }
     }
 
     pub fn at(self, revision: u64) -> Range {
@@ -111,7 +111,7 @@ impl Range {
     }
 
     pub fn only(self, what: RangeContent) -> Range {
-        Range { what, ..self }
+        Range { content: what, ..self }
     }
 }
 

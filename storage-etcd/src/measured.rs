@@ -132,7 +132,7 @@ impl Measured {
     }
 
     fn asked_range(&self, asked: &Range) -> Asked {
-        let operation = match asked.what {
+        let operation = match asked.content {
             RangeContent::Count => "count",
             _ if asked.keys.to.is_empty() => "get",
             _ => "list",

@@ -54,7 +54,7 @@ const FULL: &str = "etcdserver: mvcc: database space exceeded";
 
 impl Etcd for Full {
     fn range(&self, asked: &Range) -> Result<Ranged, client::Fault> {
-        if asked.what == RangeContent::Everything && *self.cannot_be_read.lock().unwrap() {
+        if asked.content == RangeContent::Everything && *self.cannot_be_read.lock().unwrap() {
             return Err(client::Fault::Unreachable("the line is cut".into()));
         }
         self.etcd.range(asked)

@@ -250,7 +250,7 @@ impl Parser {
             self.blanks();
             match self.redirection()? {
                 Some(redirection) => redirections.push(redirection),
-                None => return Ok(Command { what, redirections }),
+                None => return Ok(Command { kind: what, redirections }),
             }
         }
     }
@@ -357,7 +357,7 @@ impl Parser {
                     }
                     self.lines();
                     let body = Arc::new(self.deeper(Parser::command)?);
-                    return Ok(Command { what: CommandKind::Function { name, body }, redirections });
+                    return Ok(Command { kind: CommandKind::Function { name, body }, redirections });
                 }
                 Some(_) => {}
             }
@@ -370,7 +370,7 @@ impl Parser {
         if assignments.is_empty() && words.is_empty() && redirections.is_empty() {
             return Err(self.unexpected());
         }
-        Ok(Command { what: CommandKind::Simple { assignments, words }, redirections })
+        Ok(Command { kind: CommandKind::Simple { assignments, words }, redirections })
     }
 
     fn redirection(&mut self) -> Parsed<Option<Redirection>> {

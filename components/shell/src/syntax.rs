@@ -23,7 +23,7 @@ pub struct Pipeline {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Command {
-    pub what: CommandKind,
+    pub kind: CommandKind,
     pub redirections: Vec<Redirection>,
 }
 

@@ -230,7 +230,7 @@ impl Auditor {
         self.counts.events.fetch_add(1, Ordering::Relaxed);
         let mut outcome = Ok(());
         for backend in &self.backends {
-            if backend.take(event, may_wait).await.is_err() && backend.is_strict() {
+            if backend.accept(event, may_wait).await.is_err() && backend.is_strict() {
                 outcome = Err(NotStored);
             }
         }

@@ -2,7 +2,7 @@
 //! WebSocket.
 
 use crate::pipe::{StreamReader, StreamWriter};
-use crate::spdy::{Headers, Incoming, Spdy, Stream};
+use crate::spdy::{Headers, Incoming, Spdy, SpdyStream};
 use crate::upgrade::{Agreed, TUNNEL, UpgradeProtocol};
 use crate::websocket::{MessageForm, Open, Tunnel, channels};
 use crate::{ConnectionLimits, Output, Socket};
@@ -45,7 +45,7 @@ enum ForwardProtocol {
 /// The first stream of a connection.
 struct Half {
     is_error: bool,
-    stream: Stream,
+    stream: SpdyStream,
     port: u16,
     until: Instant,
 }
@@ -73,7 +73,7 @@ impl Forward {
 pub struct Data(Wires);
 
 enum Wires {
-    Stream(Stream),
+    Stream(SpdyStream),
     Channel(StreamReader, StreamWriter<Message>),
 }
 
@@ -225,7 +225,7 @@ fn understood(headers: &Headers, id: u32) -> Option<(String, bool, u16)> {
 }
 
 /// Opens a connection to a port, as a client.
-pub async fn connect(spdy: &Spdy, port: u16, request: &str) -> io::Result<(Stream, Stream)> {
+pub async fn connect(spdy: &Spdy, port: u16, request: &str) -> io::Result<(SpdyStream, SpdyStream)> {
     let headers =
         |kind: &str| Headers::new().with("streamtype", kind).with("port", port.to_string()).with("requestid", request);
     let mut error = spdy.open(headers("error")).await?;

@@ -2,7 +2,7 @@
 //!
 //! [`Session`] is the side that runs the command. [`Remote`] is the side that requests it, over SPDY.
 
-use crate::spdy::{Headers, Incoming, Spdy, Stream};
+use crate::spdy::{Headers, Incoming, Spdy, SpdyStream};
 use crate::upgrade::{Agreed, UpgradeProtocol};
 use crate::websocket::{MessageForm, Open, channels};
 use crate::{ConnectionLimits, Input, Output, Socket};
@@ -171,8 +171,8 @@ impl Session {
     fn over_spdy(streams: Streams, version: ProtocolVersion, spdy: Spdy) -> io::Result<Session> {
         // Go's clients stop writing when they receive a half-close of a stream that they write. So a stream that is
         // read here is not split, and its other direction stays open.
-        let reads = |stream: Option<Stream>| stream.map(|stream| Box::new(stream) as Input);
-        let writes = |stream: Option<Stream>| stream.map(|stream| Box::new(stream.split().1) as Output);
+        let reads = |stream: Option<SpdyStream>| stream.map(|stream| Box::new(stream) as Input);
+        let writes = |stream: Option<SpdyStream>| stream.map(|stream| Box::new(stream.split().1) as Output);
         let error = writes(streams.error).ok_or(io::ErrorKind::InvalidData)?;
         Ok(Session {
             stdin: reads(streams.stdin),
@@ -207,11 +207,11 @@ impl Session {
 
 #[derive(Default)]
 struct Streams {
-    error: Option<Stream>,
-    stdin: Option<Stream>,
-    stdout: Option<Stream>,
-    stderr: Option<Stream>,
-    resize: Option<Stream>,
+    error: Option<SpdyStream>,
+    stdin: Option<SpdyStream>,
+    stdout: Option<SpdyStream>,
+    stderr: Option<SpdyStream>,
+    resize: Option<SpdyStream>,
 }
 
 impl Streams {
@@ -308,7 +308,7 @@ impl Remote {
         limits: ConnectionLimits,
     ) -> io::Result<Remote> {
         let (spdy, _) = Spdy::client(socket, limits);
-        let open = async |kind: &str, is_wanted: bool| -> io::Result<Option<Stream>> {
+        let open = async |kind: &str, is_wanted: bool| -> io::Result<Option<SpdyStream>> {
             if !is_wanted {
                 return Ok(None);
             }
@@ -321,8 +321,8 @@ impl Remote {
         let resize = open("resize", wanted.tty && version >= ProtocolVersion::V3).await?;
         // The server need not stop writing a stream when it receives a half-close, but it would see our side as closed.
         // So a stream that is read here is not split.
-        let reads = |stream: Option<Stream>| stream.map(|stream| Box::new(stream) as Input);
-        let writes = |stream: Option<Stream>| stream.map(|stream| Box::new(stream.split().1) as Output);
+        let reads = |stream: Option<SpdyStream>| stream.map(|stream| Box::new(stream) as Input);
+        let writes = |stream: Option<SpdyStream>| stream.map(|stream| Box::new(stream.split().1) as Output);
         Ok(Remote {
             stdin: writes(stdin),
             stdout: reads(stdout),

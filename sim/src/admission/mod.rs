@@ -10,7 +10,7 @@ mod oracle;
 use crate::clock::SimulatedClock;
 use crate::oracle::{CheckResult, ensure};
 use crate::random::{Dice, step_seed};
-use crate::run::{Report, RunPlan, Violation};
+use crate::run::{Report, RunPlan, SimulationFailure};
 use crossbeam::channel::Receiver;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Admission;
@@ -84,7 +84,7 @@ pub fn simulate(plan: &RunPlan) -> Report {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         Err(format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words")))
     });
-    let failure = outcome.err().map(|why| Violation { step: site.step, why });
+    let failure = outcome.err().map(|why| SimulationFailure { step: site.step, why });
     let events = site.server.engine.snapshot().offset.0;
     let Site { trace, commands, restarts, .. } = site;
     Report { trace: trace.unwrap_or_default(), commands, events, crashes: restarts, failure, ..Report::default() }

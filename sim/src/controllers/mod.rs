@@ -23,7 +23,7 @@ mod volumes;
 
 use crate::oracle::{CheckResult, ensure};
 use crate::random::{Dice, step_seed};
-use crate::run::{Report, RunPlan, Violation};
+use crate::run::{Report, RunPlan, SimulationFailure};
 use cluster::Cluster;
 use deed::UserRequest;
 use holdfast_value::{Value, json};
@@ -74,7 +74,7 @@ pub fn simulate(plan: &RunPlan) -> Report {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         Err(format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words")))
     });
-    let failure = outcome.err().map(|why| Violation { step: site.step, why });
+    let failure = outcome.err().map(|why| SimulationFailure { step: site.step, why });
     let Site { trace, cluster, deaths, .. } = site;
     let (commands, events) = (cluster.commands, cluster.trial.state.offset.0);
     Report { trace: trace.unwrap_or_default(), commands, events, crashes: deaths, failure, ..Report::default() }

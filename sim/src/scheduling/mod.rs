@@ -9,7 +9,7 @@ mod oracle;
 
 use crate::oracle::CheckResult;
 use crate::random::{Dice, step_seed};
-use crate::run::{Report, RunPlan, Violation};
+use crate::run::{Report, RunPlan, SimulationFailure};
 use holdfast_scheduler::object::Kind;
 use holdfast_scheduler::scheduler::{OutgoingRequest, RequestContent, RequestOutcome};
 use holdfast_scheduler::{Configuration, Key, Scheduler};
@@ -67,7 +67,7 @@ pub fn simulate(plan: &RunPlan) -> Report {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         Err(format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words")))
     });
-    let failure = outcome.err().map(|why| Violation { step: site.step, why });
+    let failure = outcome.err().map(|why| SimulationFailure { step: site.step, why });
     let Site { trace, commands, deaths, trial, .. } = site;
     let events = trial.state.offset.0;
     Report { trace: trace.unwrap_or_default(), commands, events, crashes: deaths, failure, ..Report::default() }

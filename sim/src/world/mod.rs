@@ -12,7 +12,7 @@ use crate::pick::NAMESPACES;
 use crate::random::{Dice, step_seed};
 use crate::reader::{Lister, Sight};
 use crate::rights;
-use crate::run::{Report, RunPlan, Violation};
+use crate::run::{Report, RunPlan, SimulationFailure};
 use crate::server::SimulatedServer;
 use crate::shape::Sort;
 use crate::twin::Twin;
@@ -65,7 +65,7 @@ pub fn simulate(plan: &RunPlan) -> Report {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         Err(format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words")))
     });
-    let failure = outcome.err().map(|why| Violation { step: world.step, why });
+    let failure = outcome.err().map(|why| SimulationFailure { step: world.step, why });
     let World { trace, commands, crashes, .. } = world;
     Report { trace, commands, events: world.twin.last(), crashes, coverage: coverage::take(), failure }
 }

@@ -132,8 +132,8 @@ impl Members {
         let asked = wire::RangeRequest {
             limit: signed(asked.limit),
             revision: signed(asked.revision),
-            keys_only: asked.what == RangeContent::WithoutValues,
-            count_only: asked.what == RangeContent::Count,
+            keys_only: asked.content == RangeContent::WithoutValues,
+            count_only: asked.content == RangeContent::Count,
             ..range_of(&asked.keys)
         };
         let patience = if asked.range_end.is_empty() { SMALL_READ } else { FULL };

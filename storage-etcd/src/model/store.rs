@@ -64,10 +64,10 @@ impl Store {
         for (_, versions) in self.of(&asked.keys) {
             let Some(key) = at(versions, revision) else { continue };
             found.count += 1;
-            if asked.what == RangeContent::Count || found.keys.len() >= limit {
+            if asked.content == RangeContent::Count || found.keys.len() >= limit {
                 continue;
             }
-            let value = if asked.what == RangeContent::WithoutValues { Bytes::new() } else { key.value.clone() };
+            let value = if asked.content == RangeContent::WithoutValues { Bytes::new() } else { key.value.clone() };
             found.keys.push(KeyValue { value, ..key.clone() });
         }
         found

@@ -18,7 +18,7 @@ use crate::client::{Client, OperationFailure, Pool, next_chunk, text_field};
 use crate::ground::{ObjectKind, json};
 use crate::load::{self, LoadLimits, Operation, Tally};
 use crate::operation::{MERGE_PATCH, PROTOBUF, object};
-use crate::report::Row;
+use crate::report::ReportRow;
 use crate::{Bench, process::ProcessUsage};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ const EVENTS_UNDER_WAY_MAX_ALL: u16 = 4;
 /// How long the last events may take to arrive.
 const ARRIVAL_TIME_MAX: Duration = Duration::from_secs(10);
 
-pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) -> anyhow::Result<Row> {
+pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) -> anyhow::Result<ReportRow> {
     let watchers = u64::from(bench.args.watchers);
     let (writers, fan_out) = match audience {
         Audience::One => (bench.args.workers, 1),
@@ -97,7 +97,7 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, audience: Audience) 
         seen.failures.insert("event did not arrive".into(), missing);
     }
     let net = usage.map(|usage| net_of_writes(usage, &written, alone_usage, &alone));
-    Ok(Row::new(name, &seen, net))
+    Ok(ReportRow::new(name, &seen, net))
 }
 
 /// The usage without the cost of the writes alone.

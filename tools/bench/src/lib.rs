@@ -30,7 +30,7 @@ use crate::client::Pool;
 use crate::ground::{Ground, ObjectKind};
 use crate::load::{LoadLimits, Tally};
 use crate::process::Processes;
-use crate::report::{Report, Row};
+use crate::report::{Report, ReportRow};
 
 /// What to measure, and against which server.
 #[derive(Debug, Clone, clap::Args)]
@@ -189,7 +189,7 @@ const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 const DURATION_WITH_COUNT: Duration = Duration::from_secs(600);
 
 impl Bench<'_> {
-    async fn all_modes(&self, ground: &mut Ground) -> anyhow::Result<Vec<Row>> {
+    async fn all_modes(&self, ground: &mut Ground) -> anyhow::Result<Vec<ReportRow>> {
         let mut rows = Vec::new();
         self.fill(ground, self.args.fill, &mut rows).await?;
         let mut past = String::new();
@@ -227,7 +227,7 @@ impl Bench<'_> {
     }
 
     /// Creates objects until there are `objects`, and reports the cost.
-    async fn fill(&self, ground: &mut Ground, objects: u64, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+    async fn fill(&self, ground: &mut Ground, objects: u64, rows: &mut Vec<ReportRow>) -> anyhow::Result<()> {
         let missing = objects.saturating_sub(ground.objects());
         if missing == 0 {
             return Ok(());
@@ -240,7 +240,7 @@ impl Bench<'_> {
         })
         .await;
         ground.created(tally.tickets);
-        rows.push(Row::new("fill", &tally, self.processes.since(before)?));
+        rows.push(ReportRow::new("fill", &tally, self.processes.since(before)?));
         anyhow::ensure!(tally.errors() == 0, "could not create the objects: {}", tally.errors_text());
         Ok(())
     }
@@ -253,7 +253,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    async fn one_mode(&self, mode: Mode, ground: &mut Ground, past: &str) -> anyhow::Result<Row> {
+    async fn one_mode(&self, mode: Mode, ground: &mut Ground, past: &str) -> anyhow::Result<ReportRow> {
         let few = self.args.workers.min(LIST_WORKERS_MAX);
         let workers = self.args.workers;
         let limits = self.limits();
@@ -305,7 +305,7 @@ impl Bench<'_> {
             Mode::Schedule | Mode::ScheduleAffinity | Mode::ScheduleAntiAffinity => Tally::default(),
             Mode::SchedulePreferred | Mode::ScheduleSpread | Mode::SchedulePreempt => Tally::default(),
         };
-        let mut row = Row::new(mode_name(mode), &tally, self.processes.since(before)?);
+        let mut row = ReportRow::new(mode_name(mode), &tally, self.processes.since(before)?);
         row.show_cost_per_megabyte = matches!(mode, Mode::List | Mode::ListProtobuf);
         Ok(row)
     }

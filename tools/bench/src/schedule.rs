@@ -14,7 +14,7 @@ use crate::client::{Client, OperationFailure, Pool, next_chunk, text_field};
 use crate::fan_out::{Events, Framing, net_of_writes};
 use crate::ground::{PODS, json as body};
 use crate::load::{self, LoadLimits, Operation, Tally};
-use crate::report::Row;
+use crate::report::ReportRow;
 use crate::{Bench, Mode};
 
 const NODES: &str = "/api/v1/nodes";
@@ -50,7 +50,7 @@ pub fn shape(mode: Mode) -> Option<Value> {
     })
 }
 
-pub async fn measure(bench: &Bench<'_>, name: &'static str, mode: Mode, shape: Value) -> anyhow::Result<Row> {
+pub async fn measure(bench: &Bench<'_>, name: &'static str, mode: Mode, shape: Value) -> anyhow::Result<ReportRow> {
     let nodes = u64::from(bench.args.nodes);
     let preempts = mode == Mode::SchedulePreempt;
     make_nodes(bench, nodes).await?;
@@ -76,7 +76,7 @@ pub async fn measure(bench: &Bench<'_>, name: &'static str, mode: Mode, shape: V
         bound.failures.insert("was not bound".into(), missing);
     }
     remove(bench).await?;
-    Ok(Row::new(name, &bound, usage.map(|usage| net_of_writes(usage, &created, alone_usage, &alone))))
+    Ok(ReportRow::new(name, &bound, usage.map(|usage| net_of_writes(usage, &created, alone_usage, &alone))))
 }
 
 /// Pods of one kind.

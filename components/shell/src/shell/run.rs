@@ -10,16 +10,16 @@ impl Shell {
     pub(super) fn run_command<'a>(&'a mut self, command: &'a Command) -> ShellFuture<'a, ()> {
         Box::pin(async move {
             self.step(1).await?;
-            if let CommandKind::Simple { assignments, words } = &command.what {
+            if let CommandKind::Simple { assignments, words } = &command.kind {
                 return self.simple(assignments, words, &command.redirections).await;
             }
             if command.redirections.is_empty() {
-                return self.compound(&command.what).await;
+                return self.compound(&command.kind).await;
             }
             let before = self.open.clone();
             let mut done = Ok(());
             if self.redirect(&command.redirections).await? {
-                done = self.compound(&command.what).await;
+                done = self.compound(&command.kind).await;
             }
             self.open = before;
             done

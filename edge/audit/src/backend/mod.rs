@@ -97,7 +97,7 @@ impl Backend {
 
     /// Stores an event, or a copy of it later. If `may_wait` is true, another event of the request follows before its
     /// response begins.
-    pub(crate) async fn take(&self, event: &Event, may_wait: bool) -> Result<(), String> {
+    pub(crate) async fn accept(&self, event: &Event, may_wait: bool) -> Result<(), String> {
         let fit = self.truncation.map_or(Some(Cow::Borrowed(event)), |truncation| truncation.fit(event));
         let Some(event) = fit else {
             self.sink.lost(std::slice::from_ref(event), "event is too large even after truncating");
@@ -220,7 +220,7 @@ mod tests {
         let path = folder.path().join("audit.log");
         let backend = backend(&path, Mode::Blocking);
         for kept in 1..3 {
-            backend.take(&Event::nothing(), true).await.expect("held");
+            backend.accept(&Event::nothing(), true).await.expect("held");
             let all_kept = async {
                 while lines(&path) < kept {
                     tokio::time::sleep(HELD).await;
@@ -228,10 +228,10 @@ mod tests {
             };
             tokio::time::timeout(Duration::from_secs(60), all_kept).await.expect("it is kept");
         }
-        backend.take(&Event::nothing(), true).await.expect("held");
-        backend.take(&Event { stage: Stage::ResponseComplete, ..Event::nothing() }, false).await.expect("kept");
+        backend.accept(&Event::nothing(), true).await.expect("held");
+        backend.accept(&Event { stage: Stage::ResponseComplete, ..Event::nothing() }, false).await.expect("kept");
         assert_eq!(lines(&path), 4, "one goes with the other");
-        backend.take(&Event::nothing(), true).await.expect("held");
+        backend.accept(&Event::nothing(), true).await.expect("held");
         backend.close(Duration::ZERO).await;
         assert_eq!(lines(&path), 5);
     }
@@ -240,7 +240,7 @@ mod tests {
     async fn what_nothing_follows_before_the_answer_does_not_wait() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("audit.log");
-        backend(&path, Mode::Blocking).take(&Event::nothing(), false).await.expect("kept");
+        backend(&path, Mode::Blocking).accept(&Event::nothing(), false).await.expect("kept");
         assert_eq!(lines(&path), 1);
     }
 
@@ -248,7 +248,7 @@ mod tests {
     async fn who_must_not_go_on_before_he_is_told_of_does_not_wait() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("audit.log");
-        backend(&path, Mode::BlockingStrict).take(&Event::nothing(), true).await.expect("kept");
+        backend(&path, Mode::BlockingStrict).accept(&Event::nothing(), true).await.expect("kept");
         assert_eq!(lines(&path), 1);
     }
 }

@@ -194,13 +194,13 @@ mod tests {
         let batches = Batches { buffer_size: 100, size_max: 1, wait_max: Duration::ZERO, throttle: None };
         let backend = Backend::new(Box::new(Hanging(AtomicU64::new(0))), Mode::Batch(batches), None);
         for _ in 0..12 {
-            backend.take(&Event::nothing(), false).await.expect("there is room");
+            backend.accept(&Event::nothing(), false).await.expect("there is room");
         }
         let began = Instant::now();
         backend.close(Duration::from_millis(100)).await;
         assert!(began.elapsed() < Duration::from_secs(10));
         assert_eq!(backend.errors(), 10);
-        backend.take(&Event::nothing(), false).await.expect_err("it is closed");
+        backend.accept(&Event::nothing(), false).await.expect_err("it is closed");
         assert_eq!(backend.errors(), 11);
     }
 }

@@ -141,7 +141,7 @@ pub struct OpenedStream {
     headers: Headers,
     id: u32,
     /// `None` once accepted.
-    stream: Option<Stream>,
+    stream: Option<SpdyStream>,
 }
 
 impl OpenedStream {
@@ -153,7 +153,7 @@ impl OpenedStream {
         self.id
     }
 
-    pub async fn accept(mut self) -> io::Result<Stream> {
+    pub async fn accept(mut self) -> io::Result<SpdyStream> {
         let stream = self.stream.take().ok_or(io::ErrorKind::NotConnected)?;
         let reply = Frame::SynReply { id: self.id, fin: false, headers: Headers::new() };
         stream.write.outbox.send(reply, FRAME_COST).await?;
@@ -205,7 +205,7 @@ impl Spdy {
     }
 
     /// Opens a stream, and waits for the other side's reply.
-    pub async fn open(&self, headers: Headers) -> io::Result<Stream> {
+    pub async fn open(&self, headers: Headers) -> io::Result<SpdyStream> {
         let (replied, reply) = oneshot::channel();
         let room = self.outbox.reserve(FRAME_COST).await?;
         let stream = {
@@ -248,7 +248,7 @@ fn stream(
     id: u32,
     headers: Headers,
     replied: Option<oneshot::Sender<()>>,
-) -> Stream {
+) -> SpdyStream {
     let (feeder, reader) = Feeder::new(&shared.arrived);
     let over = Arc::new(AtomicBool::new(false));
     table.streams.insert(id, StreamEntry { feeder: Some(feeder), replied, sent_all: false, over: over.clone() });
@@ -260,7 +260,7 @@ fn stream(
         outbox: outbox.clone(),
         guard: guard.clone(),
     };
-    Stream { headers, read: ReadHalf { reader, _guard: guard }, write }
+    SpdyStream { headers, read: ReadHalf { reader, _guard: guard }, write }
 }
 
 /// Resets the stream if all its handles are dropped before it has ended.
@@ -280,13 +280,13 @@ impl Drop for Guard {
 
 /// One stream. A shutdown of its writer sends a half-close. If the stream is dropped before both sides have ended it,
 /// it is reset.
-pub struct Stream {
+pub struct SpdyStream {
     pub headers: Headers,
     read: ReadHalf,
     write: WriteHalf,
 }
 
-impl Stream {
+impl SpdyStream {
     pub fn id(&self) -> u32 {
         self.write.guard.id
     }
@@ -337,7 +337,7 @@ impl AsyncWrite for WriteHalf {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for SpdyStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -347,7 +347,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for SpdyStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.write).poll_write(context, bytes)
     }
